@@ -1,4 +1,8 @@
-"""Rest, for a cluster whose time stands still until its scheduler has done what is to be done."""
+"""Detects that a replica has nothing left to do, for clusters on simulated time (``vcd sim``, the simulation tests).
+
+Simulated time advances only when the scheduler is quiescent. A component that works outside the cycle must take part
+in ``_at_rest``; otherwise simulated time passes while it still works.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,12 @@ from vcd.daemon.watching.watches import Watches
 from vcd.model import events as ev
 
 _LOOK = 0.001
-"""Seconds between looks at whether a replica that is about to lead does."""
+"""Seconds between checks whether a replica that is about to lead does so."""
 
 
 @dataclass(eq=False)
 class Quiescence:
-    """What a replica has still to do; ``commits`` are the tasks that commit what was decided."""
+    """Waits for the work of one replica; ``commits`` are the tasks that carry out sessions."""
 
     state_writer: StateWriter
     watches: Watches
@@ -36,15 +40,15 @@ class Quiescence:
         self._folded = asyncio.Event()
 
     def observe(self, event: ev.Event) -> None:
-        """An event was folded."""
+        """Note an event that is in the state."""
         self._folded.set()
         if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad, ev.KindListed)):
             self._versions[event.kind] = event.resource_version
 
     async def caught_up(self, versions: Mapping[str, int]) -> None:
-        """Return once all up to the given resource versions (by kind) is in the state, and all decided is done.
+        """Return once the state has the given resource versions (by kind), and all decisions are carried out.
 
-        ``versions`` may grow meanwhile. Statuses count as decided, Events do not.
+        ``versions`` may grow concurrently. Waits for statuses, not for Events.
         """
         telling, commits = self.telling, self.commits
         while True:
@@ -60,7 +64,7 @@ class Quiescence:
                 return
 
     async def rest(self, versions: Mapping[str, int]) -> None:
-        """Return once this replica leads, has caught up, decided on all there is, and written all Events."""
+        """Return once this replica leads, has caught up, has nothing to decide, and has written all Events."""
         while True:
             await self.caught_up(versions)
             await self.telling.recorder.idle()
@@ -85,9 +89,9 @@ class Quiescence:
         )
 
     def _behind(self, versions: Mapping[str, int]) -> bool:
-        """Whether something happened at the API server, up to these versions, that the state does not show yet.
+        """Return whether the state lacks changes up to these versions.
 
-        Of a kind of which only some objects are watched nobody knows: the last change may be of another one.
+        Kinds that are watched in part are ignored, because the last change may concern an object that is not watched.
         """
         watches = self.watches
         whole = watches.statuses().keys() - watches.narrow

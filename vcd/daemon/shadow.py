@@ -1,8 +1,9 @@
-"""A shadow: it decides beside the scheduler that is there, and nothing of that is done (docs/howto/shadow.md).
+"""Shadow mode: decides next to the scheduler in charge, and carries nothing out (docs/howto/shadow.md).
 
-Each session decides on the cluster as it is: what the sessions before it decided is not in it, unless the other
-scheduler did the same. So a pod that the other one leaves waiting is decided on again and again, and only what a
-session says that the ones before it did not is logged.
+Each session decides on the cluster as it is, without the decisions of earlier shadow sessions. A pod that the scheduler
+in charge leaves pending is therefore decided again in each session, and only sessions with new content are logged.
+
+Before changing it: `ShadowTerms` never leads, which fences every write. The client refuses writes in addition.
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ from vcd.state.cluster import ClusterState
 _log = structlog.get_logger(__name__)
 
 EPOCH = -1
-"""Under which a shadow's sessions are logged: no Lease gives them one."""
+"""The epoch of a shadow's sessions, because it has none from a Lease."""
 
 
 def check_log(path: Path, state: ClusterState, *, shadow: bool) -> None:
-    """A log is a shadow's or a scheduler's: what its sessions decided was done in all, or in none. Raises
-    ConfigurationError."""
+    """Refuse a scheduler's log in a shadow and a shadow's log in a scheduler. Raises ConfigurationError."""
     if state.session and state.settings.shadow != shadow:
         whose, other = ("a scheduler's", "a shadow") if shadow else ("a shadow's", "a scheduler")
         raise ConfigurationError(f"--event-log {path}: it is {whose}; {other} needs one of its own, name another file")
@@ -40,29 +40,29 @@ def check_log(path: Path, state: ClusterState, *, shadow: bool) -> None:
 
 @dataclass(eq=False)
 class ShadowTerms(Terms):
-    """No terms: a shadow asks for no Lease, never leads, and decides once all lists are in."""
+    """The terms of a shadow: it takes no Lease, never leads, and decides once all lists are complete."""
 
     def leads(self) -> bool:
-        """Never: whoever writes to the API server asks this before."""
+        """Return False, which fences all writes."""
         return False
 
     def holds(self, epoch: int) -> bool:
-        """Never, under any epoch."""
+        """Return False for any epoch."""
         return False
 
     def epoch_to_decide_under(self) -> int | None:
-        """The same epoch for all sessions, once all lists are in."""
+        """Return `EPOCH` once all lists are complete."""
         return EPOCH if self.state_writer.log.failure is None and self.watches.synced() else None
 
     def parts(self) -> list[Coroutine[Any, Any, None]]:
-        """What is to run as long as the shadow does."""
+        """Return the coroutines to run."""
         return [self._begin()]
 
     async def release(self, *, cut_off: bool) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there is no Lease."""
 
     async def _begin(self) -> None:
-        """Log that a shadow begins here, before anything that it sees: what a list shows then may be long past."""
+        """Log the start of a shadow before any observation, because the first list may show old changes."""
         await self.state_writer.put([ev.LeadershipChanged(EPOCH, self.elector.identity, leading=False)])
         self.writes.set()
         await self.watches.wait_synced(lambda: True)
@@ -71,18 +71,18 @@ class ShadowTerms(Terms):
 
 
 class Shadow:
-    """What becomes of a shadow's sessions: they are logged where they say something new, and shown nowhere else."""
+    """Handles a shadow's sessions: logs those with new content, and reports nothing to the cluster."""
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
         self._said: frozenset[tuple[str, ...]] = frozenset()
-        """What the last session said, all of which is in the log."""
+        """The content of the last session, all of which is in the log."""
         self._faults = FaultDedup(clock.monotonic)
 
     def is_news(self, plan: ev.Plan) -> bool:
-        """Whether a session says what the one before it did not: then it is logged, with all that it says.
+        """Return whether a session has content that the last one had not; then it is logged in full.
 
-        The node does not tell: where a pod would have gone is where the first session put it that gave it a node.
+        Nodes are ignored: the first session that places a pod states its node.
         """
         before, self._said = self._said, frozenset(_said(plan))
         return bool(plan.waiting or plan.rounds) or not self._said <= before
@@ -90,20 +90,20 @@ class Shadow:
     def session(
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: Mapping[str, float]
     ) -> None:
-        """A session was decided; ``record`` is None where it was not logged."""
+        """Handle a session; ``record`` is None if it was not logged."""
         for fault in plan.faults:
             if self._faults.is_news(fault):
                 error = session.errors.get(name_in(fault))
                 _log.error("plugin failed; the cycle went on without it", fault=fault, exc_info=error)
         if record is not None:
             self._metrics.series.show("vcd_session", record.session)
-            if record.stale:  # what did not hold any more was not said: the next one may say it
+            if record.stale:  # stale statements were not logged, so the next session may repeat them
                 self._said = frozenset()
         session.release()
 
 
 def _said(plan: ev.Plan) -> Iterator[tuple[str, ...]]:
-    """What a plan says, figures and nodes left out: on these each change of the cluster tells."""
+    """Yield the content of a plan without quantities and nodes, which differ after each change of the cluster."""
     for statement in plan.statements:
         for operation in statement.operations:
             yield operation.verb, operation.key, operation.uid

@@ -1,4 +1,11 @@
-"""The serial session coroutine: snapshot, decide in a thread, verify, log, hand over to the commit loop."""
+"""Runs sessions one after the other: snapshot, decide in a thread, verify, log, hand over to the committer.
+
+It decides when a session is due: after a change, at a deadline of the state, or after a period for plugins that depend
+on time. What a session decides is `vcd.scheduling`; calls to the API server are `vcd.kube.committer`.
+
+Before changing it: between the snapshot and the log, other events arrive. ``_log`` verifies the plan against the state
+at the log's head, in the same step in which the session gets its place in the log (law 3 of docs/laws.md).
+"""
 
 from __future__ import annotations
 
@@ -37,18 +44,20 @@ Handover = Callable[[ev.SessionDecided | None, ev.Plan, Session, dict[str, float
 Read = Callable[[ev.Plan, Snapshot], Awaitable[ReadObjects]]
 """Reads at the API server what a plan depends on and the watches may not have shown yet."""
 Gather = Callable[[int, asyncio.Event], Awaitable[None]]
-"""Waits, after a change, for what comes along with it, so that one session decides on all of it. Its arguments are how
-many sessions in a row, without a pause between them, decided nothing about any pod, and the event of new work."""
+"""Waits after a change for related changes, so that one session decides on all of them. Arguments: the number of
+successive sessions that decided nothing, and the event that is set for new work."""
 
 _GATHERING = 0.02
-"""Seconds that a change waits for others like it."""
+"""Seconds to wait for related changes."""
 _MOST_FRUITLESS = 4
-"""Sessions in a row that decided nothing, after which the gathering grows no longer."""
+"""Fruitless sessions after which the wait grows no longer."""
 
 
 async def wait_for_more(fruitless: int, new_work: asyncio.Event) -> None:
-    """What comes within a short time belongs together; the more so where there are many changes that call for nothing,
-    as while binds are confirmed. New work does not wait for more of these."""
+    """Wait a short time for related changes, and longer while changes call for no decision (confirmed binds).
+
+    New work ends the longer wait.
+    """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_GATHERING * min(fruitless, _MOST_FRUITLESS)):
             await new_work.wait()
@@ -56,11 +65,11 @@ async def wait_for_more(fruitless: int, new_work: asyncio.Event) -> None:
 
 
 async def _at_once() -> None:
-    """There is room."""
+    """Return at once: no session has to wait."""
 
 
 async def _nothing_read(plan: ev.Plan, snapshot: Snapshot) -> ReadObjects:
-    """Trust the watches."""
+    """Read nothing: trust the watches."""
     return ReadObjects()
 
 
@@ -69,7 +78,7 @@ def _says_something(plan: ev.Plan) -> bool:
 
 
 class _Decided(NamedTuple):
-    """A plan, and what it was decided from."""
+    """A plan and its input."""
 
     snapshot: Snapshot
     policy: Policy
@@ -84,16 +93,13 @@ class _Decided(NamedTuple):
 
 @dataclass(eq=False)
 class Cycle:
-    """Decides whenever something changed, one session at a time, while ``may_decide`` gives an epoch.
+    """Decides one session at a time whenever something changed, while ``may_decide`` returns an epoch.
 
-    ``policy`` is asked at each session; ``handover`` gets every session, with its record where it was logged and the
-    seconds its parts took; ``outside`` is asked by plugins, and what it answers is part of the record; ``watchdog``
-    leaves out plugins that are not ours and take too long; ``check`` decides some sessions once more.
-    A decision that is no ``news``, since nothing changes in it or the one before said the same, is not logged:
-    replaying the one before explains it as well. ``read`` reads what the plan depends on again, for the verification.
-    Where it ``is_done`` what sessions decide, one that left work over is
-    followed by the next at once. ``room`` is waited for before each session: what is made of those before it must not
-    fall behind without end.
+    ``handover`` receives every session, with its record if it was logged, and the seconds of its phases. ``outside``
+    answers plugins, and its answers are recorded. ``read`` reads objects again that the plan depends on. A plan that
+    is not ``is_news`` is not logged, because replaying the last session explains it as well. If ``is_done``, decisions
+    are carried out, so a session that left work is followed by the next one at once. ``room`` is awaited before each
+    session, so that reporting cannot fall behind without bound.
     """
 
     state_writer: StateWriter
@@ -106,10 +112,10 @@ class Cycle:
     gather: Gather = wait_for_more
     room: Callable[[], Awaitable[None]] = _at_once
     in_session: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    """Entered while a session is decided and logged: writes of statuses and Events make way."""
+    """Entered while a session is decided and logged. Writes of statuses and Events pause."""
     clock: Callable[[], int] = time.time_ns
     until: Callable[[int], Awaitable[None]] | None = None
-    """Returns once it is a time of ``clock`` (ns since the epoch); by the event loop's time unless given."""
+    """Returns at a time of ``clock`` (ns since the epoch); uses the event loop's time unless given."""
     outside: Outside = NOBODY
     watchdog: InitVar[Watchdog | None] = None
     check: ReplayCheck | None = None
@@ -117,7 +123,7 @@ class Cycle:
     is_done: bool = True
     read: Read = _nothing_read
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held while a session is decided and logged, and while plugins are asked why jobs wait."""
+    """Held while a session is decided and logged, and while a verdict calls plugins."""
 
     def __post_init__(self, watchdog: Watchdog | None) -> None:
         self._watchdog = watchdog or Watchdog(self.state_writer)
@@ -125,26 +131,26 @@ class Cycle:
         self._maker = SnapshotMaker(self.state_writer.state)
         self._epoch: int | None = None
         self._said: tuple[tuple[ev.QueueUsage, ...], int] | None = None
-        """What queues have allocated by the last session that was logged under the epoch, and when it was decided."""
+        """Queue usage of the last session logged under the epoch, and the time of that session."""
         self._wakes = _Wakes()
         self._looked_at = 0
         """The time of the last session (ns since the epoch), or of the last look by a replica that does not lead. A
         later deadline still calls for a session, even if it has passed: a session takes time."""
         self._round_began: int | None = None
-        """When the first session decided after which jobs wait for their turn, while some do (ns since the epoch)."""
+        """Start of the round while jobs wait for their turn (ns since the epoch)."""
         self._held_back = False
-        """Whether the last session said that again, or waits for a watch that is behind: the next one is due after a
-        period, though nothing changes."""
+        """Whether the last session only repeated queue usage, or waits for a watch that is behind. The next session is
+        due after a period even if nothing changes."""
         self._fruitless = 0
-        """Sessions in a row, without a pause between them, that decided nothing about any pod."""
+        """Successive sessions without a pause between them that decided nothing about any pod."""
         self.idle = asyncio.Event()
-        """Set while there is nothing to decide on."""
+        """Set while there is nothing to decide."""
         self.logged = 0
-        """The event of the last session that was logged."""
+        """Sequence number of the last logged session."""
         self.sessions = 0
 
     async def run(self) -> None:
-        """Decide until cancelled. A change starts a cycle; so does a period in which time alone may have told."""
+        """Decide until cancelled: after each change, and when time alone may change a decision."""
         changed = self.state_writer.changed
         while True:
             if not changed.is_set():
@@ -158,7 +164,7 @@ class Cycle:
             self.state_writer.new_work.clear()
             epoch = self.may_decide()
             if epoch is None:
-                self._held_back, self._looked_at = False, self.clock()  # whoever leads says it
+                self._held_back, self._looked_at = False, self.clock()  # the leader logs it
                 continue
             with self.in_session():
                 goes_on = await self.once(epoch)
@@ -187,7 +193,7 @@ class Cycle:
             await asyncio.sleep(max(due - self.clock(), 0) / 1e9)
 
     async def once(self, epoch: int) -> bool:
-        """One session under ``epoch``; whether work is left that the next one shall go on with at once."""
+        """Decide one session under ``epoch``; return whether the next one must follow at once."""
         if epoch != self._epoch:
             self._memory, self._epoch, self._said = Memory(), epoch, None
         structlog.contextvars.bind_contextvars(session=self.state_writer.log.last_session + 1)
@@ -206,7 +212,7 @@ class Cycle:
         late = self._watchdog.begin(now)
         deciding = in_thread(self._decide, snapshot, policy, now, seed, stopwatch, recorder, late)
         session, plan, encoded = await self._watchdog.attend(deciding)
-        session.outside = Remembered(recorder.asked)  # who asks it again gets what was answered then
+        session.outside = Remembered(recorder.asked)  # verdicts must get the recorded answers
         decided = _Decided(snapshot, policy, now, seed, epoch, session, plan, encoded, recorder.asked)
         if (again := self._is_void(decided)) is not None:
             return again
@@ -221,7 +227,7 @@ class Cycle:
         return self._ends_round_late(now) or goes_on
 
     def _ends_round_late(self, now: int) -> bool:
-        """Whether all jobs had their turn, and some had it before a time at which something may be decided for them."""
+        """Return whether a round ended in which a deadline passed after some jobs had their turn."""
         if self.state_writer.state.turns:
             self._round_began = now if self._round_began is None else self._round_began
             return False
@@ -230,7 +236,7 @@ class Cycle:
         return due is not None and due <= self.clock()
 
     async def _log(self, decided: _Decided, stopwatch: _Stopwatch, durations: dict[str, float]) -> bool:
-        """Verify a plan, log it as a session and hand it over; whether the next session is to follow at once."""
+        """Verify a plan, log it as a session and hand it over; return whether the next session must follow at once."""
         snapshot, plan, session = decided.snapshot, decided.plan, decided.session
         stopwatch.restart()
         readings = await self.read(plan, snapshot)
@@ -261,7 +267,7 @@ class Cycle:
             self.check.see(snapshot, decided.policy, record)
         durations["total"] = stopwatch.total()
         self.handover(record, plan, session, durations)
-        if doubts:  # the watch that is behind calls for the next session
+        if doubts:  # the next event of the watch that is behind starts the next session
             self._held_back = True
             return self.is_done and plan.more
         return self.is_done and (plan.more or bool(record.stale))
@@ -297,7 +303,7 @@ class Cycle:
         return None
 
     def _is_about_others(self, plan: ev.Plan, snapshot: Snapshot) -> bool:
-        """Whether a group that a plan says something of was made anew meanwhile: it is another one of that name."""
+        """Return whether a PodGroup of the plan was deleted and created again meanwhile."""
         there, decided = self.state_writer.state.groups, snapshot.groups
         return self.state_writer.state.sequence != snapshot.sequence and any(
             there[key].group.metadata.uid != decided[key].group.metadata.uid
@@ -306,7 +312,7 @@ class Cycle:
         )
 
     def _repeats(self, plan: ev.Plan, now: int) -> bool:
-        """Whether a plan only says of queues what another said within the period: it is still being written."""
+        """Return whether a plan only repeats the queue usage of a session within the period, which is being written."""
         if self._said is None or not plan.queues or plan != ev.Plan(queues=plan.queues):
             return False
         queues, at = self._said

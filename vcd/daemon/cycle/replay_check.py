@@ -1,4 +1,7 @@
-"""Law 5 of docs/laws.md, watched while it runs: some sessions are decided again, and must come out byte for byte."""
+"""Decides some sessions again in the background and compares the bytes of the plans (law 5 of docs/laws.md).
+
+It uses no memory of earlier sessions, so it also checks that memory changes no decision.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,10 @@ _log = structlog.get_logger(__name__)
 
 
 class ReplayCheck:
-    """Decides every so many sessions (``every``; 0: none) once more in a thread, with nothing that was kept from
-    earlier ones, and calls ``differs`` where another plan comes out. One at a time: what comes meanwhile is left out.
+    """Decides each ``every``-th session again (0: none), and calls ``differs`` if the plan differs.
 
-    Sessions with plugins or actions of others are passed over, too: what these do to a thread nobody can undo.
+    One check runs at a time; sessions during a check are skipped. So are sessions with third-party plugins or actions,
+    because a thread that hangs in one cannot be stopped.
     """
 
     def __init__(self, every: int, differs: Callable[[], None]) -> None:
@@ -31,12 +34,12 @@ class ReplayCheck:
         self._running: asyncio.Task[None] | None = None
 
     def see(self, snapshot: Snapshot, policy: Policy, record: ev.SessionDecided) -> None:
-        """A session was decided and logged."""
+        """Check a session that was decided and logged, if it is due."""
         if self._every and not record.session % self._every and self._running is None and _is_all_ours(policy):
             self._running = asyncio.get_running_loop().create_task(self._check(snapshot, policy, record))
 
     async def idle(self) -> None:
-        """Return once nothing is being checked."""
+        """Return once no check runs."""
         if self._running is not None:
             await self._running
 

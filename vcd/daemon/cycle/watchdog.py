@@ -1,8 +1,10 @@
-"""Plugins and actions that take too long are left out: when they come back, or, where they do not, after a restart.
+"""Leaves out third-party plugins and actions that take too long.
 
-The time that each is in is measured at its gates. Who comes back late ends the session there, which is decided again
-without it. Nothing can end a call that does not come back: the event loop notices it, ``/healthz`` says so, and the
-next process leaves it out. That is known from the log, which has an event of each that is late, with a pause that ends.
+Time is measured where a session calls a plugin and where the call returns. A call that returns late ends the session,
+which is decided again without the plugin. A call that never returns cannot be stopped: ``/healthz`` fails, and the next
+process leaves the plugin out, because the log has an event (`PluginLate`) with the end of its pause.
+
+Before changing it: the session's thread and the event loop both use this object, so all fields need the lock.
 """
 
 from __future__ import annotations
@@ -22,15 +24,14 @@ from vcd.scheduling.framework.guard import Interrupted, action_name
 T = TypeVar("T")
 
 ACTION_ALLOWANCE = 10
-"""How many times as long as a plugin an action may take: the time of all work of ours that it asks for is its own."""
+"""Factor of an action's limit: the time of built-in work that an action calls counts as the action's."""
 PAUSES = 10
-"""Who was late is left out for so many times the limit, and twice as long each time that it is late again before as
-much time has passed once more."""
+"""Pause of a late plugin in limits. It doubles if the plugin is late again before another such time has passed."""
 LONGEST_PAUSE = 600.0
 GRACE = 5.0
-"""Seconds that the end of the program waits for a session that is being decided."""
+"""Seconds that shutdown waits for a running session."""
 _LOOKS = 0.25
-"""Seconds between looks; a twentieth of the limit where that is less."""
+"""Seconds between checks, at most; a twentieth of the limit if that is less."""
 
 
 class _Late(NamedTuple):
@@ -62,12 +63,12 @@ class Watchdog:
     # --- in the event loop ------------------------------------------------------------------------------------------
 
     def begin(self, now: int) -> tuple[str, ...]:
-        """A session begins that is decided for a time: who is left out of it, as ``name: what happened``."""
+        """Begin a session; return the plugins to leave out, as ``name: what happened``."""
         self._spent.clear()
         return tuple(late.fault for _, late in sorted(self.state_writer.state.late.items()) if now < late.until)
 
     async def attend(self, deciding: Coroutine[Any, Any, T]) -> T:
-        """What comes of a session that is decided in another thread; meanwhile look at who is in for too long."""
+        """Await a session that another thread decides, and check for late plugins meanwhile."""
         task = asyncio.get_running_loop().create_task(deciding)
         try:
             while not task.done():
@@ -82,12 +83,12 @@ class Watchdog:
             task.cancel()
 
     def stuck(self) -> str | None:
-        """Who does not come back, so that only a restart helps, in words."""
+        """Return which plugin does not return, so that only a restart helps; None if none hangs."""
         late = self._late
         return None if late is None else f"{late.name} does not come back from {late.point}"
 
     async def _tell(self) -> None:
-        """Log who is late, and how long it is left out for that."""
+        """Log late plugins and how long they are left out."""
         with self._lock:
             untold, self._untold = self._untold, []
         for name, _, fault in untold:
@@ -100,17 +101,14 @@ class Watchdog:
     # --- in the thread that decides ---------------------------------------------------------------------------------
 
     def enter(self, name: str, point: str) -> int:
-        """The thread goes into a plugin or action; the time of the one that it comes from stands still.
-
-        Raises Interrupted as ``check`` does.
-        """
+        """Note that the thread calls a plugin or action, and pause the time of the caller. Raises Interrupted."""
         with self._lock:
             self._look_and_raise()
             self._inside.append((name, point))
             return len(self._inside) - 1
 
     def leave(self, depth: int) -> None:
-        """The thread comes out of it, and is in ``depth`` others. Raises Interrupted as ``check`` does."""
+        """Note that the call at ``depth`` returned. Raises Interrupted."""
         with self._lock:
             try:
                 self._look_and_raise()
@@ -118,18 +116,18 @@ class Watchdog:
                 del self._inside[depth:]
 
     def check(self) -> None:
-        """Raise Interrupted where who is in has taken too long. It may catch that: it is raised again on its way."""
+        """Raise Interrupted if the running plugin is late. If it catches that, the next call raises again."""
         with self._lock:
             self._look_and_raise()
 
     def verdict(self) -> str:
-        """What is to be recorded once Interrupted came out of a session."""
+        """Return the fault to record after Interrupted ended a session."""
         with self._lock:
             late, self._late = self._late, None
             if late is None:
                 raise RuntimeError("a session was interrupted, and not by the watchdog")
             self._inside.clear()
-            self._spent.pop(late.name)  # one that stays, and does nothing any more, has its time anew
+            self._spent.pop(late.name)  # if it is still included but not called, its time starts again
             return late.fault
 
     # --- in both, under the lock ------------------------------------------------------------------------------------
@@ -140,7 +138,7 @@ class Watchdog:
             raise Interrupted
 
     def _look(self) -> None:
-        """Count the time of who is in, and note whether it is late."""
+        """Add the elapsed time to the running plugin, and note whether it is late."""
         now = self.clock()
         if self._inside:
             name, point = self._inside[-1]

@@ -30,10 +30,10 @@ from vcd.state.cluster import ClusterState
 _log = structlog.get_logger(__name__)
 
 ENOUGH = 3
-"""So many foreign binds in a namespace within the quiet period are another scheduler's; fewer may be a person's, made
-with `kubectl`."""
+"""Foreign binds in a namespace within the quiet period that indicate another scheduler. A user with `kubectl` may cause
+fewer."""
 _EVENTS, _MINUTE = 10, 60 * SECOND
-"""So many Events at pods in a minute, over all namespaces; the count goes on."""
+"""Events on pods per minute, over all namespaces; the metric counts all binds."""
 
 Report = Callable[[str, str, str], None]
 """Reports a pod by key and UID, in words."""
@@ -41,7 +41,7 @@ Report = Callable[[str, str, str], None]
 
 @dataclass(frozen=True)
 class ForeignBindSeen:
-    """A pod that somebody else bound, where, and when that was observed (ns since the epoch)."""
+    """A pod with a foreign bind, its node, and the time of observation (ns since the epoch)."""
 
     key: str
     uid: str
@@ -51,7 +51,7 @@ class ForeignBindSeen:
 
 @dataclass(eq=False)
 class Interlock:
-    """Observes who binds; ``leads`` is whether this replica does, ``sink`` logs events, ``report`` makes Events."""
+    """Detects foreign binds; ``leads``: whether this replica leads, ``sink`` logs events, ``report`` makes Events."""
 
     options: Options
     state: ClusterState
@@ -64,7 +64,7 @@ class Interlock:
     def __post_init__(self) -> None:
         self._period = round(self.options.others_quiet_period * SECOND)
         self._ours: dict[str, set[tuple[str, str]]] = {}
-        """What sessions decided, by pod: UIDs and nodes. It is kept until the pod has a node: a call may come late."""
+        """UIDs and nodes that sessions chose, by pod, until the pod has a node, because a call may take effect late."""
         for key, intent in self.state.intents.items():
             self._ours.setdefault(key, set()).add((intent.uid, intent.node))
         self._unplaced: dict[str, str] = {}
@@ -89,7 +89,7 @@ class Interlock:
     # --- who bound it -------------------------------------------------------------------------------------------------
 
     def observe(self, event: ev.Event) -> None:
-        """An event was folded."""
+        """Note an event that is in the state."""
         if isinstance(event, ev.SessionDecided):
             for operation in event.accepted().operations("bind"):
                 if operation.key in self.state.tasks.row_of:  # it may have gone while that was decided
@@ -100,7 +100,7 @@ class Interlock:
                 self._judge(*bound)
 
     def _look(self, key: str) -> tuple[str, str, str] | None:
-        """Note how a pod is shown now. Key, UID and node of one of ours that has one since this look, and had none."""
+        """Note a pod's node. Return key, UID and node if it is one of our pods that just got a node."""
         row, before = self.state.tasks.row_of.get(key), self._unplaced.pop(key, "")
         if row is None:
             self._ours.pop(key, None)
@@ -113,7 +113,7 @@ class Interlock:
         if node:
             self._placed[key] = uid
             return (key, uid, node) if before == uid else None
-        if self._placed.get(key) != uid:  # else a watch tells again what was so before
+        if self._placed.get(key) != uid:  # else a watch repeats an older state
             self._unplaced[key] = uid
         return None
 

@@ -1,4 +1,8 @@
-"""What this replica says beside its log of where that stands: for the page, ``vcd top`` and all who read the file."""
+"""Publishes in a file next to the log whether this replica leads, follows or is cut off, for the page and ``vcd top``.
+
+The file's format and location are in `vcd.eventlog.standing`. Readers treat an old file as unknown, so it is rewritten
+once per second, by the machine's clock.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,11 @@ from vcd.kube.lease import LeaderElector
 _log = structlog.get_logger(__name__)
 
 EACH = 1.0
-"""Seconds between two words: a follower hears of its leader as often."""
+"""Seconds between updates; a follower receives heartbeats as often."""
 
 
 class HearingClock:
-    """When a follower last had all that its leader had."""
+    """Measures how long ago a follower last had its leader's whole log."""
 
     def __init__(self, follower: LogFollower, clock: Clock) -> None:
         self._follower = follower
@@ -31,19 +35,21 @@ class HearingClock:
         self._complete_at: float | None = None
 
     def behind(self) -> float | None:
-        """How many seconds ago at most, by the looks that were taken; None for never."""
+        """Return an upper bound in seconds; None if the follower never had everything."""
         follower, now = self._follower, self._clock.monotonic()
         before, self._looked_at = self._looked_at, now
         if follower.heard != self._heard and not follower.lag:
-            # what was heard since the look before may have been said then: the process may have been stopped
+            # a heartbeat since the last look may be as old as that look: the process may have been stopped
             self._heard, self._complete_at = follower.heard, now if before is None else before
         return None if self._complete_at is None else now - self._complete_at
 
 
 @dataclass(eq=False)
 class StatusNote:
-    """Keeps what is said beside the log at ``path`` true; ``follower`` follows another's log where replicas have one,
-    ``leads`` says whether this replica decides."""
+    """Updates the status next to the log at ``path``.
+
+    ``follower`` is there if replicas share a log. ``leads`` returns whether this replica decides.
+    """
 
     path: Path
     elector: LeaderElector
@@ -55,7 +61,7 @@ class StatusNote:
         self._source = ""
 
     async def run(self) -> None:
-        """Until cancelled; then nothing is said any more."""
+        """Update the status until cancelled, then remove it."""
         told = ""
         try:
             while True:
@@ -66,12 +72,12 @@ class StatusNote:
                     if str(error) != told:
                         told = str(error)
                         _log.warning("where the log stands is not told", event_log=str(self.path), reason=told)
-                await asyncio.sleep(EACH)  # also where a simulated clock jumps: this is of the machine's own time
+                await asyncio.sleep(EACH)  # not the simulated clock: readers compare with the machine's time
         finally:
             unsay_standing(self.path)
 
     def now(self) -> WriterStanding:
-        """How it stands."""
+        """Return the current status."""
         elector, name = self.elector, self.elector.identity
         lease, seen = f"{elector.namespace}/{elector.name}", elector.looked_at
         since = elector.clock.monotonic() - seen if seen else None
@@ -84,5 +90,5 @@ class StatusNote:
         return WriterStanding("follower", name, lease, elector.holder, since, self._source, behind, self.follower.lag)
 
     def _is_followed(self, elector: LeaderElector) -> bool:
-        """Whether who holds the Lease serves its log; of itself a replica that lost it does not know better."""
+        """Return whether the holder serves its log. A replica that lost the Lease may still see itself as holder."""
         return bool(elector.holder_address) or elector.holder == elector.identity

@@ -1,4 +1,8 @@
-"""The terms in which this replica decides: it leads, nothing of the leader before it is under way, all lists are in."""
+"""States when this replica may decide: it holds the Lease, the last leader's calls ended, and all lists are complete.
+
+Law 4 of docs/laws.md depends on the order in ``_lead``. The epoch is set last; every call to the API server checks it
+through ``holds``. This module does not renew the Lease (`vcd.kube.lease`) and does not start sessions (`cycle.loop`).
+"""
 
 from __future__ import annotations
 
@@ -26,16 +30,16 @@ from vcd.model import events as ev
 _log = structlog.get_logger(__name__)
 
 _FIRST_LIST = 10.0
-"""Seconds without progress after which a first list that fails is a fault of the installation."""
+"""Seconds without progress after which a failing first list is an installation fault."""
 _LOOKS = 10
-"""Looks at the lists within one deadline."""
+"""Checks of the lists within one deadline."""
 _SHORTEST, _LONGEST = 2, 32
-"""The first and the longest pause before standing again, in deadlines."""
+"""The first and the longest pause before standing for election again, in deadlines."""
 
 
 @dataclass(eq=False)
 class Terms:
-    """Follows the Lease; ``began`` is called when this replica decides from now on."""
+    """Follows the Lease; ``began`` is called when this replica starts to decide."""
 
     options: InitVar[Options]
     client: InitVar[KubeClient]
@@ -46,7 +50,7 @@ class Terms:
     clock: Clock = SYSTEM_CLOCK
     rand: Random = SYSTEM_RANDOM
     to_log_first: Callable[[], Sequence[ev.Event]] = tuple
-    """What a replica logs first that writes the log from now on."""
+    """Returns the first events of a replica that takes over a shared log."""
 
     def __post_init__(self, options: Options, client: KubeClient) -> None:
         self._elected = options.leader_elect
@@ -68,35 +72,35 @@ class Terms:
         self.replica: Replica | None = None
         """This one among those of one log, where there is such."""
         self.writes = asyncio.Event()
-        """Set while this replica writes the log: always, but where it follows another's."""
+        """Set while this replica writes its log: always, unless it follows another replica's log."""
 
     def leads(self) -> bool:
-        """Whether this replica decides now."""
+        """Return whether this replica decides now."""
         return self._epoch is not None and self.holds(self._epoch)
 
     def holds(self, epoch: int) -> bool:
-        """Whether this replica still leads under an epoch."""
+        """Return whether this replica still leads under an epoch."""
         return self.elector.holds(epoch) if self._elected else epoch == 0
 
     def epoch_to_decide_under(self) -> int | None:
-        """The epoch, while this replica leads, has seen all lists, and its log can be written."""
+        """Return the epoch while this replica leads, all lists are complete, and the log can be written."""
         if not self.leads() or self.state_writer.log.failure is not None:
             return None
         return self._epoch if self.watches.synced() else None
 
     def cannot_list(self) -> str | None:
-        """The kinds that this replica does not see as they are, and what their lists failed with, in words."""
+        """Return which kinds are stale and why, in words; None if no kind is."""
         stuck = self.watches.stuck(*self._deadlines)
         return "cannot list " + ", ".join(f"{kind} ({error})" for kind, error in stuck.items()) if stuck else None
 
     def kinds_not_listed(self) -> dict[str, Sighting]:
-        """Look for the same kinds, sooner while a first list fails, and for kinds that are not served."""
+        """Return the same kinds as faults, earlier while a first list fails, and kinds that are not served."""
         stuck = self.watches.stuck(min(_FIRST_LIST, self._deadlines[0]), self._deadlines[1])
         found = {kind: Sighting(error) for kind, error in stuck.items()}
         return found | {kind: Sighting("the API server does not serve it") for kind in self.watches.not_served()}
 
     def identity_shared(self) -> dict[str, Sighting]:
-        """Look whether another process holds the Lease under this replica's identity."""
+        """Return a fault if another process holds the Lease under this replica's identity."""
         elector = self.elector
         if not elector.has_rival():
             return {}
@@ -104,7 +108,7 @@ class Terms:
         return {f"{elector.namespace}/{elector.name}": Sighting(words)}
 
     def parts(self) -> list[Coroutine[Any, Any, None]]:
-        """What is to run as long as this replica may lead."""
+        """Return the coroutines to run while this replica may lead."""
         if not self._elected:
             return [self._lead(ev.LeadershipChanged(0, self.elector.identity, leading=True))]
         return [self._follow(), self.make_room(), self.elector.run()]
@@ -114,16 +118,19 @@ class Terms:
         self._epoch = None
 
     async def release(self, *, cut_off: bool) -> None:
-        """Give the Lease back once ``parts`` have ended; ``cut_off`` says that calls may still be carried out, and who
-        takes a Lease that was given back does not wait."""
+        """Release the Lease after ``parts`` have ended.
+
+        ``cut_off`` means that calls may still take effect. The Lease then runs out instead, because a replica that
+        takes a released Lease does not wait for calls.
+        """
         if self._elected:
             await self.elector.release(cut_off=cut_off)
 
     async def make_room(self) -> None:
-        """Give the Lease back where this replica does not see what it decides on: another one perhaps does.
+        """Release the Lease if this replica's view is stale, because another replica's may not be.
 
-        It stands again after a pause of one to two deadlines, twice as long each time (32 deadlines at most) until a
-        term in which all lists came in.
+        It stands again after a pause that doubles from `_SHORTEST` to `_LONGEST`, until a term in which all lists
+        were complete.
         """
         deadline = self._deadlines[0]
         pauses = Backoff(_SHORTEST * deadline, _LONGEST * deadline, self.rand)
@@ -144,7 +151,7 @@ class Terms:
             self._epoch = None
             self.metrics.observe_leadership(change.leading, change.epoch)
             if change.leading:
-                self.watches.count_anew()  # what was missed before, as while no server was there, comes now
+                self.watches.count_anew()  # what the watches missed before this term does not count against it
                 await self._lead(change)
             elif self.replica is not None:
                 raise LeadershipLost(f"no longer leading under epoch {change.epoch}", self.elector.rests_until)
@@ -161,9 +168,9 @@ class Terms:
             else:
                 await self.replica.take_the_lead()
                 await self.state_writer.put([change, *self.to_log_first()])
-                self.writes.set()  # and so all is listed
+                self.writes.set()  # starts the watches, which list
         elif self.state_writer.state.intents:
-            await asyncio.sleep(self._request_timeout)  # what the process before this one asked may still happen
+            await asyncio.sleep(self._request_timeout)  # calls of the process before this one may still take effect
             await self.watches.list_again()
         if not await self.watches.wait_synced(lambda: self.holds(change.epoch)):
             return
@@ -178,9 +185,10 @@ class Terms:
         self.began()
 
     def _never_done(self) -> list[ev.Event]:
-        """Outcomes of what was decided in an earlier term and shows in none of the fresh lists.
+        """Return failed outcomes for intents of earlier terms that the fresh lists do not show.
 
-        No call of then can be under way any more, so it did not happen, and would be waited for without end.
+        Their calls can no longer be in flight, so they did not take effect; without an outcome they would hold
+        resources forever.
         """
         words = "not to be seen when the next term began"
         return [

@@ -1,4 +1,7 @@
-"""HTTP to servers other than the API server: extenders, and monitoring systems. Who asks bounds the time."""
+"""HTTP client settings for servers other than the API server: extenders and monitoring systems.
+
+Sessions have no timeout of their own; callers bound the time of each exchange.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from vcd.daemon.concurrency.threads import in_thread
 
 
 def open_session(*, verify: bool = True, **options: Any) -> aiohttp.ClientSession:
-    """A session without cookies and time-outs of its own; ``verify`` is whether certificates are."""
+    """Return a session without cookies and timeouts; ``verify`` is whether certificates are checked."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=verify, resolver=_Resolver()),
         cookie_jar=aiohttp.DummyCookieJar(),
@@ -23,7 +26,7 @@ def open_session(*, verify: bool = True, **options: Any) -> aiohttp.ClientSessio
 
 
 def headers_for(user: str | None, password: str | None) -> dict[str, str]:
-    """The headers by which vcd names itself, and, where there is one, the user."""
+    """Return the headers that identify vcd and, if given, the user."""
     headers = {"User-Agent": "vcd", "Accept": "application/json"}
     if user:
         headers["Authorization"] = "Basic " + base64.b64encode(f"{user}:{password or ''}".encode()).decode()
@@ -31,7 +34,7 @@ def headers_for(user: str | None, password: str | None) -> dict[str, str]:
 
 
 async def read_within(response: aiohttp.ClientResponse, limit: int) -> bytes | None:
-    """The body of an answer, None where it has more bytes than that."""
+    """Return the body of an answer; None if it is longer than ``limit`` bytes."""
     body = bytearray()
     async for part in response.content.iter_any():
         body += part
@@ -41,7 +44,7 @@ async def read_within(response: aiohttp.ClientResponse, limit: int) -> bytes | N
 
 
 class _Resolver(AbstractResolver):
-    """Looks each name up in a thread of its own: others need those of the event loop."""
+    """Looks up each name in a thread of its own, because a slow lookup must not occupy the event loop's thread pool."""
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC

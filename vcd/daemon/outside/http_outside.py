@@ -1,7 +1,7 @@
-"""The world outside, asked over HTTP on the daemon's event loop, for the thread in which a session decides.
+"""Answers the questions of a session to outside services over HTTP: the session's thread waits, the event loop works.
 
-The time-out bounds the whole exchange, looking up the name included, so that a server that hangs, or sends a byte now
-and then, costs a session that much and no more.
+It implements `vcd.scheduling.session.outside.Outside`; answers are recorded there. The timeout bounds the whole
+exchange including the name lookup, so that a server that hangs or sends single bytes cannot delay a session longer.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from vcd.scheduling.session.outside import OUT_OF_TIME, Question, Reply
 
 _STOPPING = Reply(error="stopping")
 AT_ONCE = 16
-"""Questions under way at one time; as many as vc-scheduler's workers that look at nodes."""
+"""Questions in flight at a time, as many as vc-scheduler has workers for nodes."""
 _LOOK = 0.25
-"""Seconds between looks while waiting, at whether who waits has taken too long."""
+"""Seconds between checks whether the waiting plugin is late."""
 _LONGEST = 86_400.0
-"""Seconds that the longest time-out means."""
+"""Longest timeout in seconds."""
 _SPARED = 65_536
-"""Bytes of a refusal that are read, so that its connection can be kept."""
+"""Bytes of an error's body that are read, so that the connection can be reused."""
 _BLANK = re.compile(r"[\x00-\x20\x7f]")
 
 
 class HttpOutside:
-    """Answers questions by HTTP, keeping the connections to each server open from one to the next.
+    """Answers questions by HTTP over persistent connections.
 
-    It is made on the event loop that asks, and called from other threads. ``look`` is called now and then while an
-    answer is waited for, and may raise.
+    Create it on the event loop and call it from other threads. ``look`` is called periodically during a wait, and may
+    raise.
     """
 
     def __init__(self, look: Callable[[], None] = lambda: None) -> None:
@@ -49,13 +49,15 @@ class HttpOutside:
         self._closed = False
 
     def ask(self, question: Question) -> Reply:
-        """The answer, or an error: a status other than 200, an answer too long, or none in time."""
+        """Return the answer, or an error: a status other than 200, an answer that is too long, or a timeout."""
         (reply,) = self.ask_all([question], round(_LONGEST * 1e9))
         return reply
 
     def ask_all(self, questions: Sequence[Question], within: int) -> list[Reply]:
-        """The answers or errors of questions that are asked side by side, AT_ONCE at a time; OUT_OF_TIME is the error
-        of those without an answer when ``within`` (nanoseconds) is over."""
+        """Return the answers of concurrent questions, AT_ONCE at a time.
+
+        Questions without an answer after ``within`` nanoseconds get the error OUT_OF_TIME.
+        """
         if self._closed:
             return [_STOPPING] * len(questions)
         answering = asyncio.run_coroutine_threadsafe(self._answer_all(questions, within / 1e9), self._loop)
@@ -64,10 +66,10 @@ class HttpOutside:
                 self._look()
             return answering.result()
         finally:
-            answering.cancel()  # does nothing but where the wait was interrupted
+            answering.cancel()  # has an effect only if the wait was interrupted
 
     async def close(self) -> None:
-        """End all connections: what is being asked, and everything after it, is answered by an error."""
+        """Close all connections. Questions in flight and later ones get an error."""
         self._closed = True
         for call in self._calls:
             call.cancel()
@@ -110,7 +112,7 @@ class HttpOutside:
                 return await self._post(question, target, headers, kept)
             except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
                 if not kept:
-                    raise  # else the server had closed the connection since it was last used
+                    raise  # else the server had closed a reused connection: try a new one
 
     async def _post(self, question: Question, target: URL, headers: dict[str, str], kept: list[bool]) -> Reply:
         post = self._http().post(
@@ -137,7 +139,7 @@ async def _note_kept(_: aiohttp.ClientSession, context: SimpleNamespace, __: obj
 
 
 def _target(url: str) -> tuple[URL, dict[str, str]]:
-    """A URL without its user info, and the headers that a question to it has."""
+    """Return a URL without user info, and the headers of a question to it."""
     target = URL(url)
     if target.scheme not in ("http", "https") or not target.host or _BLANK.search(url):
         raise ValueError("it is no URL with http:// or https:// and a host")
@@ -152,6 +154,6 @@ def _outcome(call: asyncio.Task[Reply]) -> Reply:
 
 
 def _in_words(error: Exception) -> str:
-    """An error by its type and text; where the library wraps one of the system's, that."""
+    """Format an error by type and text; prefer the operating system's error that aiohttp wraps."""
     shown = (error.__cause__ or error) if isinstance(error, aiohttp.ClientOSError) else error
     return f"{type(shown).__name__}: {shown}" if str(shown) else type(shown).__name__

@@ -1,7 +1,7 @@
-"""Samples of what the nodes really use: taken from a monitoring system at an interval, and put into the log.
+"""Polls a monitoring system for the measured usage of nodes, and logs each sample as an event.
 
-The section ``metrics`` of the configuration says where from. A sample that cannot be taken is told and counted, and
-leaves no event: what is not known is not zero. Source: Volcano ``pkg/scheduler/metrics/source``.
+The configuration's section ``metrics`` names the source. A failed poll is logged and counted but makes no event,
+because unknown usage is not zero usage. Source: Volcano ``pkg/scheduler/metrics/source``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Reading the log of a running cluster: through its API server, by a person's own rights, into a file of their own."""
+"""Access of commands to a cluster with the user's own rights: its log (--from-cluster), or a list of its objects."""

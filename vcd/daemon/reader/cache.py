@@ -1,9 +1,11 @@
-"""The files in which what was read of a log is kept for the next question: one writes, others read meanwhile.
+"""The cache folder of a cluster's log: one command writes it while other commands read it.
 
-A folder for each log holds ``lock``, which the one who writes has; ``state.json``, which says what the newest file is
-and how far it goes; and the file, ``events-N.sqlite``. History that the leader has no more is taken out of the file;
-where somebody is reading it, out of a copy that is the newest from then on. A log that is begun anew is written into
-another file, which is the newest once it has all.
+A folder has ``lock``, held by the writing process, ``state.json``, which names the newest file and its extent, and the
+file ``events-N.sqlite``. History that the leader removed is removed from the file too, or, if a command reads the file,
+from a copy that becomes the newest file. If the log begins anew, another file is written; it becomes the newest once it
+is complete.
+
+Before changing it: readers rely on a file that only grows while they hold its lock.
 """
 
 from __future__ import annotations
@@ -27,12 +29,12 @@ from vcd.eventlog.store import make_file, migrations, note_damage, uri_of
 
 _NAME = re.compile(r"events-([0-9]+)\.sqlite")
 _READERS, _FOLLOWERS = "-readers", "-followers"
-"""Beside a file: what is locked by those who read it, and by those who follow it."""
+"""Suffixes of the lock files of readers and of followers."""
 _BESIDE = ("", "-wal", "-shm", "-journal", "-lock", "-damaged", SUFFIX, f"{SUFFIX}.new", _READERS, _FOLLOWERS)
 
 
 class Busy(Exception):
-    """Somebody else holds a lock."""
+    """Another process holds a lock."""
 
 
 class State(msgspec.Struct, frozen=True):
@@ -49,38 +51,40 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Cache:
-    """The folder of one log. What keeps it from being kept is raised as ClusterError, which says how to mend it."""
+    """The folder of one log. Errors of the file system are raised as ClusterError, which says how to fix them."""
 
     def __init__(self, folder: Path) -> None:
-        """Make the folder, for its owner alone. Raises ClusterError."""
+        """Create the folder for its owner only. Raises ClusterError."""
         self.folder = folder
-        with mendable(folder):
+        with explained_errors(folder):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for each in (folder.parent, folder):
                 each.chmod(0o700)
 
     @classmethod
     def of(cls, server: str, lease: str) -> Cache:
-        """That of a log, by its API server's address and its Lease, in the schema of this vcd. Raises ClusterError."""
+        """Return the folder for an API server, a Lease and this vcd's schema. Raises ClusterError."""
         try:
             base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         except RuntimeError:
             raise ClusterError(
                 "there is no home directory to keep a log in; let XDG_CACHE_HOME name a folder"
             ) from None
-        key = f"{server}\n{lease}\n{migrations()[-1][0]}"  # an older or newer vcd beside this one has its own
+        key = f"{server}\n{lease}\n{migrations()[-1][0]}"  # other versions of vcd have their own folder
         return cls(Path(base) / "vcd" / sha256(key.encode()).hexdigest()[:16])
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the right to write while the context lasts. Raises Busy."""
+        """Hold the writer's lock while the context lasts. Raises Busy."""
         with _locked(self.folder / "lock", fcntl.LOCK_EX | fcntl.LOCK_NB):
             yield
 
     @contextmanager
     def reading(self, beside: str = _READERS) -> Iterator[Path]:
-        """The newest file, which stays as it is, but for what is added, while the context lasts. Where it turns out to
-        be damaged, who writes it next looks through all of it."""
+        """Return the newest file, which only grows while the context lasts.
+
+        If it turns out to be damaged, it is marked, and the next writer verifies all of it.
+        """
         while True:
             path = self.path
             with _locked(_of(path, beside), fcntl.LOCK_SH):
@@ -95,48 +99,47 @@ class Cache:
 
     @contextmanager
     def following(self) -> Iterator[Path]:
-        """The same, but for history that gets too old or too large, as in the leader's own file."""
+        """Return the newest file, which grows and is subject to retention while the context lasts."""
         with self.reading(_FOLLOWERS) as path:
             yield path
 
     @property
     def state(self) -> State | None:
-        """What was last published; None for nothing."""
+        """Return the last published state, if any."""
         file = self.folder / "state.json"
-        with mendable(file), suppress(FileNotFoundError, msgspec.MsgspecError):
+        with explained_errors(file), suppress(FileNotFoundError, msgspec.MsgspecError):
             return msgspec.json.decode(file.read_bytes(), type=State)
         return None
 
     @property
     def path(self) -> Path:
-        """The newest file, also one that is not there yet."""
+        """Return the newest file, which may not exist yet."""
         state = self.state
         return self._named("" if state is None else state.file) or self.folder / "events-1.sqlite"
 
     @property
     def written(self) -> Path:
-        """The file that is written: the newest, or what is to take its place."""
+        """Return the file to write: the newest, or its successor."""
         state = self.state
         return self._named("" if state is None else state.successor) or self.path
 
     def _named(self, name: str) -> Path | None:
         return self.folder / name if _NAME.fullmatch(name) else None
 
-    # --- for who writes ---------------------------------------------------------------------------------------------
+    # --- for the writing process ----------------------------------------------------------------------------------------
 
     def publish(self, state: State) -> None:
-        """Say what the newest file is."""
+        """Publish the newest file."""
         new = self.folder / "state.json.new"
-        with mendable(new):
+        with explained_errors(new):
             new.write_bytes(msgspec.json.encode(state))
             new.replace(self.folder / "state.json")
 
     def go_back(self, to: int | None) -> None:
-        """Take what is written back to an event, or begin another file to take its place (None). Raises DamagedLog for
-        what cannot be taken back."""
+        """Rewind the written file to an event, or begin a successor (None). Raises DamagedLog."""
         path = self.written
         if to is not None:
-            with suppress(Busy), self._unused(path), mendable(path):
+            with suppress(Busy), self._unused(path), explained_errors(path):
                 rewind(path, to)
                 return
         number = _NAME.fullmatch(path.name)
@@ -151,22 +154,21 @@ class Cache:
 
     @contextmanager
     def unread(self) -> Iterator[None]:
-        """Let nobody begin to read what is written while the context lasts; who follows goes on. Raises Busy where
-        somebody reads."""
+        """Keep new readers, but not followers, away from the written file. Raises Busy if it has readers."""
         with _locked(_of(self.written, _READERS), fcntl.LOCK_EX | fcntl.LOCK_NB):
             yield
 
     @contextmanager
     def _unused(self, path: Path) -> Iterator[None]:
-        """Let nobody begin to read or to follow a file. Raises Busy where somebody does."""
+        """Keep new readers and followers away from a file. Raises Busy if it has any."""
         alone = fcntl.LOCK_EX | fcntl.LOCK_NB
         with _locked(_of(path, _READERS), alone), _locked(_of(path, _FOLLOWERS), alone):
             yield
 
     def clear(self) -> None:
-        """Remove the files that are neither read any more nor written."""
+        """Remove files that are neither read nor written."""
         needed = {self.path, self.written}
-        with mendable(self.folder):
+        with explained_errors(self.folder):
             others = [each for each in self.folder.iterdir() if _NAME.fullmatch(each.name) and each not in needed]
         for each in others:
             with suppress(Busy), self._unused(each):
@@ -174,9 +176,9 @@ class Cache:
 
 
 @contextmanager
-def mendable(path: Path) -> Iterator[None]:
-    """Turn what keeps a file from being kept into a ClusterError that says how to mend it; that it is damaged, which is
-    mended by beginning it anew, into DamagedLog."""
+def explained_errors(path: Path) -> Iterator[None]:
+    """Turn errors of a cached file into ClusterError, which says how to fix them, or DamagedLog, after which the caller
+    begins another file."""
     try:
         yield
     except (LogError, OSError, sqlite3.Error) as error:
@@ -192,10 +194,10 @@ def _of(path: Path, suffix: str) -> Path:
 
 @contextmanager
 def _locked(path: Path, how: int) -> Iterator[None]:
-    with mendable(path):
+    with explained_errors(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        with mendable(path):
+        with explained_errors(path):
             try:
                 fcntl.flock(descriptor, how)
             except BlockingIOError as error:
@@ -206,16 +208,16 @@ def _locked(path: Path, how: int) -> Iterator[None]:
 
 
 def _remove(path: Path) -> None:
-    with mendable(path):
+    with explained_errors(path):
         for suffix in _BESIDE:
             _of(path, suffix).unlink(missing_ok=True)
 
 
 def _copy(path: Path, new: Path, to: int) -> None:
-    """Copy a file, and take the copy back to an event; nothing is left of one that cannot be made."""
+    """Copy a file and rewind the copy to an event; remove a copy that fails."""
     uri = uri_of(path, "mode=ro")
     try:
-        with mendable(new):
+        with explained_errors(new):
             make_file(new)
             with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(new)) as target:
                 source.backup(target)

@@ -1,4 +1,7 @@
-"""What a running cluster holds, listed once with somebody's own rights; what these do not let one list is told."""
+"""Lists the objects of a cluster once with the user's own rights, for ``vcd plan``.
+
+A kind that the user may not list is not an error: the result states what the decision lacks without it.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from vcd.scheduling.framework.registry import ALWAYS_READ, actions, kinds_read, 
 Manifest = dict[str, Any]
 
 ANSWER_TIMEOUT = 10.0
-"""Seconds in which a server has to show that it is there: a list of a large cluster takes longer, and may."""
+"""Seconds for the first answer. A list of a large cluster may take longer."""
 
 WITHOUT: Mapping[str, str] = {
     "Pod": "no pod is known, so that nothing is placed and nodes look empty",
@@ -48,18 +51,18 @@ WITHOUT: Mapping[str, str] = {
     "CSIStorageCapacity": "capacities of storage are not known",
     "Numatopology": "no node's NUMA topology is known",
 }
-"""What a decision lacks where a kind may not be listed."""
+"""What a decision lacks if a kind may not be listed."""
 
 
 _WITHOUT_OTHERS = {"Pod": "pods elsewhere take no room, so that nodes look emptier than they are"}
 _NO_OTHERS = "those elsewhere count for nothing"
-"""What it lacks where a kind may be listed in one namespace alone."""
+"""What it lacks if a kind may be listed in one namespace only."""
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """A kind that could not be listed, or not whole: its ``resource`` with API group, ``why`` (forbidden, forbidden
-    outside of a namespace, or not served), the ``role`` that it takes (empty where the server has no such kind), and
-    what the decision is ``without``."""
+    """A kind that could not be listed completely: its ``resource`` with API group, ``why`` (forbidden, forbidden
+    outside a namespace, or not served), the required ``role`` (empty if the server has no such kind), and what the
+    decision lacks (``without``)."""
 
     resource: str
     why: str
@@ -67,7 +70,7 @@ class Missing(msgspec.Struct, frozen=True):
     without: str
 
     def line(self) -> str:
-        """In a sentence."""
+        """Format as one line."""
         if not self.role:
             hint = " (is Volcano installed there?)" if self.resource.endswith(".volcano.sh") else ""
             return f"the server has no {self.resource}{hint}: {self.without}"
@@ -77,7 +80,7 @@ class Missing(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Listed:
-    """What was listed: at which server, as which context of a kubeconfig (empty: a pod's service account)."""
+    """The listed objects, the server, and the kubeconfig context (empty: a pod's service account)."""
 
     server: str
     context: str
@@ -92,11 +95,10 @@ async def list_cluster(
     namespace: str = "",
     environ: Mapping[str, str] | None = None,
 ) -> Listed:
-    """All objects of the kinds that a configuration reads (``conf`` is its text; None: the compiled-in one); where one
-    may not be listed in all namespaces, those of ``namespace`` (empty: the context's, else default).
+    """List all kinds that a configuration reads (``conf`` is its text; None: the compiled-in one).
 
-    The kubeconfig is looked for as kubectl does: the file that is named, ``$KUBECONFIG``, ``~/.kube/config``, then a
-    pod's service account. Only lists are asked for, and nothing is written. Raises ClusterError, PolicyError.
+    A kind that may not be listed in all namespaces is listed in ``namespace`` (empty: the context's, or default).
+    The kubeconfig is chosen as in ``kubeconfig.way_of``. Nothing is written. Raises ClusterError, PolicyError.
     """
     policy = read_policy(conf)
     way = await way_of(kubeconfig, context, environ)

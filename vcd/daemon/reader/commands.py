@@ -1,4 +1,7 @@
-"""A running cluster's log for a command: as it is now, or followed while the command runs."""
+"""Gives a synchronous command the log of a running cluster: as it is now, or followed while the command runs.
+
+`log_copy` does the work on an event loop. A followed log has a thread and a loop of its own.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,13 @@ from vcd.daemon.reader.log_copy import LogCopier, ReadUpTo, Say
 from vcd.kube.connection import Context
 
 _LAST_WORDS = 1.0
-"""Seconds that a terminal has for what is said at the end."""
+"""Seconds for writing the last messages to a terminal."""
 
 
 @dataclass(frozen=True)
 class LogRequest:
-    """Whose log: the kubeconfig and its context, NAMESPACE or NAMESPACE/NAME of the Lease (empty: it is looked for),
-    and a file with the token to show, where none is to be made."""
+    """Which log to read: kubeconfig and context, NAMESPACE or NAMESPACE/NAME of the Lease (empty: search), and a file
+    with a token (default: create one)."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -30,14 +33,14 @@ class LogRequest:
     token_file: Path | None = None
 
     async def taker(self, say: Say) -> tuple[Way, LogCopier]:
-        """Raises ClusterError."""
+        """Connect, and return the copier. Raises ClusterError."""
         way = await way_of(self.kubeconfig, self.context, tunnel=True)
         return way, LogCopier(way, self.where, self.token_file, say)
 
 
 @dataclass(frozen=True)
 class ReadableLog:
-    """A log's file, what there is of it, and the context that it was read in (nameless: a pod's service account)."""
+    """A log's file, its extent, and the kubeconfig context (nameless: a pod's service account)."""
 
     path: Path
     taken: ReadUpTo
@@ -46,7 +49,7 @@ class ReadableLog:
 
 @contextmanager
 def taken_over(asked: LogRequest, say: Say) -> Iterator[ReadableLog]:
-    """The log as it is now, in a file that nobody takes away while the context lasts. Raises ClusterError, LogError."""
+    """Copy the log as it is now, into a file that stays while the context lasts. Raises ClusterError, LogError."""
 
     async def take() -> tuple[Cache, ReadUpTo, Context]:
         way, taker = await asked.taker(say)
@@ -59,7 +62,7 @@ def taken_over(asked: LogRequest, say: Say) -> Iterator[ReadableLog]:
 
 
 class Followed:
-    """A log that is followed: its file as it is at the moment, and what there was of it when that began."""
+    """A log that is followed: its current file, and its extent at the start."""
 
     def __init__(self, cache: Cache, taken: ReadUpTo, context: Context) -> None:
         self._cache = cache
@@ -67,17 +70,17 @@ class Followed:
         self.context = context
 
     def reading(self) -> AbstractContextManager[Path]:
-        """The file, which nobody takes away while the context lasts; what is too old or too large of it may go."""
+        """Return the file, which is only subject to retention while the context lasts."""
         return self._cache.following()
 
     def is_other(self, path: Path) -> bool:
-        """Whether another file is the log's now: the leader's history is not what was in the one before."""
+        """Return whether the log moved to another file, because the leader's history differs."""
         return self._cache.path != path
 
 
 @contextmanager
 def followed(asked: LogRequest, say: Say) -> Iterator[Followed]:
-    """The log, followed by a thread while the context lasts. Raises ClusterError, LogError."""
+    """Follow the log in a thread while the context lasts. Raises ClusterError, LogError."""
     thread = _Thread(asked, say)
     thread.start()
     try:
@@ -87,8 +90,8 @@ def followed(asked: LogRequest, say: Say) -> Iterator[Followed]:
 
 
 class _Speaker(threading.Thread):
-    """Says things from a thread of its own: a terminal that was stopped must not stop the log, which other commands may
-    read in the same file."""
+    """Writes messages in a thread of its own: a suspended terminal (Ctrl-S) must not stop the copying, because other
+    commands read the same file."""
 
     def __init__(self, say: Say) -> None:
         super().__init__(name="speaker", daemon=True)
@@ -103,7 +106,7 @@ class _Speaker(threading.Thread):
             self._say(text)
 
     def end(self) -> None:
-        """Say what is left, unless the terminal is stopped."""
+        """Write the remaining messages, unless the terminal is suspended."""
         self._texts.put(None)
         self.join(_LAST_WORDS)
 
@@ -150,7 +153,7 @@ class _Thread(threading.Thread):
         await taker.forever(ready)
 
     def began(self) -> Followed:
-        """What is followed, once it has all that there was at first; raises what kept it from that."""
+        """Return the log once it is complete; raise the error if that fails."""
         self._answered.wait()
         if self._followed is None:
             assert self._failure is not None
@@ -158,7 +161,7 @@ class _Thread(threading.Thread):
         return self._followed
 
     def stop(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         if self.is_alive():
             self._loop.call_soon_threadsafe(self._end)
         self.join()

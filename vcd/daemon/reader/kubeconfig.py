@@ -1,4 +1,7 @@
-"""A person's own way to a cluster: the kubeconfig that kubectl would take, and what to say where it leads nowhere."""
+"""Connects a command to a cluster with the kubeconfig that kubectl would use, and explains failures.
+
+`vcd.kube.connection` parses kubeconfigs. This module chooses the file and words the errors for users.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from vcd.model.words import did_you_mean, some
 
 
 class ClusterError(ValueError):
-    """No cluster that could be read; the message says which, why, and what to do."""
+    """A cluster cannot be read; the message says which one, why, and what to do."""
 
 
 @dataclass(frozen=True)
 class Way:
-    """A connection, and the context of a kubeconfig that it is of (without a name: a pod's service account)."""
+    """A connection, and its kubeconfig context (without a name: a pod's service account)."""
 
     connection: Connection
     context: Context
@@ -32,9 +35,9 @@ async def way_of(
     *,
     tunnel: bool = False,
 ) -> Way:
-    """The way that kubectl takes: the file that is named, ``$KUBECONFIG``, ``~/.kube/config``, a pod's service account.
+    """Choose the connection as kubectl does: the named file, ``$KUBECONFIG``, ``~/.kube/config``, a service account.
 
-    Raises ClusterError, also where it is to be for a ``tunnel``, and none can go by it.
+    Raises ClusterError, also if ``tunnel`` is set and the connection cannot carry a port-forward.
     """
     environ = os.environ if environ is None else environ
     file = kubeconfig or environ.get("KUBECONFIG") or _of_home()
@@ -57,21 +60,21 @@ def _of_home() -> str | None:
 
 
 def _misconfigured(error: ConfigurationError, file: str | None, context: str | None) -> str:
-    """What is wrong with a kubeconfig, in a line."""
+    """Explain an invalid kubeconfig in one line."""
     names = [] if file is None else [one.name for one in contexts_of(file)[0]]
     if context is not None and names and context not in names:
         return f"kubeconfig {file} has no context {context}{did_you_mean(context, names)}; it has {some(names, 10)}"
     words = " ".join(str(error).split())
     if names or file is None or not Path(file).is_file():
         return words
-    # what Python says of a file that is something else altogether tells nobody anything
+    # the internal error for a file that is no kubeconfig helps no user
     internal = isinstance(error.__cause__, TypeError | AttributeError | KeyError)
     detail = "" if internal else f" ({words.partition(f'{file}: ')[2]})"
     return f"kubeconfig {file} names no context that could be used{detail}; name another with --kubeconfig"
 
 
 async def greet(client: KubeClient, server: str) -> None:
-    """See that somebody answers, before more is asked. Raises ClusterError."""
+    """Check that the API server answers, before other requests. Raises ClusterError."""
     try:
         await client.request("GET", "/version")
     except ApiError as error:
@@ -83,6 +86,6 @@ async def greet(client: KubeClient, server: str) -> None:
 
 
 def refused(server: str, error: ApiError) -> ClusterError:
-    """The error of credentials that the server does not know."""
+    """Return the error for unknown credentials."""
     words = "log in again, or name another context with --context"
     return ClusterError(f"the API server at {server} does not know these credentials ({error}): {words}")

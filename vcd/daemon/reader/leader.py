@@ -1,4 +1,7 @@
-"""Who leads, where its log is read, and the token that it takes: asked of the API server with a person's own rights."""
+"""Finds the leader, the address of its log, and a token for it, through the API server and with the user's own rights.
+
+Each refusal becomes a `ClusterError` that names the missing right and the role that grants it.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +27,13 @@ from vcd.model.words import some
 Object = dict[str, Any]
 
 ACCOUNT = "vcd-reader"
-"""The ServiceAccount that may read the log and do nothing else; whoever may make a token of it reads the log."""
+"""The ServiceAccount that may only read the log. A user that may create a token of it can read the log."""
 READER = "vcd.volcano.sh/reader"
-"""The annotation of vcd's pods that names it, where it is another one."""
+"""The annotation of vcd's pods that names another ServiceAccount."""
 OPERATOR = "vcd-operator"
-"""The role of who reads the log from outside."""
+"""The role for users that read the log."""
 TOKEN_SECONDS = 600
-"""How long a token lasts: it is shown once, when the connection begins."""
+"""Lifetime of a token, which is sent once, when the connection begins."""
 SET_UP = (
     "set eventLog.shared=true in the chart, add deploy/components/one-log, or give vcd run --replicas-address"
     " (docs/operations/high-availability.md)"

@@ -1,4 +1,7 @@
-"""A connection to the log of who leads, through the API server: TLS inside of a port-forward, pinned by the Lease."""
+"""Connects to the leader's log through the API server: TLS inside a port-forward, pinned by the Lease's fingerprint.
+
+Before changing it: no token may be sent before the certificate is compared with the fingerprint.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +30,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def reached(client: KubeClient, finder: Finder, lease: Lease, token_file: Path | None) -> AsyncIterator[Socket]:
-    """A connection to the log of who holds a Lease, for as long as the context lasts.
+    """Connect to the log of a Lease holder, and close the connection with the context.
 
-    Raises ClusterError where it must not be, NoLeader where nobody is there, KubeError and what aiohttp raises.
+    Raises ClusterError if the user may not, NoLeader if the holder is gone, KubeError and what aiohttp raises.
     """
     at = await finder.pod(lease)
     headers = {"Authorization": f"Bearer {await finder.token(at, token_file)}"}
@@ -55,7 +58,7 @@ def _refused(holder: str, error: aiohttp.WSServerHandshakeError) -> ClusterError
 
 
 class _Through(aiohttp.BaseConnector):
-    """Makes the one connection that it makes over a socket that is there, by TLS with a certificate that is known."""
+    """Connects over an existing socket, by TLS with a pinned certificate."""
 
     def __init__(self, near: socket.socket, fingerprint: bytes) -> None:
         super().__init__(force_close=True)
@@ -71,14 +74,14 @@ class _Through(aiohttp.BaseConnector):
         shown = transport.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
         if not hmac.compare_digest(sha256(shown).digest(), self._fingerprint):
             transport.abort()
-            # as after a restart of its container, until it has taken the Lease again
+            # happens after a restart of the container, until it takes the Lease again
             why = "shows another certificate than the Lease names; no token was shown to it"
             raise NoLeader(f"who answers at {req.url.host} {why}")
         return protocol
 
 
 def _any_certificate() -> ssl.SSLContext:
-    """TLS that looks at no names: certificates are known by their fingerprints."""
+    """Return a TLS context without verification, because the caller compares the fingerprint."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False

@@ -1,4 +1,8 @@
-"""Taking the log of a running cluster over into a file: all that is new since the last time, once or for ever."""
+"""Copies a cluster's log into the cache, once or continuously.
+
+Processes share the cache: one of them copies, the others wait until the file is complete. The connection is made by
+`leader_connection`, the copying itself is `LogFollower`, as in a replica.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ import aiohttp
 import msgspec
 
 from vcd.daemon.options import parse_options
-from vcd.daemon.reader.cache import Busy, Cache, State, mendable
+from vcd.daemon.reader.cache import Busy, Cache, State, explained_errors
 from vcd.daemon.reader.kubeconfig import ClusterError, Way, greet
 from vcd.daemon.reader.leader import Finder, Lease, NoLeader
 from vcd.daemon.reader.leader_connection import reached
@@ -29,33 +33,33 @@ from vcd.kube.errors import KubeError
 from vcd.kube.waits import ended, first_of
 
 PATIENCE = 30.0
-"""Seconds in which a leader has to be reached, or another one to be found: a change of leaders takes no longer."""
+"""Seconds for finding and reaching a leader; a change of leaders takes no longer."""
 ANSWER_TIMEOUT = 10.0
-"""Seconds that one request to the API server may take."""
+"""Seconds for one request to the API server."""
 MOST_REFUSALS = 5
-"""How often a leader may say, or do, what is no part of following, before that is taken as its answer."""
+"""Protocol errors of a leader before the command fails."""
 PAUSE = 0.5
-"""Seconds between two attempts, and between two looks at what another process does."""
+"""Seconds between attempts, and between checks of another process."""
 UNMENDED = 5.0
-"""Seconds between two attempts where somebody has to mend something first."""
+"""Seconds between attempts if a user has to fix something first."""
 HOUSEKEEPING = 60.0
-"""Seconds between two looks at how large a file is that is followed."""
+"""Seconds between runs of retention on a followed file."""
 TELL = 3.0
-"""Seconds after which it is told how far a file is, and again after as many."""
+"""Seconds between progress messages."""
 FRESH = 3.0
-"""A file that had all of the leader's log so many seconds ago is as good as that log: it is being followed."""
+"""Seconds for which a complete file counts as current: another process follows the log."""
 
 _NAME = f"reader at {socket.gethostname()}"
 
 _PASSES = (NoLeader, KubeError, LogError, aiohttp.ClientError, OSError, TimeoutError)
-"""What another attempt may mend."""
+"""Errors after which another attempt may succeed."""
 
 Say = Callable[[str], None]
 
 
 class ReadUpTo(msgspec.Struct, frozen=True):
-    """What there is of a log: whose it was, its last session (0: none) and that one's time (ns), how many events were
-    taken over for this question, and since how many seconds it was not compared with the leader's (0: it just was)."""
+    """The extent of a copy: the leader, its last session (0: none) and that session's time (ns), the events copied for
+    this command, and the seconds since the copy was last complete (0: it is current)."""
 
     leader: str
     session: int
@@ -65,8 +69,8 @@ class ReadUpTo(msgspec.Struct, frozen=True):
 
 
 class LogCopier:
-    """Takes one log over. ``where`` chooses the Lease (see ``Finder.lease``), ``token_file`` names a token; ``say`` is
-    told what takes time, and what went wrong and is tried again."""
+    """Copies one log. ``where`` chooses the Lease (see ``Finder.lease``), ``token_file`` names a token; ``say``
+    receives progress messages and errors after which it tries again."""
 
     def __init__(self, way: Way, where: str, token_file: Path | None, say: Say) -> None:
         self._way = way
@@ -80,24 +84,24 @@ class LogCopier:
 
     @property
     def cache(self) -> Cache:
-        """The files; there are some once something was taken over."""
+        """Return the cache, once the Lease is known."""
         assert self._cache is not None
         return self._cache
 
     async def once(self) -> ReadUpTo:
-        """Take over all that the leader has, or wait while another process does. Raises ClusterError, LogError."""
+        """Copy all that the leader has, or wait while another process does. Raises ClusterError, LogError."""
         await first_of(self._work(), self._ready.wait())
         return self._taken()
 
     async def forever(self, ready: Callable[[ReadUpTo], None]) -> None:
-        """Take over all that comes, until cancelled; ``ready`` is told once all is here that there was at first.
+        """Copy until cancelled; call ``ready`` once the copy is complete for the first time.
 
-        Raises ClusterError and LogError, before ``ready`` was told; afterwards all is tried again.
+        Raises ClusterError and LogError before that; afterwards it tries again.
         """
 
         async def tell() -> None:
             await self._ready.wait()
-            ready(await asyncio.to_thread(self._taken))  # which may have to wait until history is removed
+            ready(await asyncio.to_thread(self._taken))  # may wait for the lock while retention runs
             await asyncio.Event().wait()
 
         await first_of(self._work(), tell())
@@ -114,7 +118,7 @@ class LogCopier:
     # --- among processes --------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
-        """Write the files, or wait for who does; without end."""
+        """Write the cache, or wait for the process that does, until cancelled."""
         server = self._way.connection.base_url
         async with KubeClient(self._way.connection, user_agent="vcd", request_timeout=ANSWER_TIMEOUT) as client:
             await greet(client, server)
@@ -132,7 +136,7 @@ class LogCopier:
                 await asyncio.sleep(PAUSE)
 
     async def _led(self, finder: Finder) -> Lease:
-        """The Lease, once somebody holds it."""
+        """Return the Lease once it has a holder."""
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -144,17 +148,17 @@ class LogCopier:
                 await asyncio.sleep(PAUSE)
 
     def _tell(self, text: str) -> None:
-        """Say it, unless something was said a moment ago; nothing that passes quickly is said."""
+        """Report progress at most once per `TELL` seconds, and not in the first ones."""
         now = time.monotonic()
         self._told_at = self._told_at or now
         if now - self._told_at >= TELL:
             self._told_at = now
             self._say(text)
 
-    # --- as the one who writes --------------------------------------------------------------------------------------
+    # --- as the writing process ----------------------------------------------------------------------------------------
 
     async def _write(self, client: KubeClient, finder: Finder, lease: Lease) -> None:
-        """Follow whoever leads; without end."""
+        """Follow the leader until cancelled."""
         await self._alone(self.cache.clear)
         where, until, refused, begun = f"{lease.namespace}/{lease.name}", time.monotonic() + PATIENCE, 0, 0
         while True:
@@ -164,7 +168,7 @@ class LogCopier:
                     await self._follow(stream, lease)
             except LogReplaced:
                 begun += 1
-                if begun < MOST_REFUSALS:  # no more than once or twice, unless one of both sides errs
+                if begun < MOST_REFUSALS:  # more than twice means a defect on one side
                     continue
             except ClusterError as error:
                 if not self._ready.is_set():
@@ -181,8 +185,10 @@ class LogCopier:
                 lease = await finder.lease(where)
 
     async def _follow(self, stream: Socket, lease: Lease) -> None:
-        """Follow one leader until the connection ends; where the file has what the leader has not, that is taken out.
-        Raises LogReplaced, and what ``LogFollower.follow`` does of a leader that is none."""
+        """Follow one leader until the connection ends; rewind the file first if the leader lacks some of it.
+
+        Raises LogReplaced, and what ``LogFollower.follow`` raises for invalid messages.
+        """
         async with self._opened() as log:
             follower = LogFollower(_NAME, log, self._count)
             try:
@@ -199,7 +205,7 @@ class LogCopier:
                     self._say(f"{failure}; the log is taken over anew")
                     back = None
                 elif log.failure is not None:
-                    with mendable(log.path):
+                    with explained_errors(log.path):
                         raise failure from error
                 else:
                     raise
@@ -208,7 +214,7 @@ class LogCopier:
 
     @asynccontextmanager
     async def _opened(self) -> AsyncIterator[EventLog]:
-        """The file that is written; one that is damaged is told of, and another begun. Raises ClusterError."""
+        """Open the file to write; report a damaged file and begin another. Raises ClusterError."""
         async with AsyncExitStack() as stack:
             try:
                 log = await self._entered(stack)
@@ -220,18 +226,18 @@ class LogCopier:
 
     async def _entered(self, stack: AsyncExitStack) -> EventLog:
         path = self.cache.written
-        with mendable(path):
+        with explained_errors(path):
             return await stack.enter_async_context(EventLog.open(path))
 
     async def _alone(self, work: Callable[..., None], *given: int | None) -> None:
-        """Work on the files in a thread, to its end: whoever writes next must not meet it."""
+        """Work on the files in a thread, to its end even if cancelled: the next writer must not meet it."""
         await ended(asyncio.to_thread(work, *given))
 
     async def _count(self, logged: Sequence[Logged]) -> None:
         self._events += len(logged)
 
     async def _note(self, log: EventLog, follower: LogFollower, lease: Lease) -> None:
-        """Publish how far the file is, again and again, and say so; without end. It is the newest once it has all."""
+        """Publish and report the file's extent until cancelled. The file becomes the newest once it is complete."""
         before, heard, newest, mine = self.cache.state, 0, self.cache.path.name, log.path.name
         leader = lease.holder
         complete_at = before.complete_at if before is not None and newest == mine else 0.0
@@ -241,7 +247,7 @@ class LogCopier:
                 heard, complete_at, newest = follower.heard, time.time(), mine
             successor = "" if newest == mine else mine
             self.cache.publish(State(newest, leader, log.head, follower.head, complete_at, successor))
-            with mendable(log.path):
+            with explained_errors(log.path):
                 say_standing(log.path, _standing(lease, follower, complete_at))
             if complete and not self._ready.is_set():
                 if self._events:
@@ -254,14 +260,14 @@ class LogCopier:
                     await (asyncio.Event() if self._ready.is_set() else follower.caught_up).wait()
 
     async def _keep_house(self, log: EventLog) -> None:
-        """Hold the file to its bounds, and remove others that nobody reads any more, again and again; without end."""
+        """Apply retention and remove unused files periodically, until cancelled."""
         while True:
             await asyncio.sleep(HOUSEKEEPING)
             await self._retain(log)
             await self._alone(self.cache.clear)
 
     async def _retain(self, log: EventLog) -> None:
-        """Let the file hold no more than a replica's would, unless somebody reads it."""
+        """Apply the default retention to the file, unless a command reads it."""
         options = parse_options({}, {})
         with suppress(Busy), self.cache.unread():
             await log.retain(options.retention_age, options.retention_size)
@@ -274,7 +280,7 @@ def _standing(lease: Lease, follower: LogFollower, complete_at: float) -> Writer
 
 
 class _Waiting:
-    """Waiting for another process that writes the files."""
+    """Waits for another process that writes the cache."""
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
@@ -282,9 +288,9 @@ class _Waiting:
         self._since = time.monotonic()
 
     def is_over(self) -> bool:
-        """Whether the newest file may be read as it is: it is being followed, or who writes it gets no further.
+        """Return whether the newest file may be read: it is current, or its writer makes no progress.
 
-        Raises ClusterError where there is nothing in it then.
+        Raises ClusterError if the file is empty then.
         """
         state = self._cache.state
         if state is not None and time.time() - state.complete_at < FRESH:

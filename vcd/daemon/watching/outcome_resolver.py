@@ -1,4 +1,7 @@
-"""Looking again at what the API server said was done, where no watch shows it."""
+"""Reads pods again whose bind or eviction succeeded by the API server's answer, but which the watch does not show.
+
+The answer to a call is not proof: an API server restored from a backup, or a watch that lost an event, contradicts it.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,20 @@ from vcd.state.records import Intent
 _log = structlog.get_logger(__name__)
 
 PATIENCE = 60.0
-"""Seconds for which a call that was done may not show in the watch."""
+"""Seconds that the watch may take to show a successful call."""
 
 _LOOKS = 4
-"""Looks at what is due within that time."""
+"""Checks within that time."""
 
 Call = tuple[int, int, int]
 
 
 @dataclass(eq=False)
 class OutcomeResolver:
-    """Asks for pods that were bound or evicted, as the server said, and do not show it for ``PATIENCE`` seconds.
+    """Reads pods whose successful bind or eviction is not observed within ``PATIENCE`` seconds.
 
-    What did not happen has failed, which is an event; what did happen was missed by the watch, so pods are listed
-    again. ``fence`` says whether this replica leads: only then is anything looked at.
+    If the call did not take effect, it is logged as failed. If it did, the watch missed it, so pods are listed again.
+    Nothing is read unless ``fence`` returns that this replica leads.
     """
 
     committer: Committer
@@ -45,18 +48,18 @@ class OutcomeResolver:
     _done: dict[Call, float] = field(default_factory=dict, init=False)
 
     def observe(self, event: Event) -> None:
-        """Note when a call was done; events of all kinds may be told."""
+        """Note the time of a successful call; other events are ignored."""
         if isinstance(event, OperationDone) and event.result == "done":
             self._done[event.session, event.statement, event.operation] = self.clock.monotonic()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             await self.clock.sleep(PATIENCE / _LOOKS)
             await self.look()
 
     async def look(self) -> None:
-        """Look at all that is due."""
+        """Check all calls that are due."""
         open_ = {(i.session, i.statement, i.operation): (key, i) for key, i in self.state.intents.items()}
         self._done = {call: since for call, since in self._done.items() if call in open_}
         due = self.clock.monotonic() - PATIENCE
@@ -69,7 +72,7 @@ class OutcomeResolver:
             await self.watches.list_again(["Pod"])
 
     async def _is_missed(self, call: Call, key: str, intent: Intent) -> bool:
-        """Whether a pod shows what the watch of pods does not; what did not happen is told of."""
+        """Return whether the watch missed the effect of a call; log a call without effect as failed."""
         operation = Operation(cast(Verb, intent.verb), key, intent.uid, intent.node)
         try:
             outcome = await self.committer.look_up(operation, self.fence)
@@ -77,10 +80,10 @@ class OutcomeResolver:
             _log.warning("not_looked_up", pod=key, error=str(error))
             return False
         if self.state.intents.get(key) != intent:
-            return False  # it came to be seen while it was asked for
+            return False  # observed in the meantime
         _log.warning("done_but_not_seen", pod=key, verb=intent.verb, node=intent.node, found=outcome is not None)
         if outcome is not None:
-            self._done[call] = self.clock.monotonic()  # the list will tell
+            self._done[call] = self.clock.monotonic()  # the next list shows it
             return True
         words = "the API server said that it was done, and the pod does not show it"
         await self.sink([OperationDone(*call, "failed", words)])

@@ -1,4 +1,8 @@
-"""The watchers of all kinds that are read, as one thing: all synced, or not."""
+"""Runs one watcher per kind that the configuration reads, and reports whether all lists are complete.
+
+A single watcher (list, watch, resume) is in `vcd.kube.watcher`. Before changing it: a session may be decided only under
+lists of all kinds, so ``read`` adds kinds before a new configuration is logged, and ``read_only`` removes kinds after.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +19,12 @@ from vcd.state.cluster import ClusterState
 ESSENTIAL = frozenset({"Node", "Pod", "PodGroup", "Queue"})
 """Kinds without which nothing is scheduled. Others depend on the version of Kubernetes and on the plugins."""
 _LOOK = 0.02
-"""Seconds between looks at whether all lists are in."""
+"""Seconds between checks whether all lists are complete."""
 
 
 @dataclass(eq=False)
 class Watches:
-    """Runs a watcher for each kind; which kinds may change, and all may be told to list anew."""
+    """Runs a watcher for each kind. The set of kinds may change, and all kinds can be listed again."""
 
     client: KubeClient
     state: ClusterState
@@ -28,7 +32,7 @@ class Watches:
     kinds: InitVar[Iterable[Kind]]
     clock: Clock = SYSTEM_CLOCK
     when_synced: Callable[[], None] = lambda: None
-    """Called when the last list that was waited for is in: nobody decided on what was told meanwhile."""
+    """Called when the last missing list is complete: until then no session considered the observed changes."""
 
     def __post_init__(self, kinds: Iterable[Kind]) -> None:
         self._watchers: dict[str, Watcher] = {kind.name: self._watcher(kind) for kind in kinds}
@@ -37,7 +41,7 @@ class Watches:
         self._replacing = asyncio.Lock()
 
     def expect(self, kinds: Iterable[Kind]) -> None:
-        """Watch these kinds once ``run`` begins, in place of those that were named before."""
+        """Replace the kinds to watch, before ``run`` starts."""
         self._watchers = {kind.name: self._watcher(kind) for kind in kinds}
 
     def _watcher(self, kind: Kind) -> Watcher:
@@ -49,20 +53,20 @@ class Watches:
 
     @property
     def narrow(self) -> frozenset[str]:
-        """The kinds of which only some objects are watched."""
+        """Return the kinds of which only some objects are watched."""
         return frozenset(name for name, watcher in self._watchers.items() if watcher.kind.is_narrow)
 
     def statuses(self) -> Mapping[str, WatchStatus]:
-        """Each kind's counters, be it watched yet or not."""
+        """Return the status of each kind, whether its watch runs yet or not."""
         return {kind: watcher.status for kind, watcher in self._watchers.items()}
 
     def running(self) -> Mapping[str, WatchStatus]:
-        """The counters of each kind that is watched now: none, as long as another replica's log is followed."""
+        """Return the status of each running watch: none while another replica's log is followed."""
         return {kind: self._watchers[kind].status for kind in self._tasks}
 
     def stuck(self, first: float, later: float) -> dict[str, str]:
-        """Kinds whose first list got no further for ``first`` seconds, or of which for ``later`` seconds neither a
-        list nor a watch told anything since; with what they failed with. None, as long as nothing is watched."""
+        """Return stale kinds and their last errors: no progress for ``first`` seconds in the first list, or for
+        ``later`` seconds after it."""
         now = self.clock.monotonic()
         return {
             kind: s.last_error or "no answer"
@@ -71,21 +75,21 @@ class Watches:
         }
 
     def not_served(self) -> list[str]:
-        """The kinds in `ESSENTIAL` that the API server does not serve: their lists count as empty."""
+        """Return the kinds in `ESSENTIAL` that the API server does not serve. Their lists count as empty."""
         return [kind for kind, status in self.running().items() if status.missing and kind in ESSENTIAL]
 
     def count_anew(self) -> None:
-        """Let the deadlines of ``stuck`` count from now on."""
+        """Restart the deadlines of ``stuck``."""
         for watcher in self._watchers.values():
             watcher.status.got_on = self.clock.monotonic()
 
     def synced(self) -> bool:
-        """Whether the first list of every kind is complete."""
+        """Return whether the first list of every kind is complete."""
         return all(watcher.status.synced for watcher in self._watchers.values())
 
     async def wait_synced(self, wanted: Callable[[], bool] = lambda: True) -> bool:
-        """Wait until every list is in, as long as that is ``wanted``; whether they are."""
-        while wanted() and not self.synced():  # noqa: ASYNC110 - the watchers tell by their status, once at the start
+        """Wait until all lists are complete while ``wanted`` returns true; return whether they are."""
+        while wanted() and not self.synced():  # noqa: ASYNC110 - happens once per term
             await asyncio.sleep(_LOOK)
         return self.synced()
 
@@ -102,7 +106,7 @@ class Watches:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _start(self, kind: str) -> None:
-        self._watchers[kind].status.got_on = self.clock.monotonic()  # until now it was asked for nothing
+        self._watchers[kind].status.got_on = self.clock.monotonic()  # it is idle until now
         task = asyncio.get_running_loop().create_task(self._watchers[kind].run())
         self._tasks[kind] = task
         task.add_done_callback(self._ended)
@@ -115,14 +119,14 @@ class Watches:
             self._failed.set_exception(error)
 
     async def list_again(self, kinds: Iterable[str] | None = None) -> None:
-        """Drop all watches, or those of certain kinds, and list anew."""
+        """Drop the watches of all or the given kinds, and list again."""
         for name in list(self._watchers) if kinds is None else kinds:
             async with self._replacing:
-                if known := self._watchers.get(name):  # what is read may have changed since
+                if known := self._watchers.get(name):  # the set of kinds may have changed since
                     await self._replace(known.kind)
 
     async def read(self, kinds: Iterable[Kind]) -> None:
-        """From now on watch these kinds, too, and of each the objects that are read now."""
+        """Watch these kinds in addition; a kind whose selection changed is listed again."""
         async with self._replacing:
             for kind in kinds:
                 known = self._watchers.get(kind.name)
@@ -130,10 +134,10 @@ class Watches:
                     await self._replace(kind)
 
     async def read_only(self, kinds: Iterable[Kind]) -> None:
-        """Watch no other kinds any more."""
+        """Stop watching all other kinds."""
         wanted = {kind.name for kind in kinds}
         async with self._replacing:
-            for name in sorted(self._watchers.keys() - wanted):  # what is not needed keeps nobody from deciding
+            for name in sorted(self._watchers.keys() - wanted):  # a kind that is not needed must not delay sessions
                 await self._end(name)
                 del self._watchers[name]
         self._one_synced()
