@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
     from vcd.scheduling.framework.policydiff import PolicyChange, policy_changes
     from vcd.scheduling.framework.queuefields import check_queues, unread_queue_fields
-    from vcd.scheduling.framework.reasons import reason_in_words
     from vcd.scheduling.framework.registry import RegistryError, describe_policy
     from vcd.text.amounts import number, resource_name
     from vcd.text.capacity import capacity_lines, cluster_resource, resource_shown
     from vcd.text.outcomes import Screen
+    from vcd.text.reasons import full_reason_text
     from vcd.timetravel.bisect import JobBisection, WaitsBisection, bisect_job, bisect_waits
     from vcd.timetravel.clusterchanges import ClusterChanges
     from vcd.timetravel.differences import Difference
@@ -115,11 +115,11 @@ _LATER = {
     "vcd.scheduling.framework.policy": "Policy PolicyError Problem",
     "vcd.scheduling.framework.policydiff": "PolicyChange policy_changes",
     "vcd.scheduling.framework.queuefields": "check_queues unread_queue_fields",
-    "vcd.scheduling.framework.reasons": "reason_in_words",
     "vcd.scheduling.framework.registry": "RegistryError describe_policy",
     "vcd.text.amounts": "number resource_name",
     "vcd.text.capacity": "capacity_lines cluster_resource resource_shown",
     "vcd.text.outcomes": "Screen",
+    "vcd.text.reasons": "full_reason_text",
     "vcd.timetravel.bisect": "JobBisection WaitsBisection bisect_job bisect_waits",
     "vcd.timetravel.clusterchanges": "ClusterChanges",
     "vcd.timetravel.differences": "Difference",

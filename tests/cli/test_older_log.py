@@ -21,7 +21,7 @@ SCHEMA_1 = Path(__file__).parents[1] / "data" / "older" / "schema-1.sqlite"
 ASKED = {
     ("explain", "job", "train", "--all"): "bind of train-0, train-2, train-1: done by the API server",
     ("explain", "job", "large", "--change", "--all"): "largest node cpu 8, needs cpu 12",
-    ("explain", "pod", "train-0", "--all"): "session 4 (reclaim) holds room that is being freed",
+    ("explain", "pod", "train-0", "--all"): "session 4 (reclaim) holds capacity that is being freed",
     ("explain", "queue", "research"): "weight 3  under root",
     ("explain", "session", "5"): "decided from event 107",
     ("explain", "order", "research"): "default/large",

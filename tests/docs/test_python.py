@@ -24,7 +24,7 @@ async def test_the_snippets_run(
     exec("".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), {})
     assert capsys.readouterr().out.splitlines() == [
         "train never: the largest node has 8 cpu",
-        "train waits 0 s: can never run here: a pod asks for 9 cpu, and node n1, the largest, has 8",
+        "train waits 0 s: can never run here: a pod requests 9 cpu, and node n1, the largest, has 8",
         "[{'queue': 'default', 'pods_sum': 2}]",
     ]
 

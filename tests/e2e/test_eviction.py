@@ -47,7 +47,7 @@ class Watched:
         self.nominated: dict[str, list[tuple[str, str]]] = {}
         """By name of a pod that had no node yet: where it was to wait, and what it was told, each time."""
         self.amid: list[str] = []
-        """Pods that were bound to a node on which others were still leaving."""
+        """Pods that were bound to a node on which others were terminating."""
         self._leaving: dict[str, str] = {}
         self._bound: set[str] = set()
         cluster.store.subscribe(["pods"], self._note)
@@ -117,7 +117,7 @@ def check_waited(cluster: Cluster, watched: Watched, *names: str) -> None:
     for name in names:
         told = watched.nominated[name]
         assert {place for place, _ in told} == {places[name]}
-        assert told[0][1] == f"waits for room that evictions free on node {places[name]}"
+        assert told[0][1] == f"waits for capacity that evictions free on node {places[name]}"
     assert watched.amid == []
 
 

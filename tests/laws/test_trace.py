@@ -55,7 +55,7 @@ def test_winners_victims_and_orders_of_the_trace_are_the_plans(world_of: Callabl
 
 
 def test_tasks_of_jobs_alike_go_in_one_order_whichever_job_is_older() -> None:
-    """The pod of the older job is younger, and goes first: no plugin tells the jobs apart."""
+    """The pod of the older job is younger, and is evicted first: no plugin tells the jobs apart."""
     conf = 'actions: "preempt"\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n  - name: predicates\n'
     groups = [group("old", members=0, phase="Running"), group("young", members=0, phase="Running", created=5)]
     pods = [

@@ -16,6 +16,7 @@ from vcd.model.events import Waiting
 from vcd.model.reasons import CODES, Cause, Reason
 from vcd.scheduling.framework.reasons import Told, keeps_back
 from vcd.scheduling.holdnotes import remarks_on
+from vcd.text.reasons import reason_text
 
 CLASSES = [priority_class("high", 100), priority_class("mid", 50), priority_class("low", 1)]
 GANGPREEMPTING = PREEMPTING.replace("preempt", "gangpreempt")
@@ -66,7 +67,7 @@ def test_nominated_capacity_is_told_with_its_owner(configured: str, nodes: int) 
     world = preempted(configured, nodes, late())
     assert set(world.evicted) and "high-0" not in world.placed()
     (note,) = held(world, "late")
-    assert note.text == "capacity that it could use is nominated for other jobs, such as default/high"
+    assert reason_text(note) == "capacity that it could use is nominated for other jobs, such as default/high"
     assert held(world, "high") == []
 
 
@@ -124,7 +125,7 @@ def test_what_a_job_could_not_use_is_not_told(options: dict[str, Any]) -> None:
 def test_equivalent_jobs_are_told_the_same() -> None:
     world = preempted(PREEMPTING, 1, *[late(f"late-{number}") for number in range(4)])
     notes = [held(world, f"late-{number}") for number in range(4)]
-    assert all(len(found) == 1 and found[0].text == notes[0][0].text for found in notes)
+    assert all(len(found) == 1 and reason_text(found[0]) == reason_text(notes[0][0]) for found in notes)
 
 
 def test_the_note_ends_with_the_hold() -> None:
@@ -143,10 +144,10 @@ def test_reservations_of_groups_without_pods_are_told(plugin: str) -> None:
     world.cycle()
     world.cycle()
     (note,) = held(world, "new")
-    assert note.text.startswith(
-        "resources are reserved for default/ghost0, default/ghost1, admitted and without all of their pods (held cpu"
+    assert reason_text(note).startswith(
+        "resources are reserved for default/ghost0, default/ghost1, admitted and without all of their pods (held 8 cpu"
     )
-    assert "until 2026-" in note.text
+    assert "until 2026-" in reason_text(note)
     assert note.amounts == {"cpu": {"held": 8000}}
 
 
@@ -175,7 +176,8 @@ def test_reservations_of_lower_priority_are_not_told(plugin: str, priority: str,
     world.cycle()
     assert any(one.gate == "enqueue" for one in world.why("new"))
     notes = held(world, "new")
-    assert [name for name in ("ghost0", "ghost1") if f"default/{name}" in "".join(note.text for note in notes)] == named
+    text = "".join(map(reason_text, notes))
+    assert [name for name in ("ghost0", "ghost1") if f"default/{name}" in text] == named
     assert [note.amounts for note in notes] == [{"cpu": {"held": 4000 * len(named)}}] * bool(named)
 
 
@@ -191,7 +193,7 @@ def test_the_guarantee_that_makes_a_limit_is_told(plugin: str, guaranteed: int) 
     )
     world.cycle()
     (note,) = held(world, "new")
-    assert note.text.startswith("the limit excludes the unused guarantee of queue owner (held cpu")
+    assert reason_text(note).startswith("the limit excludes the unused guarantee of queue owner (held ")
     assert note.amounts == {"cpu": {"held": guaranteed * 1000}}
 
 
@@ -212,7 +214,7 @@ def test_in_a_tree_the_guarantees_beside_the_limited_queue_are_told(other: str) 
     world.cycle()
     assert world.why("new")[0].cause == Cause.PARENT_LIMIT
     (note,) = held(world, "new")
-    assert (f"queue {other}" in note.text) == (other == "beside")
+    assert (f"queue {other}" in reason_text(note)) == (other == "beside")
 
 
 def test_a_capability_is_no_guarantee_of_others() -> None:
@@ -242,7 +244,7 @@ def test_a_job_is_told_when_others_are_evicted_after_a_refusal(jobs: int) -> Non
     world.cycle()
     for number in range(jobs):
         (note,) = held(world, f"high-{number}")
-        assert "refused an eviction for it; other pods are evicted at 2026-11-21T08:" in note.text
+        assert "refused an eviction for it; other pods are evicted at 2026-11-21T08:" in reason_text(note)
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

@@ -64,7 +64,7 @@ GPUS = [node(f"gpu-{number}", cpu=16, gpu=4, labels={"tier": "a100"}) for number
         (
             [queue("a", capability={"nvidia.com/gpu": "0"}), gang("new", 1, cpu=1, gpu=2, queue="a")],
             "1 x 2 GPU",
-            "queue a may have 0 GPU, needs 2",
+            "queue a may use 0 GPU, needs 2",
         ),
         ([gang("new", 4, cpu=1, gpu=4)], "4 x 4 GPU", "never: all nodes together have 12 GPU"),
         (

@@ -105,7 +105,7 @@ def test_a_job_that_waited_is_told_with_its_pods_and_places(busy: Path) -> None:
 def test_a_queues_limit_is_told_with_who_holds_it(busy: Path) -> None:
     assert answer(busy, "third")[:4] == [
         "default/third  WAITING 11 min 4 s  queue small  2 x 2 cpu, all or nothing",
-        "Why      Queue small may have 8 cpu (spec.capability.cpu): 6 taken, and it asks for 4.",
+        "Why      Queue small may use 8 cpu (spec.capability.cpu): 6 in use, and it requests 4.",
         "Queue    small has 6 of its deserved 8 cpu",
         "Held by  default/second 6 cpu",
     ]

@@ -40,7 +40,7 @@ def helped(found: JobDifference) -> dict[str, tuple[str, str]]:
     [
         ({}, {"queue": "small"}, 8, "queue", ("default", "small")),
         ({}, {"spec": {"nodeSelector": {"tier": "glod"}}}, 8, "nodeSelector", ("", "tier glod")),
-        ({}, {"cpu": 9}, 8, "a pod asks for", ("2 cpu", "9 cpu")),
+        ({}, {"cpu": 9}, 8, "a pod requests", ("2 cpu", "9 cpu")),
         ({"cpu": 1, "spec": {"tolerations": TOLERATES}}, {"cpu": 1}, 0, "tolerations", None),
     ],
 )
@@ -69,7 +69,7 @@ async def test_a_priority_puts_one_before_the_other(tmp_path: Path) -> None:
     assert ("priority", "10", "1") in [(fact.name, fact.one, fact.other) for fact in found.facts]
     # alike they are equal, and the name decides
     assert helped(found) == {}
-    assert found.sentence().startswith("a started at session 1, b never did: b waits ")
+    assert found.sentence().startswith("a started at session 1, b never did: b waits: ")
 
 
 async def test_a_minimum_that_is_too_high(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_one_job_at_two_sessions(tmp_path: Path) -> None:
     ]
     head, first, second, *_ = found.lines()
     assert head.startswith("large at session 6 and at session 7: it differs in the cluster's nodes, ")
-    assert (first.startswith("  session 6: it waits "), second.startswith("  session 7: it waits ")) == (True, True)
+    assert (first.startswith("  session 6: it waits: "), second.startswith("  session 7: it waits: ")) == (True, True)
 
 
 async def test_one_job_in_two_logs(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ async def test_a_priority_that_is_too_low_is_raised_above_who_gives_way(tmp_path
     assert changed(found) == Change("priority", "default/urgent", "priority", {"": "10"}, {"": "51"})
     assert list(found.lines())[1:] == [
         "smallest change: job default/urgent's priority 10 -> 51:"
-        " the pod is waiting for room that is being freed on n1",
+        " the pod is waiting for capacity that is being freed on n1",
         "  besides, 4 pods evicted only then: default/old-1, default/old-2, default/old-3, default/old-4",
         "tried: priorities up to 51 (2 decisions)",
     ]
@@ -374,7 +374,7 @@ async def test_nothing_helps_a_gang_that_is_larger_than_the_cluster(tmp_path: Pa
     found = smallest_change(path, "train", kinds=("quota", "priority", "room", "job"))
     assert found.change is None and found.effect is None
     assert found.sentence() == (
-        "no change of one queue's quota, its priority, one node's room or one running job alone lets it in"
+        "no change of one queue's quota, its priority, one node's capacity or one running job alone lets it in"
     )
     assert [one.what for one in found.tried] == ["quota", "quota", "priority", "room", "job"]
     assert found.decisions == sum(one.decisions for one in found.tried)

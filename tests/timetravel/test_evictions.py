@@ -73,7 +73,7 @@ async def test_a_reclaimed_pod_is_told_the_numbers_of_both_queues_and_who_went_n
         await gone_and_back(made)
     eviction = only(explain_eviction(path, "x-1"))
     assert eviction.text == (
-        "evicted by reclaim of queue b (deserved cpu 40, had 12) because queue a held cpu 61 over 40;"
+        "evicted by reclaim of queue b (deserved 40 cpu, had 12) because queue a held 61 cpu over 40;"
         " chosen before default/z-2: lower priority (5 against 10)"
     )
     assert (eviction.chosen_before, eviction.difference) == ("default/z-2", LOWER)
@@ -86,9 +86,9 @@ async def test_what_it_freed_and_what_was_lacking_are_told(path: Path) -> None:
     eviction = only(explain_eviction(path, "x-1"))
     assert (eviction.asked, eviction.lacked, eviction.freed) == ({"cpu": "10"}, {"cpu": "3"}, {"cpu": "20"})
     assert eviction.why[:3] == [
-        "default/new-0 asked for cpu 10; n1 lacked cpu 3 of it; this pod freed cpu 20",
-        "somebody had to go: the only node that it may use had no room",
-        "gang, proportion let it go, as number 1 of 2 in order",
+        "default/new-0 requested 10 cpu; n1 lacked 3 cpu of it; this pod freed 20 cpu",
+        "an eviction was needed: the only node that it may use had no capacity",
+        "gang, proportion permitted it, as number 1 of 2 in order",
     ]
 
 
@@ -111,13 +111,13 @@ async def test_why_anybody_had_to_go_names_the_idle_node_that_was_closed_to_it(p
         await made.cycle()
     (eviction,) = explain_eviction(path, "spare").evictions
     assert eviction.needed == (
-        "the 2 nodes that it may use had no room; n3 had, and dedicated=x:NoSchedule keeps it out"
+        "the 2 nodes that it may use had no capacity; n3 had, and dedicated=x:NoSchedule keeps it out"
     )
     assert [(line.cause, line.passes) for line in eviction.funnel] == [("taint", 2), ("node-room", 1)]
-    assert f"somebody had to go: {eviction.needed}" in eviction.why
+    assert f"an eviction was needed: {eviction.needed}" in eviction.why
     assert "it had run for 2 h: that work is lost" in eviction.why
     assert eviction.ran == 7200
-    assert eviction.elsewhere == "1 node looked at before gave no room for it (gang kept 2)"
+    assert eviction.elsewhere == "1 node examined before could not free enough for it (gang protected 2)"
 
 
 async def test_each_of_the_others_is_told_with_who_spared_it(path: Path) -> None:
@@ -131,10 +131,10 @@ async def test_each_of_the_others_is_told_with_who_spared_it(path: Path) -> None
         ("z-0", "spared", "proportion"),
         ("old-0", "not asked", ""),
     ]
-    assert others["z-2"].why == "default/x-1 goes first: lower priority (5 against 10), says priority"
+    assert others["z-2"].why == "default/x-1 is evicted first: lower priority (5 against 10), says priority"
     assert others["z-0"].why == (
         "lets go: tasks of queues that hold more than their part of what can be had, as long as they do;"
-        " default/x-1 goes first: lower priority (5 against 10), says priority"
+        " default/x-1 is evicted first: lower priority (5 against 10), says priority"
     )
     assert others["old-0"].why == "is of queue b itself"
 
@@ -164,8 +164,8 @@ async def test_a_pod_that_came_back_waits_or_is_bound_some_time_later(path: Path
             await made.finish(f"default/{key}")
         await made.carry_out(await made.cycle())
     assert waiting.why[-1] == (
-        "it came back after 1 min, and waits at queue (proportion) for x-1: queue has no room within what it deserves"
-        " (allocated cpu 41, asks cpu 20, deserved cpu 40)"
+        "it came back after 1 min, and waits: x-1: queue has no room within what it deserves"
+        " (allocated 41 cpu, requested 20 cpu, deserved 40 cpu)"
     )
     back = only(explain_eviction(path, "x-1"))
     assert (back.came_back, back.bound_to) == ("default/x-1", "n1")
@@ -226,7 +226,7 @@ async def test_a_job_is_told_all_evictions_of_its_pods_in_order(path: Path) -> N
         ("default/x-6", 2, "8"),
     ]
     assert [one.fate for one in first.candidates if one.pod == "default/x-6"] == ["evicted"]
-    assert first.candidates[0].why == "goes, too"
+    assert first.candidates[0].why == "is evicted, too"
     assert str(second.difference) == "comes later by name"
 
 
@@ -298,10 +298,10 @@ async def test_a_pod_that_went_for_a_gang_is_told_so(path: Path) -> None:
     evictions = explain_eviction(path, "x").evictions
     assert len(evictions) == 4
     assert evictions[0].text.startswith(
-        "evicted by gangreclaim of queue b (deserved cpu 4, had 0) because queue a held cpu 8 over 4"
+        "evicted by gangreclaim of queue b (deserved 4 cpu, had 0) because queue a held 8 cpu over 4"
     )
     assert (evictions[0].for_pod, evictions[0].asked) == ("", {"cpu": "4"})
-    assert evictions[0].why[0] == "job default/new asked for cpu 4; this pod freed cpu 1"
+    assert evictions[0].why[0] == "job default/new requested 4 cpu; this pod freed 1 cpu"
 
 
 async def test_a_card_is_told_by_its_model_and_its_quota(path: Path) -> None:
@@ -323,7 +323,7 @@ async def test_a_plugin_that_counts_no_shares_leaves_what_the_queues_hold(path: 
         await made.show(dsl.gang("new", 1, cpu=2, queue="b"))
         await made.cycle()
     eviction = only(explain_eviction(path, "x-0"))
-    assert eviction.text == "evicted by reclaim of queue b (had cpu 0); queue a held cpu 4"
+    assert eviction.text == "evicted by reclaim of queue b (had 0 cpu); queue a held 4 cpu"
 
 
 async def test_a_shuffled_pod_is_told_who_wanted_it_elsewhere(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

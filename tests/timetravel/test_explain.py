@@ -83,10 +83,8 @@ def test_waits_have_their_times_and_reasons(busy: Path) -> None:
 
 def test_waits_are_told_with_their_numbers(busy: Path) -> None:
     assert texts(explain(busy, "job", "large"), "waited") == [
-        "waited 10 min at enqueue (overcommit): resource in cluster is overused (asks cpu 35, limit cpu 32400m);"
-        " at gang: fewer tasks than the minimum (have 0, min 5)",
-        "waited 1 min at predicate for large-3: 5 nodes Insufficient cpu;"
-        " at gang: fewer tasks than the minimum (have 0, min 5)",
+        "waited 10 min at enqueue (overcommit): resource in cluster is overused (requested 35 cpu, limit 32.4 cpu)",
+        "waited 1 min at predicate for large-3: 5 nodes Insufficient cpu",
     ]
 
 
@@ -117,7 +115,7 @@ def test_a_pod_that_waits_for_its_gang_waits_for_what_the_gang_waits_for(busy: P
 def test_a_wait_that_goes_on_is_lasting(busy: Path) -> None:
     explanation = explain(busy, "job", "third")
     assert explanation.episodes[-1].lasting
-    assert explanation.now.startswith("the job is Inqueue with 2 Pending; it waits at queue (proportion) for third-1:")
+    assert explanation.now.startswith("the job is Inqueue with 2 Pending; it waits: third-1: queue has")
 
 
 def test_outcomes_of_the_calls_are_told(busy: Path) -> None:
@@ -246,7 +244,7 @@ async def test_a_pod_that_room_was_made_for_goes_there(tmp_path: Path) -> None:
         await made.show(dsl.queue("default"), dsl.node("a"), dsl.node("b"), dsl.group("job"), pod)
         await made.cycle()
     (episode,) = told(explain(tmp_path / "log", "pod", "job-0"), "bound")
-    assert episode.why == ["room had been made for it on b"]
+    assert episode.why == ["capacity had been freed for it on b"]
 
 
 def rated(node: str, points: float, *, now: bool = True) -> Rated:
@@ -257,7 +255,7 @@ def rated(node: str, points: float, *, now: bool = True) -> Rated:
     ("best", "why"),
     [
         ((rated("a", 9), rated("b", 7)), "a rates 9 points (binpack 9), b 7 points (binpack 7)"),
-        ((rated("a", 7), rated("b", 9, now=False)), "a has room now, b only when what leaves it is gone"),
+        ((rated("a", 7), rated("b", 9, now=False)), "a has free capacity now, b only after its pods terminate"),
         ((rated("b", 9), rated("a", 7)), "a plugin chose a over b, which rates 9 points (binpack 9) against 7 points"),
         ((Rated("a", True, 0, {}), Rated("b", True, 0, {})), "a and b are not rated by any plugin, and a comes first"),
     ],
@@ -316,7 +314,7 @@ async def test_an_eviction_is_told_with_who_wanted_it_and_why(tmp_path: Path) ->
         "the pod is being deleted",
         "the pod is gone",
     ]
-    assert explanation.now == "the pod is not there any more"
+    assert explanation.now == "the pod does not exist any more"
 
 
 async def test_a_dropped_statement_is_told_with_the_reason(tmp_path: Path) -> None:
@@ -334,7 +332,7 @@ async def test_room_that_is_held_is_told_once(tmp_path: Path) -> None:
         for _ in range(3):
             await decided(made, ev.Statement("default/job", "preempt", (operation("pipeline", "job-0", "n1"),)))
     assert texts(explain(tmp_path / "log", "pod", "job-0"), "held") == [
-        "session 1 (preempt) holds room that is being freed: the pod to n1"
+        "session 1 (preempt) holds capacity that is being freed: the pod to n1"
     ]
 
 
@@ -358,7 +356,9 @@ async def test_a_pod_that_somebody_else_placed_is_told(tmp_path: Path) -> None:
     async with scheduler(tmp_path / "log") as made:
         await made.show(dsl.queue("default"), dsl.node("n1"), dsl.gang("job", 1, cpu=2))
         await made.show(dsl.pod("job-0", group="job", on="n1", cpu=2))
-    assert texts(explain(tmp_path / "log", "pod", "job-0"), "placed") == ["the pod was placed by somebody else on n1"]
+    assert texts(explain(tmp_path / "log", "pod", "job-0"), "placed") == [
+        "the pod was placed by another scheduler on n1"
+    ]
 
 
 async def test_a_pod_that_comes_back_under_another_uid_is_another(tmp_path: Path) -> None:
@@ -396,10 +396,9 @@ async def test_a_wait_whose_numbers_change_is_one_wait(tmp_path: Path) -> None:
         await made.cycle()
     (text,) = texts(explain(tmp_path / "log", "pod", "job-0"), "waited")
     large = "at predicate for job-0: a pod of the group is larger than any node (largest node cpu 1, needs cpu 2)"
-    gang = "at gang: fewer tasks than the minimum (have 0, min 1)"
     assert text == (
-        f"waits {large}; at predicate for job-0: 3 nodes Insufficient cpu; {gang};"
-        f" at first {large}; at predicate for job-0: 2 nodes Insufficient cpu; {gang}"
+        f"waits {large}; at predicate for job-0: 3 nodes Insufficient cpu;"
+        f" at first {large}; at predicate for job-0: 2 nodes Insufficient cpu"
     )
 
 
@@ -562,7 +561,7 @@ async def test_a_gate_that_is_lifted_is_told(tmp_path: Path) -> None:
     await write_gated_history(tmp_path / "log")
     explanation = explain(tmp_path / "log", "job", "g")
     assert texts(explanation, "ungated", "outcome") == [
-        "session 1 (allocate) found room in the queue for g-0, and lifts the gate",
+        "session 1 (allocate) found capacity in the queue for g-0, and lifts the gate",
         "lifting the gate of g-0: done by the API server",
         "bind of g-0: done by the API server",
     ]
@@ -574,7 +573,7 @@ async def test_a_gate_that_is_lifted_is_told(tmp_path: Path) -> None:
 async def test_one_that_could_not_be_lifted_is_lifted_again(tmp_path: Path) -> None:
     await write_gated_history(tmp_path / "log", "failed")
     assert texts(explain(tmp_path / "log", "job", "g"), "ungated") == [
-        f"session {session} (allocate) found room in the queue for g-0, and lifts the gate" for session in (1, 2)
+        f"session {session} (allocate) found capacity in the queue for g-0, and lifts the gate" for session in (1, 2)
     ]
 
 

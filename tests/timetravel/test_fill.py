@@ -52,10 +52,9 @@ async def test_the_answer_is_told_in_sentences(tmp_path: Path) -> None:
     )
     assert list(fill(log, dsl.pod("more", cpu=2, memory=4)).lines()) == [
         "6 more of default/more fit at 2026-01-01 00:00:00, after session 1",
-        "  4 pods on 2 nodes of cpu 4, memory 32Gi (pool=a)",
-        "  2 pods on 1 node of cpu 5, memory 8Gi (pool=b)",
-        "the next one waits at predicate for more-copy-000006: 3 nodes Insufficient cpu; at predicate for"
-        " more-copy-000006: 1 node Insufficient memory; at gang: fewer tasks than the minimum (have 0, min 1)",
+        "  4 pods on 2 nodes of 4 cpu, 32Gi memory (pool=a)",
+        "  2 pods on 1 node of 5 cpu, 8Gi memory (pool=b)",
+        "the next one waits: more-copy-000006: 3 nodes Insufficient cpu; more-copy-000006: 1 node Insufficient memory",
         "then in use of the nodes that took them: cpu 92%, memory 33%, pods 2%",
     ]
 
@@ -170,11 +169,11 @@ async def test_nodes_are_told_by_what_they_offer(tmp_path: Path) -> None:
     )
     kinds = fill(log, dsl.pod("one", cpu=8)).kinds
     assert [(kind.words, kind.took) for kind in kinds] == [
-        ("2 nodes of cpu 8, memory 32Gi (zone=1)", 2),
-        ("1 node of cpu 8, memory 32Gi (zone=2)", 1),
-        ("1 node of cpu 8, memory 32Gi, nvidia.com/gpu 4 (zone=1)", 1),
-        ("1 node of cpu 8, memory 32Gi (zone=1)", 0),
-        ("1 node of cpu 8, memory 32Gi (zone=1, cordoned)", 0),
+        ("2 nodes of 8 cpu, 32Gi memory (zone=1)", 2),
+        ("1 node of 8 cpu, 32Gi memory (zone=2)", 1),
+        ("1 node of 8 cpu, 32Gi memory, 4 GPU (zone=1)", 1),
+        ("1 node of 8 cpu, 32Gi memory (zone=1)", 0),
+        ("1 node of 8 cpu, 32Gi memory (zone=1, cordoned)", 0),
     ]
 
 

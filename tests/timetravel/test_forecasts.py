@@ -185,7 +185,7 @@ async def test_what_goes_at_once_is_told_before_the_runs(tmp_path: Path) -> None
         first=lambda found: told.extend(found.lines()),
     )
     (line,) = told
-    assert line.startswith("job default/new: no pod can be placed at once: it waits at predicate for new-0: a pod of")
+    assert line.startswith("job default/new: no pod can be placed at once: it waits: new-0: a pod of")
 
 
 async def test_what_waits_has_an_eta(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Explain order: who is served before whom, plugin by plugin, as a session began."""
+"""Explain order: in which order queues and jobs are served, plugin by plugin, as a session began."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_queue_in_which_nobody_waits_has_its_place_when_asked_for(path: Path) 
 
 def test_lines_are_aligned_tables_with_the_reason_below(path: Path) -> None:
     assert list(explain_order(path, "red", 1).lines()) == [
-        "session 1 at 2026-01-01T00:00:00.000Z, as it began: who is served before whom",
+        "session 1 at 2026-01-01T00:00:00.000Z, as it began: in which order queues and jobs are served",
         "#  queue  waiting  proportion.priority  proportion.share  passed over",
         "1  red    3        0                    0.5",
         "2  blue   1        0                    1                 queue is overused"

@@ -16,7 +16,7 @@ from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.why import queues
-from vcd.timetravel.why.queueanswer import QueueExplanation
+from vcd.timetravel.why.queueanswer import QueueExplanation, standing
 from vcd.timetravel.why.queuewaits import WaitedFor
 
 CONF = """\
@@ -46,7 +46,7 @@ async def at(made: Scheduler, seconds: int) -> None:
 
 def standings(explanation: QueueExplanation) -> list[tuple[float, str]]:
     """How long, and the figures without the queue's state."""
-    return [(span.seconds, "; ".join(span.standing[1:])) for span in explanation.spans]
+    return [(span.seconds, "; ".join(standing(span.figures)[1:])) for span in explanation.spans]
 
 
 # --- which queue, which sessions --------------------------------------------------------------------------------------
@@ -80,9 +80,9 @@ def test_a_file_that_is_no_log_cannot_be_used(tmp_path: Path) -> None:
 def test_sessions_with_the_same_figures_are_one_span(busy: Path) -> None:
     explanation = explain_queue(busy, "small")
     assert standings(explanation) == [
-        (2, ""),
-        (1, "allocated 6 of 6 cpu deserved, capability 8"),
-        (663, "allocated 6 of 8 cpu deserved, requested 10, capability 8"),
+        (2, "nothing in use, nothing requested"),
+        (1, "6 of 6 cpu deserved, limit 8"),
+        (663, "6 of 8 cpu deserved, requested 10, limit 8"),
     ]
     assert [span.sessions for span in explanation.spans] == [(1, 2), (3, 3), (4, 8)]
     assert (explanation.sampled, explanation.sessions) == (8, 8)
@@ -123,8 +123,7 @@ async def test_every_figure_of_a_resource_is_told(tmp_path: Path) -> None:
         await made.show(dsl.gang("job", 3, members=1, queue="a", cpu=3, memory=1))
         await at(made, 0)
     explanation = explain_queue(tmp_path / "log", "a")
-    assert "allocated 6 of 4 cpu deserved, requested 9, guarantee 2, capability 6" in explanation.now
-    assert explanation.now[0].startswith("queue a is Open, weight 1, share 1.5")
+    assert standings(explanation) == [(0, "6 of 4 cpu deserved, requested 9, guarantee 2, limit 6")]
 
 
 async def test_a_queue_that_goes_is_not_there_any_more(tmp_path: Path) -> None:
@@ -134,12 +133,11 @@ async def test_a_queue_that_goes_is_not_there_any_more(tmp_path: Path) -> None:
         await made.delete("Queue", "a")
         await at(made, 60)
     explanation = explain_queue(tmp_path / "log", "a")
-    assert [(span.seconds, span.standing[0]) for span in explanation.spans] == [
+    assert [(span.seconds, standing(span.figures)[0]) for span in explanation.spans] == [
         (60, "Open, weight 1"),
-        (0, "the queue is not there"),
+        (0, "the queue does not exist"),
     ]
     assert [edit.text for edit in explanation.edits] == ["created", "deleted"]
-    assert explanation.now == ["queue a is not there", "no job waits in it"]
 
 
 async def test_changes_of_the_queue_have_their_times(tmp_path: Path) -> None:
@@ -189,7 +187,6 @@ def test_waits_are_counted_by_reason(busy: Path) -> None:
 def test_a_wait_that_goes_on_counts_up_to_the_last_event(busy: Path) -> None:
     explanation = explain_queue(busy, "small")
     assert [(job.group, job.seconds, job.still) for job in explanation.longest] == [("default/third", 663, True)]
-    assert explanation.now[-1].startswith("1 job waiting, longest default/third for 11 min 3 s: at queue (proportion)")
 
 
 def test_a_range_begins_with_those_that_wait_and_ends_with_the_next_session(busy: Path) -> None:
@@ -219,7 +216,7 @@ async def test_the_time_of_several_jobs_is_summed_and_the_longest_come_first(tmp
         60 + 50 + 40 + 30 + 20 + 10, 6, "default/job-0", 60,
     )  # fmt: skip
     assert [job.group for job in explanation.longest] == [f"default/job-{number}" for number in range(5)]
-    assert explanation.now[-1].startswith("6 jobs waiting, longest default/job-0 for 1 min: ")
+    assert explanation.waiting == 6
 
 
 async def test_a_job_that_is_deleted_waits_no_longer(tmp_path: Path) -> None:
@@ -399,21 +396,13 @@ async def test_the_answer_about_a_deleted_queue_says_so(tmp_path: Path) -> None:
     assert first == "queue a  does not exist any more"
 
 
-def test_lines_begin_with_the_range_and_end_with_how_it_stands(busy: Path) -> None:
+def test_all_lines_render_each_span_of_the_range(busy: Path) -> None:
     lines = list(explain_queue(busy, "small").all_lines())
     assert lines[0] == "queue small, sessions 1 to 8, 11 min 6 s until 2026-01-01T00:11:06.000Z"
-    assert lines[-3:-1] == [
-        "  queue small is Open, weight 1, share 0.75",
-        "  allocated 6 of 8 cpu deserved, requested 10, capability 8",
-    ]
-
-
-def test_lines_tell_the_queues_state_only_where_it_changed(busy: Path) -> None:
-    lines = list(explain_queue(busy, "small").all_lines())
     assert lines[3:6] == [
-        "  2026-01-01T00:00:00.000Z  2 s           Open, weight 1",
-        "  2026-01-01T00:00:02.000Z  1 s           allocated 6 of 6 cpu deserved, capability 8",
-        "  2026-01-01T00:00:03.000Z  11 min 3 s    allocated 6 of 8 cpu deserved, requested 10, capability 8",
+        "  2026-01-01T00:00:00.000Z  2 s           Open, weight 1; nothing in use, nothing requested",
+        "  2026-01-01T00:00:02.000Z  1 s           Open, weight 1; 6 of 6 cpu deserved, limit 8",
+        "  2026-01-01T00:00:03.000Z  11 min 3 s    Open, weight 1; 6 of 8 cpu deserved, requested 10, limit 8",
     ]
 
 
@@ -423,7 +412,6 @@ async def test_a_queue_in_which_nobody_waited_is_told_so(tmp_path: Path) -> None
         await at(made, 0)
     lines = list(explain_queue(tmp_path / "log", "b").all_lines())
     assert "none of its jobs waited" in lines
-    assert lines[-1] == "  no job waits in it"
 
 
 async def test_jobs_of_queues_below_wait_in_it_too(tmp_path: Path) -> None:
@@ -440,7 +428,7 @@ async def test_jobs_of_queues_below_wait_in_it_too(tmp_path: Path) -> None:
     ]
     assert explanation.waiting == 1
     lines = list(explanation.all_lines())
-    assert any(line.startswith("  default/job (queue team) 1 min, and still waits at ") for line in lines)
+    assert any(line.startswith("  default/job (queue team) 1 min, and still waits: ") for line in lines)
     assert explain_queue(tmp_path / "log", "root").waited == 2
     assert explain_queue(tmp_path / "log", "team").longest[0].queue == ""
 

@@ -372,7 +372,7 @@ DIFFERENCES = {
         ev.Plan(statements=(ACT,)),
         ev.Plan(statements=(msgspec.structs.replace(ACT, operations=(ev.Operation("pipeline", "ns/p", "u", "n1"),)),)),
         "statement 0 (allocate for ns/g), operation 0",
-        ("bind ns/p to n1", "hold room on n1 for ns/p"),
+        ("bind ns/p to n1", "hold capacity on n1 for ns/p"),
     ),
     "another reason to evict": Case(
         ev.Plan(statements=(ev.Statement("ns/g", "preempt", (ev.Operation("evict", "ns/p", "u", "n1", "for x"),)),)),
@@ -396,7 +396,7 @@ DIFFERENCES = {
         ev.Plan(waiting=(ev.Waiting("ns/g", "predicate", "", "Insufficient cpu", 3, 1, ("ns/p",)),)),
         ev.Plan(waiting=(ev.Waiting("ns/g", ""),)),
         "reason to wait 0",
-        ("ns/g waits at predicate for p: 3 nodes Insufficient cpu", "ns/g waits for nothing any more"),
+        ("ns/g waits at predicate for p: 3 nodes Insufficient cpu", "ns/g waits no more"),
     ),
     "another fault": Case(ev.Plan(faults=("drf: x",)), ev.Plan(), "fault 0", ("drf: x", "nothing")),
     "work left": Case(ev.Plan(more=True), ev.Plan(), "work left 0", ("True", "False")),

@@ -153,7 +153,7 @@ async def test_what_the_scheduler_writes_is_nothing_new(tmp_path: Path) -> None:
         await made.cycle()
     explanation = explain_session(tmp_path / "log")
     assert explanation.news == []
-    assert "new since session 1, 1 s before: nothing that a scheduler looks at" in list(explanation.lines())
+    assert "new since session 1, 1 s before: nothing that a scheduler reads" in list(explanation.lines())
 
 
 async def test_another_configuration_is_new_and_told_in_the_contrast(tmp_path: Path) -> None:
@@ -273,8 +273,8 @@ def test_queues_are_told_before_and_after_with_what_they_deserve(busy: Path) -> 
     explanation = explain_session(busy, 8)
     assert explanation.again == ""
     assert [str(one) for one in explanation.queues] == [
-        "default: allocated cpu 35, pods 5 (before nothing), deserved cpu 35, pods 5",
-        "small: allocated cpu 6, pods 2, deserved cpu 8, pods 4",
+        "default: 35 cpu, 5 pods in use (before nothing), deserved 35 cpu, 5 pods",
+        "small: 6 cpu, 2 pods in use, deserved 8 cpu, 4 pods",
     ]
 
 
@@ -286,7 +286,7 @@ def test_who_waits_for_something_else_than_before_is_told(busy: Path) -> None:
     assert [(one.group, len(one.was), len(one.now)) for one in begins] == [("default/large", 0, 2)]
     assert [(one.was[0].gate, one.now[0].gate) for one in changes] == [("enqueue", "predicate")]
     assert [(one.group, one.now) for one in ends] == [("default/large", ())]
-    assert str(ends[0]).startswith("default/large waits for nothing any more; before at predicate for large-3: 5 nodes")
+    assert str(ends[0]).startswith("default/large waits no more; before at predicate for large-3: 5 nodes")
 
 
 def test_who_waits_after_it_is_counted_by_reason(busy: Path) -> None:

@@ -241,7 +241,7 @@ async def test_what_never_starts_says_why(tmp_path: Path) -> None:
         ("predicate", "Insufficient cpu", 1),
     ]
     assert (
-        "job default/huge never starts: it waits at predicate for huge-0: "
+        "job default/huge never starts: it waits: huge-0: "
         "a pod of the group is larger than any node (largest node cpu 8, needs cpu 9);" in next(found.lines())
     )
 

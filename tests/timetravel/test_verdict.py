@@ -46,7 +46,7 @@ async def test_a_pod_larger_than_the_largest_node_that_its_selector_allows(tmp_p
     assert about(found) == ("unschedulable-shape", {"node": "n2", "clause": "nodeSelector tier=b"})
     assert found.amounts == {GPU: {"asks": 8000, "largest": 4000}}
     assert found.text.endswith(
-        "can never run here: a pod asks for 8 GPU, and node n2, the largest with nodeSelector tier=b, has 4"
+        "can never run here: a pod requests 8 GPU, and node n2, the largest with nodeSelector tier=b, has 4"
     )
 
 
@@ -59,7 +59,7 @@ async def test_a_selector_that_fits_too_few_nodes(tmp_path: Path) -> None:
     assert about(found) == ("selector", {"clause": "nodeSelector tier=a100"})
     assert found.amounts == {"": {"nodes": 10, "needs": 4, "fits": 2, "passes": 2, "excluded with room": 8}}
     assert found.text == (
-        "bert waits 0 s: nodeSelector tier=a100 fits 2 of 10 nodes, 8 others with room; it needs 4 pods, 2 have room"
+        "bert waits 0 s: nodeSelector tier=a100 fits 2 of 10 nodes, 8 others with capacity; it needs 4 pods, 2 fit"
     )
 
 
@@ -77,7 +77,7 @@ async def test_nodes_with_room_that_are_closed(
     path = await log_of(tmp_path, PLAIN, nodes, running("x", 1, "n0", cpu=8), list(dsl.gang("bert", 1, cpu=8)))
     found = verdict(path, "bert")
     assert about(found) == (cause, {"clause": clause})
-    assert found.text == f"bert waits 0 s: {words} excludes 2 of 3 nodes, 2 of these with room; it needs 1 pod"
+    assert found.text == f"bert waits 0 s: {words} excludes 2 of 3 nodes, 2 of these with capacity; it needs 1 pod"
 
 
 async def test_an_annotation_that_is_passed_over_is_no_cause(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ async def test_room_in_pieces(tmp_path: Path) -> None:
     found = verdict(path, "bert")
     assert found.cause == "fragmentation"
     assert found.amounts["cpu"] == {"asks": 8000, "free": 9000, "pod": 8000, "largest": 3000}
-    assert found.text == ("bert waits 0 s: 9 cpu are free in sum, 3 on a node at most; it asks for 8: it needs 1 pod")
+    assert found.text == ("bert waits 0 s: 9 cpu are free in sum, 3 on a node at most; it requests 8: it needs 1 pod")
 
 
 async def test_a_full_cluster(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ async def test_a_pool_with_room_for_some_of_the_pods(tmp_path: Path) -> None:
     found = verdict(path, "bert")
     assert about(found) == ("node-room", {"node": "n0", "holder": "default/x"})
     assert found.text == (
-        "bert waits 0 s: nodes that it may use have room for 1 of 2 pods of 8 cpu (n0 has most, 10, held by default/x)"
+        "bert waits 0 s: nodes that it may use fit 1 of 2 pods of 8 cpu (n0 has most, 10, held by default/x)"
     )
 
 
@@ -150,8 +150,8 @@ async def test_room_for_some_of_the_pods_and_the_rest_in_pieces(tmp_path: Path) 
     found = verdict(await log_of(tmp_path, PLAIN, nodes, list(dsl.gang("bert", 2, cpu=4, gpu=1))), "bert")
     assert found.cause == "fragmentation"
     assert found.text == (
-        "bert waits 0 s: enough is free in sum, and too few nodes have all that a pod asks for at once: it needs 2"
-        " pods, 1 have room"
+        "bert waits 0 s: enough is free in sum, and too few nodes have all that a pod requests at once: it needs 2"
+        " pods, 1 fit"
     )
 
 
@@ -173,7 +173,7 @@ async def test_the_queues_capability(tmp_path: Path) -> None:
     found = verdict(await short_queue(tmp_path), "train")
     assert about(found) == ("queue-capability", {"queue": "team-a", "field": "spec.capability.cpu"})
     assert found.text == (
-        "train waits 0 s: queue team-a may have 40 cpu (spec.capability.cpu): 30 taken, and it asks for 12"
+        "train waits 0 s: queue team-a may use 40 cpu (spec.capability.cpu): 30 in use, and it requests 12"
     )
 
 
@@ -197,7 +197,7 @@ async def test_what_a_queue_deserves_by_weight(tmp_path: Path) -> None:
         list(dsl.gang("train", 1, queue="a", cpu=3, created=1)),
     )
     found = verdict(path, "train")
-    assert found.text == ("train waits 0 s: queue a may have 5 cpu (spec.weight): 5 taken, and it asks for 3")
+    assert found.text == ("train waits 0 s: queue a may use 5 cpu (spec.weight): 5 in use, and it requests 3")
     assert about(found) == ("queue-deserved", {"queue": "a", "field": "spec.weight"})
 
 
@@ -217,7 +217,7 @@ async def test_what_another_queue_deserves_and_can_use_is_not_lent(tmp_path: Pat
     found = verdict(path, "train")
     assert about(found) == ("others-guarantee", {"queue": "b", "field": "spec.weight"})
     assert found.text == (
-        "train waits 0 s: what queue b deserves and can use (spec.weight) leaves 15 cpu: 13 taken, and it asks for 3"
+        "train waits 0 s: what queue b deserves and can use (spec.weight) leaves 15 cpu: 13 in use, and it requests 3"
     )
 
 
@@ -388,7 +388,7 @@ async def test_a_selector_that_no_node_matches_names_the_values_that_exist(tmp_p
     assert about(found) == ("selector", {"clause": "nodeSelector tier=x", "existing": "t0, t1, t2, t3, t4"})
     assert found.amounts[""]["existing"] == 7
     assert found.why == (
-        "nodeSelector tier=x fits 0 of 7 nodes (existing: t0, t1, t2, t3, t4 and 2 more), 7 others with room;"
+        "nodeSelector tier=x fits 0 of 7 nodes (existing: t0, t1, t2, t3, t4 and 2 more), 7 others with capacity;"
         " it needs 1 pod"
     )
 

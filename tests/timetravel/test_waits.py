@@ -17,9 +17,9 @@ from vcd.model import events as ev
 from vcd.model.events import decode_plan
 from vcd.model.reasons import Reason
 from vcd.scheduling.framework.reasons import all_told
+from vcd.text.reasons import gates_text
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.jobtimeline import waits_of
-from vcd.timetravel.why.sentences import waits_in_words
 
 
 async def pass_time(made: Scheduler, seconds: float) -> None:
@@ -44,7 +44,7 @@ async def test_a_wait_after_a_run_is_another_one(tmp_path: Path) -> None:
     assert (found.cause, found.waited, found.share, found.since) == (
         "unschedulable-node", 120, 1, "2026-01-01T04:26:50.000Z",
     )  # fmt: skip
-    assert list(found.lines())[-1] == "  earlier: 1 wait of 3 h 3 min in all, until nothing of it waited"
+    assert (found.earlier, found.earlier_waited) == (1, 11_000)
     # for what the cluster lost both count
     assert {one.cause: one.hours * 3600 for one in first_causes(tmp_path / "log").causes} == pytest.approx(
         {"cluster-full": 11_000, "unschedulable-node": 120}
@@ -156,7 +156,7 @@ async def test_what_was_not_looked_into_is_said(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("vcd.diagnosis.dominant._MOST", 2)
     await moved_between_queues(tmp_path / "log")
     found = verdict(tmp_path / "log", "train")
-    assert "  looked into: 54% of the wait" in list(found.lines())
+    assert "  examined: 54% of the wait" in list(found.lines())
 
 
 @pytest.mark.parametrize("name", ["busy", "both"])
@@ -190,4 +190,4 @@ async def test_a_pod_that_two_actions_try_is_named_once(tmp_path: Path) -> None:
         record = await made.cycle()
     (reason, *_) = decode_plan(record.plan).waiting
     assert reason.pods == ("default/train-0", "default/train-0")
-    assert " for train-0: " in waits_in_words(all_told([reason]))
+    assert " for train-0: " in gates_text(all_told([reason]))

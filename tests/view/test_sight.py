@@ -306,7 +306,7 @@ async def test_a_cause_is_told_without_the_job_that_it_is_about(shared: Path) ->
             user, other = ("ann", HIS) if job.startswith(HERS) else ("bob", HERS)
             assert other in await verdict_of(page, "root", job, session)
             assert await verdict_of(page, user, job, session) == (
-                "Room is being freed for it: 1 pod of a job of another namespace still leaving."
+                "Capacity is being freed for it: 1 pod of a job of another namespace terminating."
             )
             assert other in await verdict_of(page, "ops", job, session)
 

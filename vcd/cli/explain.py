@@ -56,7 +56,6 @@ class _Job(msgspec.Struct):
     verdict: api.Verdict | None = None
     obstacles: api.Obstacles | None = None
     change: api.Counterfactual | None = None
-    at_session: bool = False
     eta: Any = None  # an ``api.Submission``, for which much is imported
 
     def lines(self) -> Iterator[str]:
@@ -64,19 +63,11 @@ class _Job(msgspec.Struct):
         yield from api.answer_lines(self.story, self.verdict, self.obstacles, self.change, eta)
 
     def all_lines(self) -> Iterator[str]:
-        """All that is known: each episode, each reason, each trial."""
-        if self.verdict is not None:
-            yield from self.verdict.lines()
-        if self.eta is not None:
-            yield from api.eta_in_words(self.eta)
+        """The answer, then each episode and each trial."""
+        yield from self.lines()
         yield from self.story.lines()
-        # the story has told already how things stand at the end
-        told_of = None if self.at_session or self.obstacles is None else self.obstacles.session
-        for part in (self.obstacles, self.change):
-            if part is not None:
-                head, *rest = part.lines()
-                yield from rest if told_of == part.session else (head, *rest)
-                told_of = part.session
+        if self.change is not None:
+            yield from self.change.lines()
 
 
 def _document(told: _Told) -> msgspec.Struct:
@@ -105,11 +96,10 @@ def _story(asked: _Asked) -> _Job:
         return _Job(story)
     if job.last_wait is None:  # pods of it are missing, and no session says so
         return _Job(story, verdict)
-    obstacles, at_session = job.obstacles(), asked.session is not None
     if not asked.change:
-        return _Job(story, verdict, obstacles, None, at_session)
+        return _Job(story, verdict, job.obstacles())
     change = job.change(verdict.session)
-    return _Job(story, api.with_fix(verdict, change), obstacles, change, at_session)
+    return _Job(story, api.with_fix(verdict, change), job.obstacles(), change)
 
 
 def _pod(asked: _Asked) -> _Told:
@@ -218,7 +208,7 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
                    B, or A itself, is taken from another log
     changes        what people and failures changed: nodes, queues, quotas, priority classes, the configuration,
                    faults of the installation; --since a time, or --around a job
-    order [QUEUE]  who is served before whom, with the value of each plugin
+    order [QUEUE]  in which order queues and jobs are served, with the value of each plugin
 
     A job is named by its PodGroup, by the Volcano Job that the PodGroup was made for, or by as much of the PodGroup's
     name as only one has. NAMESPACE/NAME is understood, too.

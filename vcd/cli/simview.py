@@ -160,7 +160,7 @@ def _reason(simulation: Simulation, pod: Obj) -> str:
 
 
 def _in_words(reasons: Iterable[Any]) -> str:
-    return "; ".join(dict.fromkeys(api.reason_in_words(waiting) for waiting in reasons))
+    return "; ".join(dict.fromkeys(api.full_reason_text(waiting) for waiting in reasons))
 
 
 # --- while it runs ----------------------------------------------------------------------------------------------------

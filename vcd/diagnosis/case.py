@@ -21,6 +21,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.shapes import unoffered
 from vcd.state.sums import sum_of
+from vcd.text.reasons import reason_text
 
 _GATES = ("enqueue", "invalid", "unsupported", "gated", "queue", "predicate")
 """The gates in the order in which a job comes to them; those of other plugins come next."""
@@ -163,7 +164,7 @@ def rank(gate: str, cause: str) -> int:
 
 def as_given(reason: ev.Waiting) -> Diagnosis:
     """What a reason says itself."""
-    words = told(reason).text
+    words = reason_text(told(reason))
     if isinstance(reason.reason, str):
         return Diagnosis(cause_of(reason), {}, {}, words)
     subject, amounts, field = dict(reason.reason.names), reason.reason.by_resource(), field_of(reason.reason)

@@ -99,7 +99,7 @@ class Funnel:
             left = left & clause.passes
             found.append(FunnelLine(clause.cause, clause.text, int(clause.passes.sum()), int(left.sum())))
         has_room = self.now > 0
-        return [*found, FunnelLine(Cause.NODE_ROOM, "room now", int(has_room.sum()), int((left & has_room).sum()))]
+        return [*found, FunnelLine(Cause.NODE_ROOM, "free capacity", int(has_room.sum()), int((left & has_room).sum()))]
 
 
 def _all(clauses: Iterable[Clause], count: int) -> Mask:

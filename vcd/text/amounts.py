@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from vcd.model.quantity import QuantityError
 from vcd.model.reasons import is_bytes, shown
-from vcd.model.requests import CPU, MEMORY, PODS
+from vcd.model.requests import CPU, MEMORY, PODS, resource_value
 from vcd.model.words import some
 
 _UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
@@ -53,6 +54,18 @@ def _rounded(amount: int) -> str:
 def amount_of(resource: str, amount: int) -> str:
     """Return an amount with the name of its resource: ``8 GPU``."""
     return f"{number(resource, amount)} {resource_name(resource)}".rstrip()
+
+
+def quantities_text(quantities: Mapping[str, str]) -> str:
+    """Return quantities in Kubernetes' notation as users write them: ``4 cpu, 8Gi memory``."""
+    return ", ".join(_quantity(name, text) for name, text in quantities.items())
+
+
+def _quantity(resource: str, text: str) -> str:
+    try:
+        return amount_of(resource, resource_value(resource, text))
+    except QuantityError:
+        return f"{resource} {text}"
 
 
 def pods_on_nodes(nodes: Iterable[str]) -> str:

@@ -79,9 +79,9 @@ class _Figures:
 
     @property
     def needs(self) -> str:
-        """How many pods are missing and how many of them have room: ``it needs 4 pods, 2 have room``."""
+        """How many pods are missing and how many of them have room: ``it needs 4 pods, 2 fit``."""
         needs, fits = self.counts.get("needs", 1), self.counts.get("fits", 0)
-        return "it needs 1 pod" if needs == 1 else f"it needs {needs} pods, {fits} have room"
+        return "it needs 1 pod" if needs == 1 else f"it needs {needs} pods, {fits} fit"
 
 
 def _as_given(diagnosis: Diagnosis) -> str:
@@ -95,7 +95,7 @@ def _shape(diagnosis: Diagnosis) -> str:
     figures, clause = _Figures(diagnosis), diagnosis.subject.get("clause")
     which = f" with {clause}" if clause else ""
     return (
-        f"can never run here: a pod asks for {figures.of('asks')}, and node {diagnosis.subject['node']}, the largest"
+        f"can never run here: a pod requests {figures.of('asks')}, and node {diagnosis.subject['node']}, the largest"
         f"{which}, has {figures['largest']}"
     )
 
@@ -109,11 +109,11 @@ def _of_clause(diagnosis: Diagnosis) -> str:
     if diagnosis.cause in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE):
         kept = counts["nodes"] - counts["passes"]
         what = f"taint {clause}" if diagnosis.cause == Cause.TAINT else "a cordon (spec.unschedulable)"
-        words = f"{what} excludes {kept} of {counted(counts['nodes'], 'node')}, {excluded} of these with room"
+        words = f"{what} excludes {kept} of {counted(counts['nodes'], 'node')}, {excluded} of these with capacity"
     else:
         existing = f" (existing: {existing_values(diagnosis)})" if "existing" in subject else ""
         words = f"{clause} fits {counts['passes']} of {counted(counts['nodes'], 'node')}{existing}"
-        words += f", {excluded} others with room"
+        words += f", {excluded} others with capacity"
     return f"{words}; {_Figures(diagnosis).needs}"
 
 
@@ -123,7 +123,7 @@ def _node_room(diagnosis: Diagnosis) -> str:
     most = f"{subject['node']} has most, {figures['most']}{held}"
     if fits := figures.counts.get("fits"):  # a pod has room, and not as many as it needs
         needs = counted(figures.counts["needs"], "pod")
-        return f"nodes that it may use have room for {fits} of {needs} of {figures.of('asks')} ({most})"
+        return f"nodes that it may use fit {fits} of {needs} of {figures.of('asks')} ({most})"
     return f"no node that it may use has {figures.of('asks')} free ({most})"
 
 
@@ -131,9 +131,9 @@ def _fragmentation(diagnosis: Diagnosis) -> str:
     figures, amounts = _Figures(diagnosis), diagnosis.amounts
     if all(of["largest"] >= of["pod"] for name, of in amounts.items() if name and "pod" in of):
         which = "too few nodes have" if figures.counts.get("fits") else "no node has"
-        return f"enough is free in sum, and {which} all that a pod asks for at once: {figures.needs}"
+        return f"enough is free in sum, and {which} all that a pod requests at once: {figures.needs}"
     return (
-        f"{figures.of('free')} are free in sum, {figures['largest']} on a node at most; it asks for {figures['asks']}:"
+        f"{figures.of('free')} are free in sum, {figures['largest']} on a node at most; it requests {figures['asks']}:"
         f" {figures.needs}"
     )
 
@@ -150,13 +150,13 @@ def _full(diagnosis: Diagnosis) -> str:
 
 def _limit(diagnosis: Diagnosis) -> str:
     figures, subject = _Figures(diagnosis), diagnosis.subject
-    taken = f"{figures['has']} taken, and it asks for {figures['asks']}"
+    taken = f"{figures['has']} in use, and it requests {figures['asks']}"
     field = subject["field"].removeprefix("metadata.annotations[").removesuffix("]")
     if diagnosis.cause == Cause.OTHERS_GUARANTEE:
         what = "what queue {} deserves and can use" if field == "spec.weight" else "what is guaranteed to queue {}"
         kept = f"{what.format(subject['queue'])} ({field}) leaves {figures.of('limit')}"
         return f"{kept}: {taken}"
-    return f"queue {subject['queue']} may have {figures.of('limit')} ({field}): {taken}"
+    return f"queue {subject['queue']} may use {figures.of('limit')} ({field}): {taken}"
 
 
 def _admission(diagnosis: Diagnosis) -> str:
@@ -164,7 +164,7 @@ def _admission(diagnosis: Diagnosis) -> str:
     holder = f", most by {subject['holder']}" if "holder" in subject else ""
     return (
         f"not admitted: {figures['has']} of {figures.of('limit')} that {subject['field']} leaves are reserved{holder},"
-        f" and it asks for {figures['asks']}"
+        f" and it requests {figures['asks']}"
     )
 
 
@@ -179,7 +179,7 @@ def _of_namespace(diagnosis: Diagnosis) -> str:
     if not figures.resource:
         return _as_given(diagnosis)
     used = f"{figures['used']} of {figures.of('limit')} are used"
-    return f"ResourceQuota {subject['quota']}: {used}, and it asks for {figures['asks']}"
+    return f"ResourceQuota {subject['quota']}: {used}, and it requests {figures['asks']}"
 
 
 def _missing(diagnosis: Diagnosis) -> str:
@@ -190,7 +190,7 @@ def _missing(diagnosis: Diagnosis) -> str:
 def _order(diagnosis: Diagnosis) -> str:
     counts, subject = _Figures(diagnosis).counts, diagnosis.subject
     if "ahead" not in subject:
-        return "nodes have room, and its turn did not come"
+        return "nodes have enough capacity, and its turn did not come"
     more = f" and {counted(counts['served'] - 1, 'other job')}" if counts["served"] > 1 else ""
     key = f" ({subject['key']})" if subject.get("key") else ""
     later = f"; {counted(counts['later'], 'later job')} overtook it" if counts.get("later") else ""
@@ -200,7 +200,7 @@ def _order(diagnosis: Diagnosis) -> str:
 def _leaving(diagnosis: Diagnosis) -> str:
     counts, holder = _Figures(diagnosis).counts, diagnosis.subject.get("holder")
     whose = f" of {holder}" if holder else ""
-    return f"room is being freed for it: {counted(counts['pods'], 'pod')}{whose} still leaving"
+    return f"capacity is being freed for it: {counted(counts['pods'], 'pod')}{whose} terminating"
 
 
 _SENTENCES: dict[str, Callable[[Diagnosis], str]] = {

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 import msgspec
 
 from vcd.model import events as ev
-from vcd.model.requests import format_sum
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.gauges import Gauge, JobGauge
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.state.sums import sums_by
+from vcd.text.amounts import number
 
 
 class QueueFigures(msgspec.Struct, omit_defaults=True):
@@ -31,11 +31,11 @@ class QueueFigures(msgspec.Struct, omit_defaults=True):
     amounts: dict[str, dict[str, int]] = {}
 
     def quantity(self, series: str, resource: str) -> str:
-        """An amount as a quantity in Kubernetes' notation; ``no limit`` where there is none."""
+        """Return an amount as text; ``no limit`` if there is none."""
         amounts = self.amounts.get(series, {})
         if resource not in amounts and "capability" in series:
             return "no limit"
-        return format_sum(resource, amounts.get(resource, 0))
+        return number(resource, amounts.get(resource, 0))
 
 
 def queue_figures(session: Session) -> dict[str, QueueFigures]:

@@ -17,7 +17,7 @@ from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.state.groups import priorities_of
 from vcd.state.records import GroupRecord
-from vcd.timetravel.words import place_in_words
+from vcd.text.reasons import reasons_text
 
 STATES = ("waiting", "partial", "starting", "running", "terminating", "completed", "failed")
 """How a job can stand: see `_state`."""
@@ -143,7 +143,4 @@ def _since(record: GroupRecord, pods: int, oldest: int, now: int) -> int | None:
 def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:
     """What groups wait for after the session, in words; what a plan says of a group replaces all that was known."""
     known = ev.waits_after(session.snapshot.waiting, plan.waiting)
-    return {
-        group: "; ".join(f"{place_in_words(one)}: {one.text}" for one in all_told(reasons))
-        for group, reasons in known.items()
-    }
+    return {group: reasons_text(all_told(reasons)) for group, reasons in known.items()}

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 
 from vcd.model import events as ev
 from vcd.model.words import quantities_in_words, rfc3339
-from vcd.scheduling.framework.reasons import Told, told
+from vcd.scheduling.framework.reasons import told
+from vcd.text.reasons import gates_text
 
 ANOTHER = "a job of another namespace"
 """What a job is called whose name is not to be told."""
@@ -21,7 +22,7 @@ def operation_in_words(operation: ev.Operation) -> str:
         case "bind":
             words = f"bind {operation.key} to {operation.node}"
         case "pipeline":
-            words = f"hold room on {operation.node} for {operation.key}"
+            words = f"hold capacity on {operation.node} for {operation.key}"
         case "ungate":
             words = f"lift the queue's scheduling gate of {operation.key}"
         case "evict":
@@ -50,25 +51,8 @@ def usage_in_words(usage: ev.QueueUsage) -> str:
 def waiting_in_words(waiting: ev.Waiting) -> str:
     """Which group waits where for what."""
     if not waiting.gate:
-        return f"{waiting.group} waits for nothing any more"
-    source = f" [{waiting.plugin}]" if waiting.plugin else ""
-    pods = f" for {pods_in_words(waiting)}" if waiting.pods else ""
-    return f"{waiting.group} waits at {waiting.gate}{source}{pods}: {told(waiting).text}"
-
-
-def place_in_words(waiting: ev.Waiting | Told) -> str:
-    """Where a group waits, and who says so: ``queue (PLUGIN)``."""
-    return waiting.gate if waiting.plugin in ("", waiting.gate) else f"{waiting.gate} ({waiting.plugin})"
-
-
-def pods_in_words(waiting: ev.Waiting | Told) -> str:
-    """The pods that a reason concerns, by their names: ``5 pods (a, b, c ...)``. One that was tried twice is there
-    twice, and is one."""
-    names = list(dict.fromkeys(key.partition("/")[2] for key in waiting.pods))
-    count = len(names) if waiting.tasks <= len(waiting.pods) else waiting.tasks
-    if count == 1:
-        return names[0]
-    return f"{count} pods ({', '.join(names)}{' ...' if count > len(names) else ''})"
+        return f"{waiting.group} waits no more"
+    return f"{waiting.group} waits {gates_text([told(waiting)])}"
 
 
 def clock(nanoseconds: int) -> str:

@@ -254,9 +254,37 @@ async def test_a_pod_that_others_were_evicted_for_is_told_what_it_waits_for_now(
     lacks = "fewer tasks than the minimum (have 1, min 3) [gang]"
     assert said == [
         ("default/g-0", lacks, "n"),
-        ("default/g-1", "waits for room that evictions free on node m", "m"),
+        ("default/g-1", "waits for capacity that evictions free on node m", "m"),
         ("default/g-2", lacks, ""),
     ]
+
+
+async def test_condition_pods_and_events_begin_with_one_sentence_though_pods_wait_for_different_reasons(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cards = pod("g-1", group="g", cpu=1, gpu=1)
+    told = Told(node("n", cpu=4), group("g", members=1), pod("g-0", group="g", cpu=9), cards)
+    states: dict[str, str] = {}
+    statuses, recorder = told.telling.statuses, told.telling.recorder
+    monkeypatch.setattr(statuses, "submit_pod_condition", lambda key, _, one, *__: states.update({key: one.message}))
+    monkeypatch.setattr(
+        recorder, "record", lambda kind, key, uid, type, reason, message: states.update({f"{kind} {key}": message})
+    )
+    await told.session()
+    assert states.keys() == {"default/g-0", "default/g-1"}  # their reasons at once, as autoscalers need
+    sentence = "it needs 10 cpu, and all nodes together have 4"
+    told.telling.verdict("default/g", f"1/2 tasks in gang unschedulable: {sentence}")
+    await told.tell()
+    assert states.keys() == {
+        "default/g-0", "default/g-1", "Pod default/g-0", "Pod default/g-1", "PodGroup default/g",
+    }  # fmt: skip
+    assert all(message.partition("; this pod: ")[0] == sentence for message in states.values())
+    assert "nvidia.com/gpu" in states["default/g-1"] == states["Pod default/g-1"]
+    states.clear()
+    told.happen(*puts(node("n", cpu=5), pod("g-2", group="g", cpu=9)))
+    await told.session()
+    assert states.keys() >= {"default/g-2"}
+    assert all(message.startswith(sentence) for message in states.values())
 
 
 async def test_a_remark_on_holds_follows_the_reason_of_a_pod_that_it_explains(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +325,6 @@ async def test_jobs_of_other_namespaces_are_unnamed_in_all_that_a_namespace_show
     )
     await told.session()
     mine = {key: words for key, words in written.items() if "tenant/" in key}
-    assert mine.keys() == {"tenant/g-0", "Pod tenant/g-0", "PodGroup tenant/g"}
-    assert all("such as a job of another namespace" in mine[key] for key in ("tenant/g-0", "Pod tenant/g-0"))
+    assert mine.keys() == {"tenant/g-0"}  # Events state the diagnosis, once it is known
+    assert "such as a job of another namespace" in mine["tenant/g-0"]
     assert not any("secretproject" in words for words in mine.values())

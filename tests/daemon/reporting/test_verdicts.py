@@ -28,6 +28,10 @@ from vcd.model.manifests import default_queues
 from vcd.scheduling.framework.guard import Gate
 from vcd.scheduling.search.predicates.node import NodeAffinity
 from vcd.scheduling.session.session import Session
+from vcd.text.conditions import sentence_of
+from vcd.timetravel.history import opened
+from vcd.timetravel.joblist import jobs
+from vcd.timetravel.overview import longest_waits, overview
 
 CONF = """\
 actions: "enqueue, allocate"
@@ -126,6 +130,19 @@ async def test_the_message_is_what_explain_says_and_the_cause_is_counted(replica
     assert replica.causes == {"default/g": "cluster-full"}
 
 
+async def test_condition_explain_and_lists_state_one_sentence_though_pods_wait_for_different_reasons(
+    replica: Replica,
+) -> None:
+    chosen = pod("g-1", group="g", cpu=1, spec={"nodeSelector": {"tier": "h100"}})
+    await replica.session(group("g", members=1), pod("g-0", group="g", cpu=2), chosen)
+    sentence = sentence_of(replica.shows["default/g"])
+    with opened(replica.path) as history:
+        (row,) = [one for one in jobs(history).jobs if one.name == "g"]
+        (wait,) = longest_waits(history, 1, overview(history, 1).jobs)
+    assert sentence == verdict(replica.path, "g").why == row.text == wait.text
+    assert row.why == wait.why
+
+
 async def test_a_job_of_another_namespace_is_named_in_explain_and_not_in_the_condition(replica: Replica) -> None:
     secret = group("g", namespace="tenant"), pod("g-0", group="g", namespace="tenant", cpu=2)
     await replica.session(secret)
@@ -150,7 +167,7 @@ async def test_a_remark_on_holds_follows_a_verdict_that_it_explains_and_ends_as_
     """The first job waits for what terminates; the second one could use that."""
     leaves = gang("x", 1, on=["n"], cpu=3, deleting=True)
     await replica.session(node("other", cpu=1), leaves, gang("a", 1, cpu=3), gang("g", 1, cpu=2))
-    alone = "1/1 tasks in gang unschedulable: 2 cpu are free in sum, 1 on a node at most; it asks for 2: it needs 1 pod"
+    alone = "1/1 tasks in gang unschedulable: 2 cpu are free in sum, 1 on a node at most; it requests 2: it needs 1 pod"
     assert (
         replica.shows["default/g"]
         == f"{alone}; capacity that it could use is nominated for other jobs, such as default/a"

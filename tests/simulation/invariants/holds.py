@@ -17,8 +17,9 @@ from vcd.model import events as ev
 from vcd.model.reasons import Reason
 from vcd.model.status import TaskStatus
 from vcd.model.words import rfc3339
-from vcd.scheduling.framework.reasons import cause_of, keeps_back, reason_for_its_namespace, reason_in_words
+from vcd.scheduling.framework.reasons import cause_of, keeps_back
 from vcd.scheduling.session.session import Session
+from vcd.text.reasons import full_reason_text, reason_for_namespace
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -49,7 +50,7 @@ _SECOND = 10**9
 def with_remarks(words: str, cause: str, reasons: Iterable[ev.Waiting]) -> str:
     """A reason or verdict of a cause in words, with the remarks that follow it."""
     remarks = [one for one in held_in(reasons) if cause in _EXPLAINED[_said(one).code]]
-    return "; ".join([words, *map(reason_for_its_namespace, remarks)])
+    return "; ".join([words, *map(reason_for_namespace, remarks)])
 
 
 def held_in(reasons: Iterable[ev.Waiting]) -> list[ev.Waiting]:
@@ -87,9 +88,9 @@ def untrue(plan: ev.Plan, session: Session) -> Iterator[str]:
         first = next(filter(keeps_back, reasons), None)
         for remark in held_in(reasons) if group not in aside else ():
             if first is None or cause_of(first) not in _EXPLAINED[_said(remark).code]:
-                yield f"{group} is told of a hold that does not explain its first reason: {reason_in_words(remark)!r}"
+                yield f"{group} is told of a hold that does not explain its first reason: {full_reason_text(remark)!r}"
             elif not facts.hold(group, _said(remark)):
-                yield f"{group} is told of a hold that is none: {reason_in_words(remark)!r}"
+                yield f"{group} is told of a hold that is none: {full_reason_text(remark)!r}"
 
 
 class _Facts:

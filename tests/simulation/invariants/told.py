@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import GROUPS
@@ -15,8 +15,10 @@ from vcd.embedded.controllers.pods import condition_of
 from vcd.kube.recorder import COMBINED, MESSAGE_LIMIT
 from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME
-from vcd.scheduling.framework.reasons import cause_of, reason_for_its_namespace
+from vcd.scheduling.framework.reasons import cause_of
 from vcd.text.causes import for_namespace, said, shortened
+from vcd.text.conditions import OWN, sentence_of
+from vcd.text.reasons import reason_for_namespace
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -38,8 +40,9 @@ class Told:
         self._sim, self._witness = sim, witness
         self._scheduled: set[str] = set()
         """The groups that are called scheduled."""
-        self._words: set[str] = set()
-        """All that sessions ever found of groups and pods that wait."""
+        self._stated: set[str] = set()
+        """All that sessions found and replicas diagnosed of groups that wait."""
+        self._replicas: list[SchedulerService] = []
         self._group_of: dict[str, str] = {}
         self._moved: dict[str, float] = {}
         """When a pod was last moved to a group."""
@@ -48,19 +51,25 @@ class Told:
         sim.store.subscribe(["pods"], self._pod)
         sim.store.subscribe(["events"], self._event)
 
-    def _decided(self, _: Machine, __: SchedulerService, event: ev.SessionDecided) -> None:
+    def _decided(self, _: Machine, service: SchedulerService, event: ev.SessionDecided) -> None:
+        if service not in self._replicas:
+            self._replicas.append(service)
+            show = service.verdicts.show
+            service.verdicts.show = lambda group, message, first: self._diagnosed(show, group, message, first)
         for reasons in ev.waits_by_group(event.accepted().waiting).values():
-            self._words.update(_in_words(each, reasons) for each in reasons)
-            self._words.add(_joined(reasons))
+            self._stated.add(_joined([each for each in reasons if each.gate != "gang"] or reasons))
+
+    def _diagnosed(self, show: Callable[[str, str, bool], None], group: str, message: str, first: bool) -> None:
+        self._stated.add(sentence_of(message))
+        show(group, message, first)
 
     def _event(self, event: str, _: str, obj: Obj) -> None:
         if event == "DELETED" or self._witness.asking is None or obj.get("reason") not in _OF_WAITS:
             return
         message = obj["message"].removeprefix(COMBINED)
-        is_cut = len(message) >= MESSAGE_LIMIT
-        if message not in self._words and not (is_cut and any(each.startswith(message[:900]) for each in self._words)):
+        if message.partition(OWN)[0] not in self._stated and len(message) < MESSAGE_LIMIT:
             subject = obj["involvedObject"]
-            self._sim.violated("reasons are true", f"an Event of {subject['name']}, of no session: {message!r}")
+            self._sim.violated("reasons are true", f"an Event of {subject['name']}, of no diagnosis: {message!r}")
 
     def _pod(self, _: str, __: str, obj: Obj) -> None:
         group = _group_of(obj)
@@ -109,9 +118,10 @@ class Told:
             return
         own = [_in_words(each, reasons) for each in reasons if key in each.pods][:1]
         nominated = pod["status"].get("nominatedNodeName")
-        room = [f"waits for room that evictions free on node {nominated}"] if nominated else []
-        message, why = told.get("message"), [*own, _joined(reasons), *room]
-        if told["status"] != "False" or message not in why:
+        room = [f"waits for capacity that evictions free on node {nominated}"] if nominated else []
+        sentence = service.telling._sentences.get(group)
+        message, why = told.get("message", ""), [sentence] if sentence else [*own, _joined(reasons)]
+        if told["status"] != "False" or message.partition(OWN)[0] not in [*why, *room]:
             self._sim.violated("reasons are true", f"{key} says {told['status']}, {message!r}, and not {why}")
 
     def _group_is_told(self, service: SchedulerService, group: Obj) -> None:
@@ -131,24 +141,19 @@ class Told:
             with_remarks(shortened(said(for_namespace(each, namespace))), each.cause, reasons)
             for each in known.diagnoses.values()
         ]
-        why = [whole, _cause(held), *verdicts]
-        words = _cause(last.get("message", ""))
+        why = [whole, sentence_of(held), *verdicts]
+        words = sentence_of(last.get("message", ""))
         if words not in why:
             self._sim.violated("reasons are true", f"{key} says {words!r}, and not {why}")
 
 
 def _in_words(reason: ev.Waiting, reasons: Iterable[ev.Waiting]) -> str:
     """A reason of a pod, as one among those of its group, with the remarks on holds that follow it."""
-    return with_remarks(reason_for_its_namespace(reason), cause_of(reason), reasons)
+    return with_remarks(reason_for_namespace(reason), cause_of(reason), reasons)
 
 
 def _joined(reasons: Iterable[ev.Waiting]) -> str:
-    return "; ".join(map(reason_for_its_namespace, reasons))
-
-
-def _cause(message: str) -> str:
-    """Why a group waits, by the message of its condition."""
-    return message.partition(" tasks in gang unschedulable: ")[2] or message
+    return "; ".join(map(reason_for_namespace, reasons))
 
 
 def _key(obj: Obj) -> str:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from vcd.kube.recent import Recent
 from vcd.model.events import Waiting
-from vcd.scheduling.framework.reasons import cause_of, reason_for_its_namespace
+from vcd.scheduling.framework.reasons import cause_of
 from vcd.scheduling.holdnotes import remarks_on
+from vcd.text.reasons import reason_for_namespace
 
 _GROUPS = 1024
 """Groups whose texts are cached: those of the last sessions, whose pods may come later."""
@@ -44,6 +45,6 @@ class ReasonTexts:
         group = reasons[0].group
         known = self._known.get(group)
         if known is None or known.reasons != reasons:
-            known = GroupTexts(reasons, list(map(reason_for_its_namespace, reasons)))
+            known = GroupTexts(reasons, list(map(reason_for_namespace, reasons)))
             self._known.set(group, known)
         return known

@@ -8,6 +8,7 @@ from dataclasses import InitVar, dataclass
 from functools import partial
 
 import msgspec
+import numpy as np
 import structlog
 
 from vcd.daemon.concurrency.followup import FollowUp
@@ -19,7 +20,6 @@ from vcd.daemon.reporting.dedup import FaultDedup, ProblemDedup, uid_of
 from vcd.daemon.reporting.invalid_objects import InvalidObjects
 from vcd.daemon.reporting.late_pods import LatePods
 from vcd.daemon.reporting.reason_texts import ReasonTexts
-from vcd.daemon.reporting.verdicts import unschedulable
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import Clock
 from vcd.kube.recorder import Recorder
@@ -34,6 +34,7 @@ from vcd.scheduling.framework.registry import kinds
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord
+from vcd.text.conditions import freed_on, sentence_of, stated, unschedulable
 
 _HAS_NO_NODE = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 """Who is bound by no session: who has room of a gang that waits is held there, and told as the others are."""
@@ -53,15 +54,11 @@ def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Ope
     return [operation for operations in going for operation in operations if operation.verb == "pipeline"]
 
 
-def _room_on(node: str) -> str:
-    return f"waits for room that evictions free on node {node}"
-
-
 def _shows(pod: Pod, words: str) -> bool:
     """Whether a pod shows these words, or that others are evicted for it."""
     shown = condition_of("PodScheduled", pod.status.conditions)
     nominated = pod.status.nominated_node_name
-    return shown is not None and shown.message in (words, _room_on(nominated) if nominated else words)
+    return shown is not None and shown.message in (words, freed_on(nominated) if nominated else words)
 
 
 @dataclass(eq=False)
@@ -101,6 +98,12 @@ class Telling:
         self._clock = clock
         self._messages: dict[str, str] = {}
         """Of groups that have not their minimum, why, as last told."""
+        self._sentences: dict[str, str] = {}
+        """Of groups that wait, the diagnosis that condition, pods and Events state; missing until it is known."""
+        self._to_state: dict[str, None] = {}
+        """Groups whose pods are to state it."""
+        self._nominated: dict[str, str] = {}
+        """The pods that wait for capacity that evictions free, and the node."""
         self._texts = ReasonTexts()
         self.told: Callable[[ev.SessionDecided | None, ev.Plan, Session, int], None] = _let_go
         """Called with every session that was told, and when it was decided (ns); it has to release it."""
@@ -108,6 +111,7 @@ class Telling:
     def begin(self) -> None:
         """This replica leads: tell what only the log was told."""
         self.statuses.begin()
+        self._sentences.clear()
         self._latecomers.look()
         self._set_aside.tell_owners()
         self.write_groups_again()
@@ -167,14 +171,16 @@ class Telling:
     # --- why groups have not their minimum --------------------------------------------------------------------------
 
     def _note_messages(self, plan: ev.Plan, session: Session) -> Iterator[None]:
-        """What the reasons say by themselves, of groups that get the condition; verdicts take its place."""
+        """Note the message of groups that get the condition: the diagnosis if it is known, else the reasons until it
+        is."""
         for status in plan.groups:
             if status.key not in self.state.groups:  # it went while that was decided
                 continue
             reasons, index = self.state.waiting.get(status.key), session.jobs.index(status.key)
             if reasons and index is not None and status.condition is not None and status.condition[0] == NOT_READY:
                 job = session.job(index)
-                words = self._texts.of(reasons).text_of([one for one in reasons if one.gate != "gang"] or reasons)
+                given = self._texts.of(reasons).text_of([one for one in reasons if one.gate != "gang"] or reasons)
+                words = self._sentences.get(status.key, given)
                 message = unschedulable(job.min_available - job.ready_count, job.task_count, words)
                 self._messages[status.key] = message
                 yield
@@ -195,17 +201,27 @@ class Telling:
         return record is None or condition_of(condition, record.group.status.conditions) is not None
 
     def verdict(self, group: str, message: str, first: bool = False) -> None:
-        """Why a group has not its minimum, by the cause that held longest: write it where the group is told so. The
-        ``first`` words are only for one that shows none, as after a crash."""
+        """State why a group waits, by the cause that held longest, in its condition, its pods' and Events.
+
+        The ``first`` words are only for a group whose condition has none, as after a crash.
+        """
         record = self.state.groups.get(group)
-        shown = () if record is None else record.group.status.conditions
-        condition = condition_of(NOT_READY, shown)
-        if record is None or condition is None or condition.status != "True" or not self.leads():
+        if record is None or group not in self.state.waiting or not self.leads():  # it was placed or deleted since
             return
-        if group not in self.state.waiting:  # it was placed meanwhile, whatever its watch has shown of that
-            return
-        if first and (condition.message or group in self._messages):
-            return
+        condition = condition_of(NOT_READY, record.group.status.conditions)
+        if condition is not None and condition.status == "True":
+            known = condition.message or self._messages.get(group, "")
+            message = known if first and known else message
+            if message != known or not first:
+                self._write_message(group, record, condition, message)
+        sentence = sentence_of(message)
+        if self._sentences.get(group) != sentence and not (first and group in self._sentences):
+            self._sentences[group] = sentence
+            if not self._to_state:
+                self.followup.add(lambda: None, lambda _: self._state_sentences())
+            self._to_state[group] = None
+
+    def _write_message(self, group: str, record: GroupRecord, condition: Condition, message: str) -> None:
         self._messages[group] = message
         if condition.message != message:
             told, status = (condition.type, condition.status, condition.reason, message), record.group.status
@@ -213,6 +229,26 @@ class Telling:
             self.statuses.submit_groups(
                 (ev.GroupStatus(group, status.phase, told, *figures),), uid=record.group.metadata.uid
             )
+
+    def _state_sentences(self) -> Iterator[None]:
+        """State the diagnoses of groups on their pods without a node and in Events."""
+        while self._to_state:
+            group = next(iter(self._to_state))
+            del self._to_state[group]
+            record, reasons = self.state.groups.get(group), self.state.waiting.get(group)
+            sentence, number = self._sentences.get(group, ""), self.state.job_keys.number(group)
+            if record is None or not reasons or not sentence or not self.leads():
+                continue
+            self.recorder.record("PodGroup", group, record.group.metadata.uid, "Warning", "Unschedulable", sentence)
+            reason_of = PodReasons(reasons, self.state.settings.queue_of(record.group), self.state.queues)
+            own, tasks = self._texts.of(reasons).by_pod(), self.state.tasks
+            waiting = (tasks.column("job") == number) & (tasks.column("status") == TaskStatus.PENDING)
+            for row in np.flatnonzero(waiting).tolist() if number is not None else ():
+                pod = self.state.pods[row]
+                is_there = pod is not None and pod.group_key == group  # its row may be another pod's since
+                if pod is not None and is_there and pod.key not in self._nominated and self._may_wait(pod.key):
+                    self._tell_pod(pod, reason_of, stated(sentence, pod.key, own), "")
+                yield
 
     # --- plugins ----------------------------------------------------------------------------------------------------
 
@@ -255,17 +291,14 @@ class Telling:
     # --- who waits --------------------------------------------------------------------------------------------------
 
     def _tell_waiting(self, plan: ev.Plan, session: Session, nominated: Mapping[str, str]) -> Iterator[None]:
-        """A condition on every pod that waits, so that autoscalers see whom nodes help, and Events for new reasons. For
-        whom others are evicted is told so, and where."""
+        """Write a condition on every pod that waits, so that autoscalers see which pods nodes help. It states the
+        diagnosis of the group if that is known, else the reasons, until it is."""
         for key, reasons in ev.waits_by_group(plan.waiting).items():
             yield
             if not reasons:
+                self._sentences.pop(key, None)
                 continue
-            rendered = self._texts.of(reasons)
-            own, words = rendered.by_pod(), rendered.text_of(reasons)
-            group = self.state.groups.get(key)
-            if group is not None:
-                self.recorder.record("PodGroup", key, group.group.metadata.uid, "Warning", "Unschedulable", words)
+            own, words = self._words_of(key, reasons)
             index = session.jobs.index(key)
             if index is None:
                 continue
@@ -279,6 +312,14 @@ class Telling:
                     self._tell_pod(task.pod, reason_of, own.get(task.key, words), node)
                 yield
 
+    def _words_of(self, group: str, reasons: Sequence[ev.Waiting]) -> tuple[dict[str, str], str]:
+        """Return what the pods of a group state, by pod, and what those state that are not named."""
+        rendered, sentence = self._texts.of(reasons), self._sentences.get(group, "")
+        own = rendered.by_pod()
+        if not sentence:
+            return own, rendered.text_of(reasons)
+        return {pod: stated(sentence, pod, own) for pod in own}, sentence
+
     def _tell_latecomers(self, session: Session, told: Container[str], nominated: Mapping[str, str]) -> Iterator[None]:
         """The same for pods of groups that wait as before, and so are not among those ``told``, which show something
         else or nothing."""
@@ -287,8 +328,7 @@ class Telling:
             yield
             group = session.snapshot.groups.get(reasons[0].group)
             if known is None or known[0] is not reasons:  # pods of one group mostly came one after the other
-                rendered = self._texts.of(reasons)
-                known = reasons, rendered.by_pod(), rendered.text_of(reasons)
+                known = reasons, *self._words_of(reasons[0].group, reasons)
             words = known[1].get(key, known[2])
             if reasons[0].group not in told and not _shows(pod, words):
                 queue = "" if group is None else session.queue_name_of(group)
@@ -307,14 +347,17 @@ class Telling:
 
     def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str, nominated: str) -> None:
         key, uid = pod.key, pod.metadata.uid
+        self._nominated.pop(key, None)
         if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
             reason = UNSCHEDULABLE if self.options.unschedulable == "all" else reason_of.of(key)
             self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message), nominated)
-        self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
+        if pod.group_key in self._sentences:  # before it is known there is nothing that Events state, too
+            self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
 
     def _tell_nominated(self, key: str, uid: str, node: str) -> None:
         """On a pod that others are evicted for: the node where it waits for their room."""
-        condition = Condition("PodScheduled", "False", UNSCHEDULABLE, _room_on(node))
+        self._nominated[key] = node
+        condition = Condition("PodScheduled", "False", UNSCHEDULABLE, freed_on(node))
         self.statuses.submit_pod_condition(key, uid, condition, node)
 
     def _status_refused(self, kind: str, key: str, why: str) -> None:
@@ -352,9 +395,13 @@ class Telling:
                 self._note_group(event)
                 if isinstance(event, ev.ObjectGone):
                     self._messages.pop(event.key, None)
+                if not isinstance(event, ev.ObjectPut):
+                    self._sentences.pop(event.key, None)
             elif event.kind == "Queue":
                 self.statuses.saw(event.key, event.resource_version)
             if isinstance(event, ev.ObjectGone):
+                if event.kind == "Pod":
+                    self._nominated.pop(event.key, None)
                 self.statuses.forget(event.kind, event.key)
                 if self._misconfigured.forget(event.kind, event.key):
                     self.metrics.observe_misconfigured(self._misconfigured.counts())

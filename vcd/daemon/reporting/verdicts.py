@@ -28,11 +28,12 @@ from vcd.kube.waits import first_of
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
 from vcd.scheduling.framework.guard import Interrupted, at_fault
-from vcd.scheduling.framework.reasons import reason_for_its_namespace
 from vcd.scheduling.holdnotes import remarks_on
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.text.causes import for_namespace, said, shortened
+from vcd.text.conditions import unschedulable
+from vcd.text.reasons import reason_for_namespace
 
 MOST = 200
 """Groups that are asked about in a row, at most."""
@@ -294,7 +295,7 @@ class _Answer(NamedTuple):
     def message(self, diagnosis: Diagnosis, namespace: str) -> str:
         """Return that of the condition of a group of this namespace, where it waits for that reason; with the remarks
         on holds that explain it."""
-        remarks = map(reason_for_its_namespace, remarks_on(diagnosis.cause, self.reasons))
+        remarks = map(reason_for_namespace, remarks_on(diagnosis.cause, self.reasons))
         words = "; ".join([shortened(said(for_namespace(diagnosis, namespace))), *remarks])
         return unschedulable(self.missing, self.tasks, words) if self.tasks else words
 
@@ -304,8 +305,3 @@ def _binds(record: ev.SessionDecided | None, plan: ev.Plan) -> list[str]:
     stale = () if record is None else dict(record.stale)
     statements = [statement for number, statement in enumerate(plan.statements) if number not in stale]
     return [one.key for statement in statements for one in statement.operations if one.verb == "bind"]
-
-
-def unschedulable(missing: int, tasks: int, words: str) -> str:
-    """The message of the condition Unschedulable, which begins as Volcano's."""
-    return f"{missing}/{tasks} tasks in gang unschedulable: {words}"

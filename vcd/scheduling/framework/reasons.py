@@ -1,4 +1,4 @@
-"""Reasons as they are shown: the one place where words are made of what a session or a log says of a wait."""
+"""Logged reasons with what their plugins declared of them. `vcd.text.reasons` renders them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from vcd.model.events import Waiting
-from vcd.model.reasons import CODES, JOB_ROLES, Reason, ReasonCode
-from vcd.model.words import counted, quantities_in_words, without_others
+from vcd.model.reasons import CODES, Reason, ReasonCode
 from vcd.scheduling.framework import registry
 
 SAID_IN_WORDS = "said-in-words"
@@ -33,14 +32,6 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: dict[str, str] = {}
     amounts: dict[str, dict[str, int]] = {}
     """By resource and role, in base units."""
-
-    @property
-    def text(self) -> str:
-        """The reason with its numbers, without the group and the gate: ``3 nodes Insufficient cpu (asks cpu 4)``."""
-        words = f"{counted(self.nodes, 'node')} {self.reason}" if self.nodes else self.reason
-        message = self.detail.get("message")
-        beside = quantities_in_words({name: text for name, text in self.detail.items() if name != "message"})
-        return words + (f": {message}" if message else "") + (f" ({beside})" if beside else "")
 
 
 def declared(reason: Reason | str, plugin: str = "") -> ReasonCode | None:
@@ -97,20 +88,3 @@ def mending(waiting: Waiting) -> str:
     """What to do about a reason that no waiting ends; empty for one that passes when others end or room comes."""
     code = declared(waiting.reason, waiting.plugin)
     return "" if code is None else code.mend
-
-
-def reason_for_its_namespace(waiting: Waiting) -> str:
-    """Return the same as `reason_in_words` for objects of the waiting group's namespace, which its users can read: jobs
-    of other namespaces are unnamed."""
-    reason = waiting.reason
-    if not isinstance(reason, Reason):
-        return reason_in_words(waiting)
-    namespace = waiting.group.partition("/")[0]
-    names = tuple((role, without_others(name, namespace) if role in JOB_ROLES else name) for role, name in reason.names)
-    return reason_in_words(msgspec.structs.replace(waiting, reason=msgspec.structs.replace(reason, names=names)))
-
-
-def reason_in_words(waiting: Waiting) -> str:
-    """A reason in a sentence, with its numbers, the plugin that says so, and what to do where waiting does not help."""
-    source, to_do = f" [{waiting.plugin}]" if waiting.plugin else "", mending(waiting)
-    return f"{told(waiting).text}{source}" + (f"; this does not pass by itself: {to_do}" if to_do else "")

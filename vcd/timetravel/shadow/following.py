@@ -9,9 +9,10 @@ from vcd.eventlog import Logged
 from vcd.model import events as ev
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import Phase, phase_of
-from vcd.scheduling.framework.reasons import cause_of, reason_in_words
+from vcd.scheduling.framework.reasons import cause_of
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
+from vcd.text.reasons import full_reason_text
 from vcd.timetravel.history import shown
 
 NEVER = 1 << 62
@@ -225,7 +226,7 @@ class ShadowFold:
         told = () if track.group is None else [reasons for head, reasons in track.group.waits if head < track.bound]
         meant = [one for one in (told[-1] if told else ()) if _concerns(one, track.key)]
         if meant:
-            return session, cause_of(meant[0]), "; ".join(map(reason_in_words, meant))
+            return session, cause_of(meant[0]), "; ".join(map(full_reason_text, meant))
         if track.held is not None:
             by, node = track.held
             return session, _ROOM, f"waits for room that session {by} would have made on {node} by evictions"

@@ -18,7 +18,7 @@ from vcd.model.controllers import GROUP_NAME, JOB_NAME
 from vcd.model.objects import Pod, PodGroup, altered
 from vcd.model.quantity import format_resource
 from vcd.model.requests import PODS, names_in_order
-from vcd.model.words import counted, quantities_in_words, rfc3339
+from vcd.model.words import counted, rfc3339
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
@@ -30,9 +30,10 @@ from vcd.state.cluster import ClusterState
 from vcd.state.records import NodeRecord
 from vcd.state.snapshot import SnapshotMaker
 from vcd.state.sums import sum_of
+from vcd.text.amounts import quantities_text
+from vcd.text.reasons import reasons_text
 from vcd.timetravel.whatif.present import present
 from vcd.timetravel.whatif.submitted import job_name, submitted
-from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.words import clock
 from vcd.timetravel.workloads import Work
 
@@ -55,7 +56,7 @@ class NodeKind(msgspec.Struct, frozen=True):
     def words(self) -> str:
         """``4 nodes of cpu 8, memory 32Gi (pool=a)``."""
         marks = [f"{key}={value}" for key, value in self.labels.items()] + ["cordoned"] * self.unschedulable
-        size = quantities_in_words(self.allocatable) or "no room"
+        size = quantities_text(self.allocatable) or "no room"
         return f"{counted(self.nodes, 'node')} of {size}" + (f" ({', '.join(marks)})" if marks else "")
 
 
@@ -94,7 +95,7 @@ class Filling(msgspec.Struct):
         for kind in self.kinds:
             yield f"  {counted(kind.took, 'pod') if kind.took else 'none'} on {kind.words}"
         if self.why:
-            yield f"the next one waits {waits_in_words(self.why)}"
+            yield f"the next one waits: {reasons_text(self.why)}"
         if self.used:
             parts = [f"{name} {part:.0%}" for name, part in self.used.items()]
             yield f"then in use of the nodes that took them: {', '.join(parts)}"

@@ -9,9 +9,9 @@ import msgspec
 from vcd.model.words import counted, some, span_in_words
 from vcd.scheduling.framework.reasons import Told
 from vcd.text.outcomes import delay_sentence
+from vcd.text.reasons import reasons_text
 from vcd.timetravel.whatif.runtimes import HIGH, LOW, Estimate
 from vcd.timetravel.whatif.workload import SECOND
-from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.words import clock
 
 LONGER = 60 * SECOND
@@ -196,7 +196,7 @@ def _details(job: Forecast, now: int, samples: int) -> Iterator[str]:
     if job.placed and samples:
         yield f"  at once: {_places(job.placed)}"
     if job.waits and len(job.placed) < job.pods:
-        yield f"  waits at first {waits_in_words(job.waits)}"
+        yield f"  waits at first: {reasons_text(job.waits)}"
     if job.ends is not None and job.ends.median is not None:
         runs = "" if job.ends.runs == samples else f"; in {_of(job.ends.runs, samples)}"
         yield f"  ends {clock(job.ends.median)}, after {_after(job.ends, now)}{runs}"
@@ -206,7 +206,7 @@ def _details(job: Forecast, now: int, samples: int) -> Iterator[str]:
 
 
 def _why(waits: Sequence[Told]) -> str:
-    return f": it waits {waits_in_words(waits)}" if waits else ""
+    return f": it waits: {reasons_text(waits)}" if waits else ""
 
 
 def _places(placed: dict[str, str]) -> str:

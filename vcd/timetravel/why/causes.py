@@ -17,11 +17,11 @@ from vcd.model.objects import PodGroup
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, span_in_words
 from vcd.text.causes import said, shortened
+from vcd.text.remedies import remedy_of
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, shown
 from vcd.timetravel.standing import as_of
 from vcd.timetravel.why.counterfactual import smallest_change
-from vcd.timetravel.why.mends import mend_of
 from vcd.timetravel.why.verdict import served_between
 from vcd.timetravel.why.waits import wait_at
 from vcd.timetravel.words import moment
@@ -29,7 +29,7 @@ from vcd.timetravel.words import moment
 FIRST = 5
 """How many causes are told."""
 ASKED = 12
-"""Waits of how many jobs are looked into: each costs a session decided again."""
+"""Waits of how many jobs are examined: each costs a session decided again."""
 DAY = 24 * 3600 * 1_000_000_000
 """How much of the log is looked at where nothing else is said (ns)."""
 _HOUR = 3600 * 1_000_000_000
@@ -93,10 +93,10 @@ class FirstCauses(msgspec.Struct, frozen=True):
             yield f"{number}. {one.cause}{about}: {_hours(one.hours)} h ({one.share:.0%}), {counted(one.jobs, 'job')}"
             yield f"     most by {one.job}: {one.text}"
             if one.mend:
-                yield f"     mends it: {one.mend}{' (verified)' if one.verified else ''}"
+                yield f"     remedy: {one.mend}{' (verified)' if one.verified else ''}"
         if self.causes_in_all > len(self.causes):
             yield f"and {counted(self.causes_in_all - len(self.causes), 'cause')} more"
-        yield f"looked into: {counted(self.asked, 'job')} with {self.asked_share:.0%} of the hours" + "".join(
+        yield f"examined: {counted(self.asked, 'job')} with {self.asked_share:.0%} of the hours" + "".join(
             f"; {part:.0%} counted as {what}"
             for part, what in (
                 (self.likened, "the wait of one of these for the same reasons in the same queue"),
@@ -268,7 +268,7 @@ def _told(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
 
 
 def _asked(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _Found]:
-    """What the waits come to that are looked into: of each kind of reasons in each queue the one that cost most, then
+    """What the waits come to that are examined: of each kind of reasons in each queue the one that cost most, then
     those that cost most of the others."""
     first_of: dict[tuple[Kind, str], _Loss] = {}
     for loss in losses:
@@ -310,7 +310,7 @@ def _cause(found: list[_Found], total: int) -> FirstCause:
         worst.loss.group,
         worst.loss.held.last,
         shortened(f"it waited {span}: {said(worst.diagnosis)}"),
-        mend_of(worst.diagnosis, worst.loss.held.reasons),
+        remedy_of(worst.diagnosis, worst.loss.held.reasons),
     )
 
 

@@ -22,6 +22,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
+from vcd.text.reasons import reasons_text
 from vcd.text.tables import aligned
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, LogWindow
@@ -29,7 +30,6 @@ from vcd.timetravel.why.changes import with_minimum, with_pods, with_priority
 from vcd.timetravel.why.explain import named
 from vcd.timetravel.why.jobtimeline import waits_of
 from vcd.timetravel.why.news import leaves
-from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.verdict import verdict_on
 from vcd.timetravel.why.waits import Wait, wait_at
@@ -101,9 +101,9 @@ class JobDifference(msgspec.Struct, frozen=True):
             why = f"it differs in {some([fact.name for fact in self.facts], 5)}" if self.facts else "nothing differs"
         elif enough is not None:
             against = f"{enough.name} is {enough.one or 'none'} against {enough.other or 'none'}"
-            why = f"{against}, and alike {self.other.name} starts (verified)"
+            why = f"{against}, and with the same value {self.other.name} starts (verified)"
         elif self.other.started != self.one.started and self.other.waits:
-            why = f"{self.other.name} waits {self.other.waits}"
+            why = f"{self.other.name} waits: {self.other.waits}"
         return f"{what}: {why}" if why else what
 
     def _what(self) -> str:
@@ -133,16 +133,16 @@ class JobDifference(msgspec.Struct, frozen=True):
         names = self._names()
         for name, side in zip(names, (self.one, self.other), strict=True):
             if self.is_one_job:
-                yield f"  {name}: {f'it waits {side.waits}' if side.waits else 'it does not wait'}"
+                yield f"  {name}: {f'it waits: {side.waits}' if side.waits else 'it does not wait'}"
             else:
                 yield f"  {name}, as of session {side.session}: {side.verdict or 'it never waited'}"
         if self.order:
             yield f"  order: {self.order}"
         if not self.facts:
-            yield "  they differ in nothing that is read"
+            yield "  they differ in nothing that scheduling reads"
             return
         rows = [[fact.name, fact.one, fact.other, _ENOUGH[fact.enough]] for fact in self.facts]
-        yield from (f"  {line}" for line in aligned(["", *names, "alike"], rows))
+        yield from (f"  {line}" for line in aligned(["", *names, "if equal"], rows))
 
 
 _ENOUGH = {None: "", True: "starts, too", False: "does not start"}
@@ -262,7 +262,7 @@ def _side(at: _At, wait: Wait | None) -> Side:
         told = verdict_on(at.history, at.group, waits_of(at.history, at.group, window), window).text
     except NotFound:
         told = ""
-    waits = "" if wait is None else waits_in_words(all_told(wait.reasons))
+    waits = "" if wait is None else reasons_text(all_told(wait.reasons))
     return Side(at.group, str(at.history.reader.path), at.number, started, time, told, waits)
 
 
@@ -296,7 +296,7 @@ def _told(at: _At) -> Iterator[tuple[str, str]]:
     yield "pods", f"{job.task_count}"
     yield "created", rfc3339(job.created * _SECOND)
     if task is not None:
-        yield "a pod asks for", _asks(at.session, task)
+        yield "a pod requests", _asks(at.session, task)
         yield from _of_pod(task.pod)
     read = {name for plugin in plugins().values() for name in plugin.annotations}
     for name, text in sorted(job.record.group.metadata.annotations.items()):
@@ -357,7 +357,7 @@ def _alike(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot] | 
     if task is not None and known.issuperset(one.session.amounts(task.request.tolist())):
         spec = task.pod.spec
         asks = {"containers": spec.containers, "init_containers": spec.init_containers, "overhead": spec.overhead}
-        makes["a pod asks for"] = lambda snapshot: with_pods(
+        makes["a pod requests"] = lambda snapshot: with_pods(
             snapshot, key, lambda of: altered(of, **asks), counted=True
         )
         if name in _TERMS:

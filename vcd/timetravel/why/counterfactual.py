@@ -8,12 +8,10 @@ from typing import get_args
 import msgspec
 
 from vcd.model.words import counted, some
-from vcd.scheduling.framework.reasons import all_told
 from vcd.timetravel.differences import difference_from
 from vcd.timetravel.history import History
 from vcd.timetravel.why.changes import Change, What
 from vcd.timetravel.why.explain import Kind
-from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.trials import Effect, FoundChange, Search, Tried
 from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment
@@ -32,7 +30,7 @@ _ONE: dict[What, str] = {
     "minimum": "its minimum",
     "node": "the number of nodes",
     "quota": "one queue's quota",
-    "room": "one node's room",
+    "room": "one node's capacity",
     "priority": "its priority",
     "job": "one running job",
 }
@@ -43,7 +41,7 @@ _SHOWN = 5
 class Counterfactual(msgspec.Struct, frozen=True):
     """The smallest change that would have let a job in at a session; None where no change alone does.
 
-    ``time`` is the session's (RFC 3339), ``waits`` its reasons in words; ``decisions`` counts all that were tried.
+    ``time`` is the session's (RFC 3339); ``decisions`` counts all that were tried.
     ``kinds`` are the kinds of change that were looked at; ``notes`` say what limits the answer.
     """
 
@@ -52,7 +50,6 @@ class Counterfactual(msgspec.Struct, frozen=True):
     kinds: list[What]
     session: int
     time: str
-    waits: str
     change: Change | None
     effect: Effect | None
     pods: int
@@ -68,7 +65,7 @@ class Counterfactual(msgspec.Struct, frozen=True):
 
     def lines(self) -> Iterator[str]:
         """The answer in sentences."""
-        yield f"{self.kind} {self.key} at session {self.session} ({self.time}) waits {self.waits}"
+        yield f"{self.kind} {self.key} at session {self.session} ({self.time})"
         yield f"smallest change: {self.sentence()}" if self.change else self.sentence()
         if self.effect is not None:
             yield from (f"  besides, {line}" for line in _besides(self.effect))
@@ -81,7 +78,7 @@ def _happens(effect: Effect, pods: int) -> str:
     if effect.admitted:
         return "its group is admitted; it has no pods yet"
     words = []
-    for places, done in ((effect.bound, "bound, to"), (effect.held, "waiting for room that is being freed on")):
+    for places, done in ((effect.bound, "bound, to"), (effect.held, "waiting for capacity that is being freed on")):
         if places:
             many = pods > 1
             count = f"all {pods} pods" if len(places) == pods and many else f"{len(places)} of {counted(pods, 'pod')}"
@@ -115,11 +112,10 @@ def smallest_change(
     """The smallest change that would have let a job in, at a session of a log, by default the last one in which it
     waited.
 
-    One change of: cordons, labels of nodes, a toleration or term of its pods, a quota of its queue or one above, its
-    priority, its minimum, one node's room, one running job gone, nodes more. In this order, which is that of what they
-    cost, the first that works, each with the smallest amount; only of ``kinds`` where these are given. The search ends
-    after ``most_decisions``, and says so. Names are those that ``explain`` takes. Raises NotFound where nothing has
-    the name or it does not wait there, and LogError for what the log does not hold.
+    The kinds are tried in the order of KINDS, which is that of their cost: the first that works, with its smallest
+    amount; only ``kinds`` if these are given. The search ends after ``most_decisions``, and says so. Names are those
+    that ``explain`` takes. Raises NotFound where nothing has the name or it does not wait there, and LogError for what
+    the log does not hold.
     """
     wait = wait_of(history, name, session)
     search = Search(wait, history.policy(wait.record), most_decisions)
@@ -130,7 +126,6 @@ def smallest_change(
         list(kinds),
         wait.record.session,
         moment(wait.record.now),
-        waits_in_words(all_told(wait.reasons)),
         None if found is None else found.change,
         None if found is None else search.trials.effect(found.snapshot),
         0 if wait.job is None else len(wait.job.pending()),

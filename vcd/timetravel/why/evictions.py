@@ -13,17 +13,18 @@ from vcd.eventlog.reader import OperationInfo
 from vcd.model import events as ev
 from vcd.model.diagnosis import FunnelLine
 from vcd.model.objects import Pod
-from vcd.model.words import counted, quantities_in_words, span_in_words
+from vcd.model.words import counted, span_in_words
 from vcd.scheduling.framework.standing import Precedence
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import seconds_of
+from vcd.text.amounts import quantities_text, resource_name
+from vcd.text.reasons import reasons_text
 from vcd.text.tables import aligned
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import WHOLE, History, LogWindow
 from vcd.timetravel.why.explain import group_of, named
 from vcd.timetravel.why.jobtimeline import every_wait
-from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.story import Story
 from vcd.timetravel.why.victims import EvictedTask, Offer, VictimQuestion, evicted
 from vcd.timetravel.words import moment
@@ -273,7 +274,7 @@ def _candidate(offer: Offer, mine: Offer, ask: VictimQuestion, made_for: dict[st
     key, job = offer.task.key, offer.task.job
     found = Candidate(key, job.key, job.queue.name, job.priority, "not needed", offer.place, offer.plugin)
     before = ask.differences.get((mine.task.key, key))
-    first = f"{mine.task.key} goes first: {before}" if before else f"{mine.task.key} goes first"
+    first = f"{mine.task.key} is evicted first: {before}" if before else f"{mine.task.key} is evicted first"
     if not offer.rank:
         found.fate, found.why = "not asked", offer.rule
     elif not offer.place and (offer.helps or not offer.alone):
@@ -282,13 +283,15 @@ def _candidate(offer: Offer, mine: Offer, ask: VictimQuestion, made_for: dict[st
     elif key in made_for:
         found.fate = "evicted"
         statement, group = made_for[key]
-        found.why = "goes, too" if statement == made_for.get(mine.task.key, (-1, ""))[0] else f"goes for {group}"
+        found.why = (
+            "is evicted, too" if statement == made_for.get(mine.task.key, (-1, ""))[0] else f"is evicted for {group}"
+        )
     elif offer.place > mine.place:
         found.why = first
     elif not offer.helps:
         found.why = "holds nothing of what the node lacks"
     else:
-        found.why = "goes first, but the others make room enough"
+        found.why = "would be evicted first, but the others free enough"
     return found
 
 
@@ -307,7 +310,7 @@ def _choose_next(eviction: Eviction, ask: VictimQuestion) -> None:
 
 
 def _sentence(eviction: Eviction, task: Task, ask: VictimQuestion) -> str:
-    """``evicted by reclaim of queue b (deserved cpu 40, had 12) because queue a held cpu 61 over 40; ...``"""
+    """``evicted by reclaim of queue b (deserved 40 cpu, had 12) because queue a held 61 cpu over 40; ...``"""
     theirs = eviction.for_queue
     if eviction.queue != theirs:
         words = f"evicted by {eviction.action} of queue {theirs}{_share_of(eviction)}{_because(eviction)}"
@@ -328,15 +331,14 @@ def _measure(figures: QueueFigures) -> str:
 
 
 def _share_of(eviction: Eviction) -> str:
-    """What the asking queue deserved and had: `` (deserved cpu 40, had 12)``."""
+    """What the asking queue deserved and had: `` (deserved 40 cpu, had 12)``."""
     figures = eviction.queues[eviction.for_queue]
     measure = _measure(figures)
     parts = []
     for name in eviction.resources:
-        had = figures.quantity("allocated", name)
-        parts.append(
-            f"{measure} {name} {figures.quantity(measure, name)}, had {had}" if measure else f"had {name} {had}"
-        )
+        had, called = figures.quantity("allocated", name), resource_name(name)
+        limit = f"{measure} {figures.quantity(measure, name)} {called}, " if measure else ""
+        parts.append(f"{limit}had {had}" if measure else f"had {had} {called}")
     return f" ({'; '.join(parts)})" if parts else ""
 
 
@@ -351,28 +353,28 @@ def _because(eviction: Eviction) -> str:
     held = []
     for name in over or eviction.resources:
         limit = f" {word} {figures.quantity(measure, name)}" if measure else ""
-        held.append(f"{name} {figures.quantity('allocated', name)}{limit}")
+        held.append(f"{figures.quantity('allocated', name)} {resource_name(name)}{limit}")
     joint = " because" if measure and over else ";"
     return f"{joint} queue {eviction.queue} held {', '.join(held)}" if held else ""
 
 
 def _details(eviction: Eviction, ask: VictimQuestion) -> list[str]:
     who = eviction.for_pod or f"job {eviction.for_group}"
-    wanted = f"{who} asked for {quantities_in_words(eviction.asked) or 'no resources'}"
+    wanted = f"{who} requested {quantities_text(eviction.asked) or 'no resources'}"
     if eviction.lacked:
-        wanted += f"; {eviction.node} lacked {quantities_in_words(eviction.lacked)} of it"
+        wanted += f"; {eviction.node} lacked {quantities_text(eviction.lacked)} of it"
     if ask.no_room:
         wanted += f"; its queue: {ask.no_room}"
-    details = [f"{wanted}; this pod freed {quantities_in_words(eviction.freed) or 'nothing'}"]
+    details = [f"{wanted}; this pod freed {quantities_text(eviction.freed) or 'nothing'}"]
     if eviction.needed:
-        details.append(f"somebody had to go: {eviction.needed}")
+        details.append(f"an eviction was needed: {eviction.needed}")
     if eviction.elsewhere:
         details.append(eviction.elsewhere)
     if eviction.ran:
         details.append(f"it had run for {span_in_words(eviction.ran)}: that work is lost")
     if eviction.let_go:
         places = sum(1 for offer in ask.offers.values() if offer.place)
-        details.append(f"{', '.join(eviction.let_go)} let it go, as number {eviction.place} of {places} in order")
+        details.append(f"{', '.join(eviction.let_go)} permitted it, as number {eviction.place} of {places} in order")
     if eviction.difference:
         details.append(f"it went before {eviction.chosen_before}: {eviction.difference}")
     return details
@@ -444,7 +446,7 @@ def _aftermath(history: History, group: str, found: list[OperationInfo], window:
         later.add_waits(every_wait(history, group, None, until, later.time))
     for after in later.evictions:
         if after.came and not after.bound and after.key in later.pods:
-            after.waiting = waits_in_words(later.waits_for)
+            after.waiting = reasons_text(later.waits_for)
     return later.evictions
 
 
@@ -467,7 +469,7 @@ def _tell_aftermath(eviction: Eviction, after: _After) -> None:
     if after.bound:
         words += f", and was bound to {after.node} {_since(after.bound, after)} after the eviction"
     elif after.waiting:
-        words += f", and waits {after.waiting}"
+        words += f", and waits: {after.waiting}"
     eviction.why.append(words)
 
 

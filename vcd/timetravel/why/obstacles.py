@@ -15,10 +15,8 @@ from vcd.model.quantity import format_resource
 from vcd.model.reasons import Reason
 from vcd.model.requests import format_sum
 from vcd.model.status import TaskStatus
-from vcd.model.words import quantities_in_words, some
 from vcd.scheduling.framework.framework import framework_of, trace_of
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
-from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.search.parts import Depends
@@ -31,12 +29,8 @@ from vcd.text.victims import spared_in_words
 from vcd.timetravel.history import History
 from vcd.timetravel.why.explain import Kind, named
 from vcd.timetravel.why.queueplace import QueuePlace, place_in_queue
-from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment
-
-SHOWN = 3
-"""How many nodes, jobs ahead and holders of each resource sentences name."""
 
 _UNASKED = int(np.iinfo(np.int64).min)
 """What ``room_needed`` says of a resource that is not asked for."""
@@ -61,16 +55,6 @@ class Limit(msgspec.Struct, frozen=True):
     own: str
     held_by: list[Holder]
 
-    def text(self) -> str:
-        """``behind the capability of queue team-a (capacity): 38 of 40 cpu taken, asks 4; held by ...``."""
-        whose = f"the {self.bound} of {f'queue {self.queue}' if self.queue else 'the cluster'}"
-        whose = f"what queue {self.queue} deserves" if self.bound == "deserved" else whose
-        words = f"behind {whose} ({self.plugin}): {self.taken} of {self.limit} {self.resource} taken"
-        words += f" ({self.own} by its own pods)" if self.own else ""
-        words += f", asks {self.asks}" if self.asks else ""
-        held = _held_by(self.held_by, self.resource)
-        return f"{words}; {held}" if held else words
-
 
 class NearNode(msgspec.Struct, frozen=True):
     """A node that all but its room would let take the pod: how many more such pods it has room for (``fits``), and of
@@ -82,13 +66,6 @@ class NearNode(msgspec.Struct, frozen=True):
     total: dict[str, str]
     lacks: dict[str, str]
     held_by: list[Holder]
-
-    def text(self) -> str:
-        """``node-7 with 6 of 8 nvidia.com/gpu, held by default/x (2 pods)``."""
-        room = ", ".join(f"{self.free[name]} of {self.total[name]} {name}" for name in self.lacks)
-        resource = next(iter(self.lacks), "")
-        held = _held_by(self.held_by, resource)
-        return f"{self.name} with {room} free" + (f", {held}" if held else "")
 
 
 class Ahead(msgspec.Struct, frozen=True):
@@ -103,18 +80,11 @@ class Ahead(msgspec.Struct, frozen=True):
     pods: int
     amounts: dict[str, str]
 
-    def text(self) -> str:
-        """``default/first (queue a, priority 0) was given cpu 4 for 2 pods``."""
-        what = quantities_in_words(self.amounts)
-        done = f"was given {what} for {self.pods} pod{'' if self.pods == 1 else 's'}"
-        done = done if self.how == "placed" else f"was admitted with {what}"
-        return f"{self.job} (queue {self.queue}, priority {self.priority}) {done}"
-
 
 class Obstacles(msgspec.Struct, frozen=True):
     """What stands in the way of a job at a session; ``time`` is the session's (RFC 3339).
 
-    ``waits`` tells the reasons in words. ``asks`` is what a pod that found no node asks for, ``fits`` for how many
+    ``asks`` is what a pod that found no node asks for, ``fits`` for how many
     such pods the nodes in ``nodes`` and all others like them have room, ``wants`` how many the job waits with.
     ``ahead`` is in the order in which they were served, ``nodes`` the nearest first, ``held_by`` the largest first.
     ``held_by`` are the jobs of the cluster that hold most of what lacks on the nearest node, at most 20. ``evicts``
@@ -128,7 +98,6 @@ class Obstacles(msgspec.Struct, frozen=True):
     queue: str
     session: int
     time: str
-    waits: str
     limits: list[Limit]
     asks: dict[str, str]
     wants: int
@@ -138,38 +107,6 @@ class Obstacles(msgspec.Struct, frozen=True):
     evicts: str = ""
     place: QueuePlace | None = None
     held_by: list[Holder] = []
-
-    def lines(self) -> Iterator[str]:
-        """The obstacles in sentences."""
-        yield f"{self.kind} {self.key} at session {self.session} ({self.time}) waits {self.waits}"
-        for limit in self.limits:
-            yield f"  {limit.text()}"
-        if self.nodes:
-            yield f"  {self.of_nodes()}"
-            yield from (f"    next: {node.text()}" for node in self.nodes[1:SHOWN])
-        for one in self.ahead[:SHOWN]:
-            yield f"  ahead of it: {one.text()}"
-        if len(self.ahead) > SHOWN:
-            yield f"  ahead of it: {len(self.ahead) - SHOWN} more jobs"
-
-    def of_nodes(self) -> str:
-        """``no node has 8 nvidia.com/gpu free (best: node-7 with 6 of 8 nvidia.com/gpu free, held by ...)``.
-
-        Empty where nodes are not the matter, or refuse the pod for other reasons than room.
-        """
-        if not self.nodes:
-            return ""
-        best = self.nodes[0]
-        asked = ", ".join(f"{self.asks[name]} {name}" if name in self.asks else "a pod's place" for name in best.lacks)
-        if self.fits:
-            room = f"{self.fits} of {self.wants} pods" if self.wants > 1 else "the pod"
-            return f"nodes have room for {room} that ask for {quantities_in_words(self.asks)} (next: {best.text()})"
-        return f"no node has {asked} free (best: {best.text()})"
-
-
-def _held_by(holders: list[Holder], resource: str) -> str:
-    shown = [f"{one.job} ({one.amounts.get(resource, '0')})" for one in holders]
-    return f"held by {some(shown, SHOWN)}" if shown else ""
 
 
 def obstacles(history: History, name: str, session: int | None = None) -> Obstacles:
@@ -205,7 +142,6 @@ def _told(wait: Wait, turns: _Turns) -> Obstacles:
         session.queue_name_of(record),
         wait.record.session,
         moment(wait.record.now),
-        waits_in_words(all_told(wait.reasons)),
         limits,
         {} if task is None else {n: text for n, text in session.amounts(task.request).items() if n != "pods"},
         0 if job is None else sum(one.status == TaskStatus.PENDING for one in job.pending()),
@@ -260,9 +196,6 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
     held_by = holders_of(session, NodeView(session, row).tasks, names)
     name = session.nodes.facts.names[row]
     return NearNode(name, int(near.fits[row]), told(near.room), told(total), told(near.lacks), held_by)
-
-
-# --- who holds --------------------------------------------------------------------------------------------------------
 
 
 # --- limits -----------------------------------------------------------------------------------------------------------

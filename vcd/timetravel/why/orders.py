@@ -77,7 +77,7 @@ class OrderExplanation(msgspec.Struct):
 
     def lines(self) -> Iterator[str]:
         """Tables, each with what puts its first before its second."""
-        yield f"session {self.session} at {self.time}, as it began: who is served before whom"
+        yield f"session {self.session} at {self.time}, as it began: in which order queues and jobs are served"
         if not self.queues:
             yield "no job waits in any queue"
             return

@@ -31,15 +31,14 @@ class QueueEdit(msgspec.Struct):
 class QueueSpan(msgspec.Struct, omit_defaults=True):
     """A time in which the queue's figures stayed as they were, from one session to the next that had others.
 
-    ``sessions`` are the first and the last that were looked at in it. ``standing`` tells the figures by resource;
-    ``figures`` are those of the first session, None while the queue was not there. ``overused``: it had something, and
-    its plugin gave it nothing more, since that is all it deserves.
+    ``sessions`` are the first and the last that were decided again in it. ``figures`` are those of the first one, None
+    while the queue did not exist. ``overused``: it had something, and its plugin gave it nothing more, since that is
+    all it deserves.
     """
 
     start: str
     seconds: float
     sessions: tuple[int, int]
-    standing: list[str]
     overused: bool = False
     figures: QueueFigures | None = None
 
@@ -51,7 +50,7 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
     ``longest`` and the evictions from the records of all sessions, of the queue's jobs and of those of the queues
     ``below`` it. ``waited`` jobs waited at some time, ``waiting`` do at the end. A gang's missing minimum is counted as
     a reason only where there is no other. ``evictions`` are those of these jobs' pods, ``evictions_for`` those that
-    made room for these jobs. ``now`` tells in sentences how it stands at the end, ``notes`` what could not be told.
+    made room for these jobs. ``notes`` say what is unknown.
     ``waits`` are the 20 longest waits at the end with their causes, ``waits_for`` how long (seconds) the oldest pod
     without a node has been there.
     """
@@ -73,7 +72,6 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
     longest: list[WaitingJob]
     evictions: list[EvictedPod]
     evictions_for: list[EvictedPod]
-    now: list[str]
     below: int = 0
     notes: list[str] = []
     waits: list[DiagnosedWait] = []
@@ -114,16 +112,11 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
         yield from _eviction_lines("evicted from it", self.evictions)
         yield from _eviction_lines("evicted for it", self.evictions_for)
         yield from (f"note: {note}" for note in self.notes)
-        yield f"at session {self.last}, {self.until}:"
-        yield from (f"  {sentence}" for sentence in self.now)
 
     def _spans(self) -> Iterator[str]:
-        state = ""
         for span in self.spans:
-            known, state = state, span.standing[0]
-            words = [*span.standing[state == known :], *(["overused"] if span.overused else [])]
-            told = "; ".join(words) or "nothing allocated, nothing asked for"
-            yield f"  {span.start}  {span_in_words(span.seconds):<12}  {told}"
+            words = [*standing(span.figures), *(["overused"] if span.overused else [])]
+            yield f"  {span.start}  {span_in_words(span.seconds):<12}  {'; '.join(words)}"
 
     def _below(self, words: str) -> str:
         return f"{words} {counted(self.below, 'queue')} below it" if self.below else ""
@@ -193,13 +186,14 @@ def _eviction_lines(title: str, evictions: Sequence[EvictedPod]) -> Iterator[str
         yield f"  {one.time}  session {one.session}: {one.pod} on {one.node} for {one.for_group}{reason}"
 
 
-def state_in_words(figures: QueueFigures) -> str:
-    return f"{figures.state}, weight {figures.weight}" + (f", under {figures.parent}" if figures.parent else "")
-
-
-def amounts_in_words(figures: QueueFigures) -> list[str]:
-    """``allocated 38 of 40 cpu deserved, requested 44, guarantee 10, capability 60``, for each resource."""
-    return [_amount(figures, name) for name in _resources(figures)]
+def standing(figures: QueueFigures | None) -> list[str]:
+    """Return how a queue stands: its state, then ``38 of 40 cpu deserved, requested 44, guarantee 10, limit 60`` for
+    each resource."""
+    if figures is None:
+        return ["the queue does not exist"]
+    head = ", ".join([figures.state, f"weight {figures.weight}", *_under(figures)])
+    amounts = [_amount(figures, name) for name in _resources(figures)]
+    return [head, *(amounts or ["nothing in use, nothing requested"])]
 
 
 def _resources(figures: QueueFigures) -> list[str]:
@@ -215,16 +209,16 @@ def _resources(figures: QueueFigures) -> list[str]:
 
 
 def _amount(figures: QueueFigures, resource: str) -> str:
-    allocated = figures.quantity("allocated", resource)
+    amounts = {series: of[resource] for series, of in figures.amounts.items() if resource in of}
+    used, name = amounts.get("allocated", 0), resource_name(resource)
     if "deserved" in figures.amounts:
-        words = [f"allocated {allocated} of {figures.quantity('deserved', resource)} {resource} deserved"]
+        words = [f"{number(resource, used)} of {number(resource, amounts.get('deserved', 0))} {name} deserved"]
     else:
-        words = [f"allocated {allocated} {resource}"]
-    amounts = figures.amounts
-    if amounts.get("request", {}).get(resource, 0) != amounts.get("allocated", {}).get(resource, 0):
-        words.append(f"requested {figures.quantity('request', resource)}")
-    if amounts.get("guarantee", {}).get(resource):
-        words.append(f"guarantee {figures.quantity('guarantee', resource)}")
-    if resource in amounts.get("capability", {}):
-        words.append(f"capability {figures.quantity('capability', resource)}")
+        words = [f"{number(resource, used)} {name} in use"]
+    if amounts.get("request", 0) != used:
+        words.append(f"requested {number(resource, amounts.get('request', 0))}")
+    if amounts.get("guarantee"):
+        words.append(f"guarantee {number(resource, amounts['guarantee'])}")
+    if "capability" in amounts:
+        words.append(f"limit {number(resource, amounts['capability'])}")
     return ", ".join(words)

@@ -9,8 +9,7 @@ from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
-from vcd.model.words import counted, did_you_mean, some, span_in_words
-from vcd.scheduling.framework.reasons import all_told
+from vcd.model.words import did_you_mean, some
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.figures import held_back, queue_figures
@@ -19,9 +18,8 @@ from vcd.timetravel.overview import longest_waits, overview
 from vcd.timetravel.standing import as_of
 from vcd.timetravel.why.explain import keys_of
 from vcd.timetravel.why.news import changed_fields
-from vcd.timetravel.why.queueanswer import QueueEdit, QueueExplanation, QueueSpan, amounts_in_words, state_in_words
+from vcd.timetravel.why.queueanswer import QueueEdit, QueueExplanation, QueueSpan, standing
 from vcd.timetravel.why.queuewaits import QueueHistory, first_sessions_after
-from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.words import moment
 
 SAMPLES = 40
@@ -123,15 +121,12 @@ class _Samples:
         plan = ev.decode_plan(record.plan)
         figures = held_back(queue_figures(session), session, plan).get(self._queue)
         overused = figures is not None and figures.overused
-        standing = (
-            ["the queue is not there"] if figures is None else [state_in_words(figures), *amounts_in_words(figures)]
-        )
         last = self.spans[-1] if self.spans else None
-        if last is not None and (last.standing, last.overused) == (standing, overused):
+        if last is not None and (standing(last.figures), last.overused) == (standing(figures), overused):
             last.sessions = (last.sessions[0], info.number)
             return
         self._starts.append(info.time)
-        self.spans.append(QueueSpan(moment(info.time), 0.0, (info.number, info.number), standing, overused, figures))
+        self.spans.append(QueueSpan(moment(info.time), 0.0, (info.number, info.number), overused, figures))
 
     def finish(self, time: int) -> None:
         """The last span ends; each lasted until the next began."""
@@ -180,7 +175,6 @@ def _explained(
         longest=course.longest(),
         evictions=course.evictions,
         evictions_for=course.evictions_for,
-        now=_now(name, figures.spans, course),
         below=course.below,
         notes=figures.failed,
         waits=waits,
@@ -212,28 +206,3 @@ def _course(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[
     found = QueueHistory(name, reader, infos, history.state(begin, jump=True) if begin else ClusterState())
     found.follow(begin, head, end, lambda sequence: history.state(sequence, jump=True))
     return found, end
-
-
-def _now(name: str, spans: Sequence[QueueSpan], course: QueueHistory) -> list[str]:
-    """How the queue stands at the end."""
-    told = []
-    figures = spans[-1].figures if spans else None
-    if spans and figures is None:
-        told.append(f"queue {name} is not there")
-    elif figures is not None:
-        share = "" if figures.share is None else f", share {figures.share:.3g}"
-        overused = (
-            "; it is overused: while it has all it deserves, none of its jobs is tried" if figures.overused else ""
-        )
-        told.append(f"queue {name} is {state_in_words(figures)}{share}{overused}")
-        told += amounts_in_words(figures) or ["it has nothing, and nobody asks for anything"]
-    still = sorted(((job.total, group) for group, job in course.jobs.items() if job.waits), reverse=True)
-    if still:
-        length, group = still[0]
-        reasons = waits_in_words(all_told(course.jobs[group].waits))
-        told.append(
-            f"{counted(len(still), 'job')} waiting, longest {group} for {span_in_words(length / _SECOND)}: {reasons}"
-        )
-    else:
-        told.append("no job waits in it")
-    return told

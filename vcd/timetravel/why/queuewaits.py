@@ -28,8 +28,8 @@ from vcd.scheduling.framework.reasons import all_told, keeps_back
 from vcd.scheduling.session.session import ROOT_QUEUE
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QueueRecord, Settings
+from vcd.text.reasons import reasons_text
 from vcd.timetravel.history import shown
-from vcd.timetravel.why.sentences import waits_in_words
 from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of
 
 T = TypeVar("T")
@@ -267,7 +267,7 @@ class QueueHistory:
                 group,
                 job.total / _SECOND,
                 bool(job.waits),
-                waits_in_words(all_told(job.waits)),
+                reasons_text(all_told(job.waits)),
                 "" if job.queue == self.queue else job.queue,
             )
             for group, job in jobs

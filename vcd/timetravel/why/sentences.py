@@ -9,12 +9,11 @@ from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
-from vcd.model.words import counted, quantities_in_words, some, span_in_words
-from vcd.scheduling.framework.reasons import Told
-from vcd.text.amounts import needs
+from vcd.model.words import counted, some, span_in_words
+from vcd.text.amounts import needs, quantities_text
+from vcd.text.reasons import gates_text, reasons_text
 from vcd.timetravel.why.placement import Placement, Rated
 from vcd.timetravel.why.story import Episode, Story, created_at
-from vcd.timetravel.words import place_in_words, pods_in_words
 
 _NAMED = 4
 """How many nodes a sentence names."""
@@ -30,7 +29,7 @@ def present(story: Story) -> str:
     if story.only is not None:
         return _pod_now(story, story.only)
     if story.group is None:
-        return "the job is not there any more"
+        return "the job does not exist any more"
     phases = Counter(_standing(key, pod, story) for key, pod in story.pods.items())
     pods = ", ".join(f"{count} {standing}" for standing, count in sorted(phases.items()))
     words = f"the job is {story.phase or 'Pending'} with {pods or 'no pods'}"
@@ -73,7 +72,7 @@ def _pending(story: Story) -> list[Pod]:
 def _why_pending(story: Story) -> str:
     wait = story.waits_for
     if wait:
-        return f"it waits {waits_in_words(wait)}"
+        return f"it waits: {reasons_text(wait)}"
     would = {
         key: where
         for (verb, key), where in story.shadowed.items()
@@ -90,7 +89,7 @@ def _why_pending(story: Story) -> str:
 def _pod_now(story: Story, key: str) -> str:
     pod = story.pods.get(key)
     if pod is None:
-        return "the pod is not there any more"
+        return "the pod does not exist any more"
     words = f"the pod is {_standing(key, pod, story)}"
     if pod.spec.node_name or story.is_being_bound(key):
         return f"{words} on {pod.spec.node_name}" if pod.spec.node_name else words
@@ -151,7 +150,7 @@ def _created(episode: Episode, story: Story) -> str:
         return "created" if story.group is None else f"created: {_asked_by_group(story.group)}"
     asked = {_asked(story.pods[key]) for key in episode.pods if key in story.pods}
     each = "each " if len(episode.pods) > 1 else ""
-    wants = f", {each}asking for {asked.pop()}" if len(asked) == 1 else ""
+    wants = f", {each}requesting {asked.pop()}" if len(asked) == 1 else ""
     count = "" if story.only is not None else f"{counted(len(episode.pods), 'pod')} created: "
     return f"{count}{_names(episode.pods, story)}{wants}" if count else f"created{wants}"
 
@@ -160,7 +159,7 @@ def _asked_by_group(group: PodGroup) -> str:
     words = f"queue {group.spec.queue or 'not named'}, at least {counted(group.spec.min_member, 'pod')} together"
     minimum = group.spec.min_resources
     if minimum:
-        words += f", minimum {quantities_in_words({name: str(value) for name, value in minimum.items()})}"
+        words += f", minimum {quantities_text({name: str(value) for name, value in minimum.items()})}"
     priority = group.spec.priority_class_name
     return f"{words}, priority class {priority}" if priority else words
 
@@ -171,7 +170,7 @@ def _asked(pod: Pod) -> str:
     except QuantityError as error:
         return f"what cannot be read ({error})"
     amounts = {name: format_resource(name, value) for name, value in requests.items() if value and name != "pods"}
-    return quantities_in_words(amounts) or "no resources"
+    return quantities_text(amounts) or "no resources"
 
 
 def _waited(episode: Episode, story: Story) -> str:
@@ -180,18 +179,9 @@ def _waited(episode: Episode, story: Story) -> str:
     else:
         span = span_in_words((episode.end - episode.start).total_seconds())
         verb = f"waited at least {span}" if episode.older else f"waited {span}"
-    words = f"{verb} {waits_in_words(episode.waiting)}"
-    first = waits_in_words(episode.waiting_first)
-    return words if first in ("", waits_in_words(episode.waiting)) else f"{words}; at first {first}"
-
-
-def waits_in_words(reasons: Sequence[Told]) -> str:
-    """``at enqueue (PLUGIN): no room (asks cpu 4); at gang (gang): ...``"""
-    words = []
-    for reason in reasons:
-        pods = f" for {pods_in_words(reason)}" if reason.pods else ""
-        words.append(f"at {place_in_words(reason)}{pods}: {reason.text}")
-    return "; ".join(words)
+    words = f"{verb} {gates_text(episode.waiting)}"
+    first = gates_text(episode.waiting_first)
+    return words if first in ("", gates_text(episode.waiting)) else f"{words}; at first {first}"
 
 
 def _admitted(episode: Episode, story: Story) -> str:
@@ -230,7 +220,7 @@ def _why(choice: Placement, episode: Episode, story: Story) -> str:
     if choice.node != episode.places[choice.pod]:
         return f"deciding it again puts {who} on {choice.node}: vcd replay tells why it differs"
     if choice.nominated:
-        return f"room had been made for {who} on {choice.node}"
+        return f"capacity had been freed for {who} on {choice.node}"
     refused = ", ".join(f"{counted(count, 'node')} {reason}" for reason, count in choice.refused.items())
     took = f"{choice.passed} of {counted(choice.nodes, 'node')} took {who}" + (f" ({refused})" if refused else "")
     if choice.passed == 1:
@@ -246,7 +236,7 @@ def _compared(choice: Placement) -> str:
         rates = f"{rates_in_words(other)} against {rates_in_words(chosen)}"
         return f"a plugin chose {chosen.node} over {other.node}, which rates {rates}"
     if chosen.room_now and not other.room_now:
-        return f"{chosen.node} has room now, {other.node} only when what leaves it is gone"
+        return f"{chosen.node} has free capacity now, {other.node} only after its pods terminate"
     if chosen.points == other.points:
         rates = f"rate {chosen.points:g} points alike" if chosen.scores else "are not rated by any plugin"
         return f"{chosen.node} and {other.node} {rates}, and {chosen.node} comes first in the seeded order"
@@ -260,7 +250,7 @@ def rates_in_words(rated: Rated) -> str:
 
 
 def _held(episode: Episode, story: Story) -> str:
-    holds = _would(episode, "hold room that it would free", "holds room that is being freed")
+    holds = _would(episode, "hold capacity that it would free", "holds capacity that is being freed")
     return f"{_by(episode)} {holds}: {_placed(episode, story)}"
 
 
@@ -275,7 +265,7 @@ def _evicted(episode: Episode, story: Story) -> str:
 def _ungated(episode: Episode, story: Story) -> str:
     who = _names(episode.places, story)
     lifts = _would(episode, "lift the gate", "lifts the gate")
-    return f"{_by(episode)} found room in the queue for {who}, and {lifts}"
+    return f"{_by(episode)} found capacity in the queue for {who}, and {lifts}"
 
 
 def _dropped(episode: Episode, story: Story) -> str:
@@ -332,7 +322,7 @@ _SENTENCES: dict[str, Callable[[Episode, Story], str]] = {
     "ungated": _ungated,
     "dropped": _dropped,
     "outcome": _outcome,
-    "placed": _shown("was placed by somebody else", "were placed by somebody else"),
+    "placed": _shown("was placed by another scheduler", "were placed by another scheduler"),
     "found": _found,
     "running": _shown("runs", "run"),
     "succeeded": _shown("succeeded", "succeeded"),

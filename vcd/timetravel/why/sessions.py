@@ -11,18 +11,19 @@ import msgspec
 from vcd.eventlog import LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.model.requests import format_sum
-from vcd.model.words import counted, quantities_in_words, some, span_in_words
+from vcd.model.words import counted, some, span_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.framework.reasons import Told, all_told, told
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
+from vcd.text.amounts import quantities_text
+from vcd.text.reasons import gate_text, gates_text
 from vcd.timetravel.differences import difference_from
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.figures import allocated_now, held_by_queue, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects
-from vcd.timetravel.why.sentences import waits_in_words
-from vcd.timetravel.words import ANOTHER, moment, operation_in_words, place_in_words, status_in_words
+from vcd.timetravel.words import ANOTHER, moment, operation_in_words, status_in_words
 
 _SHOWN = 12
 """How many entries of a list become lines."""
@@ -77,9 +78,9 @@ class WaitChange(msgspec.Struct, omit_defaults=True):
 
     def __str__(self) -> str:
         if not self.now:
-            return f"{self.group} waits for nothing any more; before {waits_in_words(self.was)}"
-        before = f"; before {waits_in_words(self.was)}" if self.was else ""
-        return f"{self.group} waits {'' if self.was else 'from now on '}{waits_in_words(self.now)}{before}"
+            return f"{self.group} waits no more; before {gates_text(self.was)}"
+        before = f"; before {gates_text(self.was)}" if self.was else ""
+        return f"{self.group} waits {'' if self.was else 'from now on '}{gates_text(self.now)}{before}"
 
 
 class QueueChange(msgspec.Struct, omit_defaults=True):
@@ -94,10 +95,10 @@ class QueueChange(msgspec.Struct, omit_defaults=True):
     deserved: dict[str, str] | None = None
 
     def __str__(self) -> str:
-        words = f"{self.queue}: allocated {quantities_in_words(self.after) or 'nothing'}"
+        words = f"{self.queue}: {quantities_text(self.after) or 'nothing'} in use"
         if self.before != self.after:
-            words += f" (before {quantities_in_words(self.before) or 'nothing'})"
-        owed = None if self.deserved is None else quantities_in_words(self.deserved) or "nothing"
+            words += f" (before {quantities_text(self.before) or 'nothing'})"
+        owed = None if self.deserved is None else quantities_text(self.deserved) or "nothing"
         return words if owed is None else f"{words}, deserved {owed}"
 
 
@@ -165,16 +166,16 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
         since = "since the log begins"
         if self.previous is not None:
             since = f"since session {self.previous.session}, {span_in_words(self.previous.seconds)} before"
-        yield from _section(f"new {since}:", map(str, self.news), "nothing that a scheduler looks at")
+        yield from _section(f"new {since}:", map(str, self.news), "nothing that a scheduler reads")
         if self.meanwhile:
             yield f"{counted(self.meanwhile, 'event')} came while it was decided"
-        yield from _section("decided:", self._decisions(), "to bind, evict and hold nothing")
+        yield from _section("decided:", self._decisions(), "no bind, eviction or nomination")
         yield from _section("groups:", self.phases)
         yield from _section("plugins that failed, and what was decided without them:", self.faults)
-        yield from _section("asked the world outside:", self.outside)
-        yield from _section("changed in who waits for what:", map(str, self.waiting))
+        yield from _section("queries outside the cluster:", self.outside)
+        yield from _section("changed reasons of waits:", map(str, self.waiting))
         still = [f"{counted(count, 'group')} at {reason}" for reason, count in self.still.items()]
-        yield from _section("waiting after it:", still, "nobody")
+        yield from _section("waiting after it:", still, "no group")
         yield from _section("queues:", map(str, self.queues))
         if self.again:
             yield self.again
@@ -216,7 +217,7 @@ def _statement_lines(one: Decided) -> Iterator[str]:
     if one.binds:
         yield f"{who}: bind {some([f'{pod} to {node}' for pod, node in one.binds.items()])}"
     if one.held:
-        yield f"{who}: hold room for {some([f'{pod} on {node}' for pod, node in one.held.items()])}"
+        yield f"{who}: hold capacity for {some([f'{pod} on {node}' for pod, node in one.held.items()])}"
     for reason in dict.fromkeys(eviction.reason for eviction in one.evictions):
         gone = [f"{each.pod} from {each.node}" for each in one.evictions if each.reason == reason]
         yield f"{who}: evict {some(gone)}" + (f" ({reason})" if reason else "")
@@ -322,7 +323,7 @@ def kinds_of(waits: Iterable[ev.Waiting]) -> dict[Place, str]:
         said = one.reason
         place = (one.gate, one.plugin, *((said,) if isinstance(said, str) else (said.code, said.names)))
         if one.gate and place not in found:
-            found[place] = f"{place_in_words(one)}: {told(one).reason}"
+            found[place] = f"{gate_text(one)}: {told(one).reason}"
     return found
 
 

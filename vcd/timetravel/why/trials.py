@@ -232,7 +232,7 @@ class Search:
             elif best.counts is not None and len(best.counts) == 1:
                 best = self._with_less(dial, best.counts) or best
         bound = "each with as much more as the largest node has or a pod asks for"
-        self._note("room", f"room of {counted(len(rows), 'node')}, {bound}", since)
+        self._note("room", f"capacity of {counted(len(rows), 'node')}, {bound}", since)
         return best
 
     def _with_less(self, dial: Dial, counts: Mapping[str, int]) -> FoundChange | None:

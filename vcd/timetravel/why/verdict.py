@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ from vcd.model.diagnosis import Diagnosis, FunnelLine
 from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import Phase
-from vcd.model.words import counted, span_in_words
+from vcd.model.words import span_in_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import precedence
 from vcd.scheduling.session.session import Session
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from vcd.timetravel.why.counterfactual import Counterfactual
 
 _SECOND = 1_000_000_000
-_MOST_OF_IT = 0.9
-"""Where less of a wait is looked into that is said."""
 _ENDED = ("Succeeded", "Failed")
 _MOST_JOBS = 500
 """How many jobs are looked at for whether they came later."""
@@ -72,17 +70,6 @@ class Verdict(msgspec.Struct, frozen=True):
     older: bool = False
     still: bool = False
     why: str = ""
-
-    def lines(self) -> Iterator[str]:
-        """The sentence, the funnel in a line, what the sentence leaves out of the wait, and the waits before."""
-        yield self.text
-        if len(self.funnel) > 1:  # there is more than room that nodes have to pass
-            yield f"  nodes: {'; '.join(map(str, self.funnel))}"
-        if self.looked < _MOST_OF_IT:
-            yield f"  looked into: {self.looked:.0%} of the wait"
-        if self.earlier:
-            waits = f"{counted(self.earlier, 'wait')} of {span_in_words(self.earlier_waited)} in all"
-            yield f"  earlier: {waits}, until nothing of it waited"
 
 
 def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
@@ -225,7 +212,7 @@ def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int, la
     later = _came_later(history, session, session.job(other), first, last)
     amounts = {**diagnosis.amounts, "": {**diagnosis.amounts[""], "later": later}}
     why = precedence(framework_of(session).participants, session.job(one), session.job(other))
-    key = str(why) if why is not None else "room was there for it, not for this"
+    key = str(why) if why is not None else "capacity was free for it, not for this"
     return msgspec.structs.replace(diagnosis, subject={**diagnosis.subject, "key": key}, amounts=amounts)
 
 

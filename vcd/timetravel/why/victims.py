@@ -162,14 +162,14 @@ class _Moment(NamedTuple):
 
 
 def _why_needed(funnel: Funnel, missing: int) -> str:
-    """``the 3 nodes that it may use had no room; n7 had, and dedicated=x:NoSchedule keeps it out``. What is leaving
+    """``the 3 nodes that it may use had no capacity; n7 had, and dedicated=x:NoSchedule keeps it out``. What is leaving
     counts as free, and what waits for room as there."""
     allowed, room = int(funnel.allowed.sum()), funnel.freed
     fits = int(room[funnel.allowed].sum())
     if fits >= missing:
         return ""  # the queue's limit was the matter, or other pods' places
     whose = "the only node that it may use" if allowed == 1 else f"the {counted(allowed, 'node')} that it may use"
-    words = f"{whose} had {f'room for {fits} of {missing}' if fits else 'no room'}"
+    words = f"{whose} had {f'capacity for {fits} of {missing}' if fits else 'no capacity'}"
     excluded = np.flatnonzero((room > 0) & ~funnel.allowed)
     if len(excluded):
         row = int(excluded[room[excluded].argmax()])
@@ -187,8 +187,10 @@ def _elsewhere(search: VictimSearch, before: Sequence[VictimSearch]) -> str:
     kept = Counter(name for each in tried for name in each.rounds[-1].kept.values())
     if not nodes:
         return ""
-    keeps = ", ".join(f"{name} kept {count}" for name, count in kept.most_common())
-    return f"{counted(len(nodes), 'node')} looked at before gave no room for it" + (f" ({keeps})" if keeps else "")
+    keeps = ", ".join(f"{name} protected {count}" for name, count in kept.most_common())
+    return f"{counted(len(nodes), 'node')} examined before could not free enough for it" + (
+        f" ({keeps})" if keeps else ""
+    )
 
 
 def _no_room(asker: Task, before: Sequence[PointQuestion]) -> str:
@@ -212,7 +214,7 @@ def _offers(session: Session, search: VictimSearch, after: Offers | None = None)
             name = row_of.get(task.row)
             if name is not None:
                 offer = offers[task.key]
-                offer.plugin, offer.rule, offer.alone = name, rules.get(name) or "does not let it go", alone
+                offer.plugin, offer.rule, offer.alone = name, rules.get(name) or "does not permit it", alone
     return offers
 
 

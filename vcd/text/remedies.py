@@ -1,4 +1,4 @@
-"""What would end a wait, by its cause: told of many jobs at once, so nothing is decided for it."""
+"""What would end a wait, by its cause. It is stated of many jobs at once, so nothing is decided to verify it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Callable, Iterable
 
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
-from vcd.model.reasons import Cause, shown
+from vcd.model.reasons import Cause
 from vcd.model.words import counted
 from vcd.scheduling.framework.reasons import mending
+from vcd.text.amounts import amount_of
 
 
-def mend_of(diagnosis: Diagnosis, reasons: Iterable[ev.Waiting]) -> str:
-    """What would end a wait: what its reasons say does, else what its cause comes to; empty where only time does."""
-    said = next(filter(None, map(mending, reasons)), "")
-    if said:
-        return said
-    words = _MENDS.get(diagnosis.cause)
-    return "" if words is None else words(diagnosis)
+def remedy_of(diagnosis: Diagnosis, reasons: Iterable[ev.Waiting]) -> str:
+    """Return what would end a wait: the remedy that its reasons declare, else that of its cause; empty if only time
+    ends it."""
+    words = _REMEDIES.get(diagnosis.cause)
+    return next(filter(None, map(mending, reasons)), "" if words is None else words(diagnosis))
 
 
 def _short(diagnosis: Diagnosis) -> tuple[str, dict[str, int]]:
@@ -26,11 +25,11 @@ def _short(diagnosis: Diagnosis) -> tuple[str, dict[str, int]]:
 
 
 def _lacks(diagnosis: Diagnosis, limit: str, has: str) -> str:
-    """By how much a limit is too low for what is asked: ``4 cpu``; empty where the amounts do not say."""
+    """By how much a limit is too low for what is requested: ``4 cpu``; empty if the amounts do not state it."""
     resource, of = _short(diagnosis)
     if not {limit, has, "asks"} <= of.keys():
         return ""
-    return f"{shown(resource, max(of[has] + of['asks'] - of[limit], 0))} {resource}"
+    return amount_of(resource, max(of[has] + of["asks"] - of[limit], 0))
 
 
 def _limit(diagnosis: Diagnosis) -> str:
@@ -38,7 +37,7 @@ def _limit(diagnosis: Diagnosis) -> str:
     whose = f"queue {subject['queue']}" if "queue" in subject else "the configuration"
     way = "lower" if diagnosis.cause == Cause.OTHERS_GUARANTEE else "raise"
     field = subject.get("field") or "the limit"
-    by = f" by {lacks}" if lacks.rpartition(" ")[2] in field else f", so that it leaves {lacks} more"
+    by = f" by {lacks}" if _short(diagnosis)[0] in field else f", so that it leaves {lacks} more"
     return f"{way} {field} of {whose}" + (by if lacks else "")
 
 
@@ -46,15 +45,15 @@ def _full(diagnosis: Diagnosis) -> str:
     resource, of = _short(diagnosis)
     if not {"asks", "free"} <= of.keys():
         return "more nodes"
-    return f"{shown(resource, max(of['asks'] - of['free'], 0))} {resource} more on nodes"
+    return f"{amount_of(resource, max(of['asks'] - of['free'], 0))} more on nodes"
 
 
 def _room(diagnosis: Diagnosis) -> str:
     resource, of = _short(diagnosis)
     pod = of.get("pod", of.get("asks", 0))  # with ``pod``, ``asks`` is of all that are missing
     if pod <= max(of.get("most", 0), of.get("largest", 0)):  # a node has that, and not all else, or not for all
-        return "more room on a node"
-    return f"{shown(resource, pod)} {resource} free on one node: fewer pieces of it in use, or another node"
+        return "more free capacity on a node"
+    return f"{amount_of(resource, pod)} free on one node: fewer pieces of it in use, or another node"
 
 
 def _clause(diagnosis: Diagnosis) -> str:
@@ -69,10 +68,10 @@ def _clause(diagnosis: Diagnosis) -> str:
 
 def _order(diagnosis: Diagnosis) -> str:
     ahead = diagnosis.subject.get("ahead")
-    return f"room kept for it while others wait, or a higher place in the order than {ahead}" if ahead else ""
+    return f"capacity reserved for it while others wait, or a higher place in the order than {ahead}" if ahead else ""
 
 
-_MENDS: dict[str, Callable[[Diagnosis], str]] = {
+_REMEDIES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.QUEUE_CAPABILITY: _limit,
     Cause.QUEUE_DESERVED: _limit,
     Cause.PARENT_LIMIT: _limit,
@@ -89,4 +88,4 @@ _MENDS: dict[str, Callable[[Diagnosis], str]] = {
     Cause.PODS_MISSING: lambda diagnosis: f"{diagnosis.subject.get('owner', 'its owner')} creates the missing pods",
     Cause.ORDER: _order,
 }
-"""By cause, of what neither passes by itself nor is said by the reason."""
+"""By cause, if neither time ends it nor the reason declares a remedy."""

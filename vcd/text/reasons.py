@@ -1,0 +1,85 @@
+"""The logged reasons of a wait as text: sentence, names and quantities of each, as its plugin declared them.
+
+A diagnosis (`causes.py`) takes their place wherever nodes and limits are examined again. This text is for what a
+session stated word by word: the story of a job, a session, a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from vcd.model.events import Waiting
+from vcd.model.reasons import JOB_ROLES, Reason
+from vcd.model.words import counted, without_others
+from vcd.scheduling.framework.reasons import Told, mending, told
+from vcd.text.amounts import amount_of
+
+ROLES = {"asks": "requested", "has": "in use"}
+"""Roles of quantities that text calls otherwise."""
+
+
+def reason_text(reason: Told) -> str:
+    """Return a reason with its quantities: ``3 nodes Insufficient cpu (requested 4 cpu)``."""
+    words = f"{counted(reason.nodes, 'node')} {reason.reason}" if reason.nodes else reason.reason
+    message = reason.detail.get("message")
+    beside = ", ".join(_fact(reason, name, text) for name, text in reason.detail.items() if name != "message")
+    return words + (f": {message}" if message else "") + (f" ({beside})" if beside else "")
+
+
+def _fact(reason: Told, name: str, text: str) -> str:
+    role, _, resource = name.partition(" ")
+    amounts = reason.amounts.get(resource, {})
+    what = amount_of(resource, amounts[role]) if role in amounts else f"{resource} {text}".strip()
+    return f"{ROLES.get(role, role)} {what}"
+
+
+def gate_text(reason: Waiting | Told) -> str:
+    """Return where a group waits and which plugin refuses it: ``queue (PLUGIN)``."""
+    return reason.gate if reason.plugin in ("", reason.gate) else f"{reason.gate} ({reason.plugin})"
+
+
+def pods_text(reason: Waiting | Told) -> str:
+    """Return the pods that a reason concerns: ``5 pods (a, b, c ...)``. A pod that was tried twice is one."""
+    names = list(dict.fromkeys(key.partition("/")[2] for key in reason.pods))
+    count = len(names) if reason.tasks <= len(reason.pods) else reason.tasks
+    if count == 1:
+        return names[0]
+    return f"{count} pods ({', '.join(names)}{' ...' if count > len(names) else ''})"
+
+
+def reasons_text(reasons: Iterable[Told]) -> str:
+    """Return the reasons of a wait: ``queue is closed; 4 pods (a, b ...): no node fits``."""
+    return "; ".join(
+        f"{pods_text(one)}: {reason_text(one)}" if one.pods else reason_text(one) for one in _held(reasons)
+    )
+
+
+def gates_text(reasons: Iterable[Told]) -> str:
+    """Return the same with the gate of each: ``at queue (PLUGIN): queue is closed; at predicate for a: no node``."""
+    pods = ((one, f" for {pods_text(one)}" if one.pods else "") for one in _held(reasons))
+    return "; ".join(f"at {gate_text(one)}{whose}: {reason_text(one)}" for one, whose in pods)
+
+
+def _held(reasons: Iterable[Told]) -> list[Told]:
+    """The reasons without the gang's, unless it is the only one: a gang waits for what its pods wait for."""
+    given = list(reasons)
+    return [one for one in given if one.gate != "gang"] or given
+
+
+def full_reason_text(waiting: Waiting) -> str:
+    """Return a reason with its quantities, its plugin, and the remedy if no wait ends it."""
+    source, remedy = f" [{waiting.plugin}]" if waiting.plugin else "", mending(waiting)
+    return f"{reason_text(told(waiting))}{source}" + (f"; this does not pass by itself: {remedy}" if remedy else "")
+
+
+def reason_for_namespace(waiting: Waiting) -> str:
+    """Return the same for objects of the group's namespace, which its users can read: jobs of other namespaces are
+    unnamed."""
+    reason = waiting.reason
+    if not isinstance(reason, Reason):
+        return full_reason_text(waiting)
+    namespace = waiting.group.partition("/")[0]
+    names = tuple((role, without_others(name, namespace) if role in JOB_ROLES else name) for role, name in reason.names)
+    return full_reason_text(msgspec.structs.replace(waiting, reason=msgspec.structs.replace(reason, names=names)))
