@@ -26,7 +26,7 @@ ARROWS = {
     "daemon": {"kube", "serving", "diagnosis", "text", "eventlog", "scheduling", "state", "model"},
     "timetravel": {"diagnosis", "text", "eventlog", "scheduling", "state", "model"},
     "diagnosis": {"text", "eventlog", "scheduling", "state", "model"},
-    "text": {"model"},
+    "text": {"scheduling", "model"},
     "scheduling": {"state", "model"},
     "state": {"model"},
     "eventlog": {"model"},

@@ -58,7 +58,7 @@ async def test_what_differs_and_would_be_enough_is_told_first(
     assert values is None or helped(found)[name] == values
     assert found.facts[0].name == name
     assert found.sentence().startswith(f"a started at session 1, b never did: {name} is ")
-    assert found.sentence().endswith("and alike b starts (verified)")
+    assert found.sentence().endswith("and with the same value b starts (verified)")
 
 
 async def test_a_priority_puts_one_before_the_other(tmp_path: Path) -> None:

@@ -237,7 +237,7 @@ async def test_a_node_may_grow_to_what_one_pod_asks_for(tmp_path: Path) -> None:
     path = await log_of(tmp_path, PLAIN, dsl.node("n1", cpu=32, gpu=4), list(dsl.gang("train", 1, gpu=10, cpu=1)))
     found = smallest_change(path, "train", kinds=("room",))
     assert changed(found) == Change("room", "n1", "room", {"nvidia.com/gpu": "4"}, {"nvidia.com/gpu": "10"})
-    assert found.tried[0].of == "room of 1 node, each with as much more as the largest node has or a pod asks for"
+    assert found.tried[0].of == "capacity of 1 node, each with as much more as the largest node has or a pod asks for"
 
 
 async def test_of_several_nodes_the_one_that_needs_least(tmp_path: Path) -> None:

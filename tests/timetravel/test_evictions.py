@@ -312,7 +312,7 @@ async def test_a_card_is_told_by_its_model_and_its_quota(path: Path) -> None:
         await made.cycle()
     eviction = only(explain_eviction(path, "old"))
     assert eviction.text.startswith(
-        "evicted by reclaim of queue q (deserved A100 4, had 0) because queue be held A100 4 over 1;"
+        "evicted by reclaim of queue q (deserved 4 A100, had 0) because queue be held 4 A100 over 1;"
     )
 
 
@@ -396,7 +396,7 @@ async def test_one_that_holds_nothing_of_what_lacks_is_not_needed(path: Path) ->
         ("default/plain", "holds nothing of what the node lacks")
     ]
     assert eviction.resources == ["nvidia.com/gpu"]
-    assert "because queue a held nvidia.com/gpu 2 over 1" in eviction.text
+    assert "because queue a held 2 GPU over 1" in eviction.text
 
 
 # --- where deciding it again does not help ----------------------------------------------------------------------------

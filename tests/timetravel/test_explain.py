@@ -395,7 +395,7 @@ async def test_a_wait_whose_numbers_change_is_one_wait(tmp_path: Path) -> None:
         await made.show(small)
         await made.cycle()
     (text,) = texts(explain(tmp_path / "log", "pod", "job-0"), "waited")
-    large = "at predicate for job-0: a pod of the group is larger than any node (largest node cpu 1, needs cpu 2)"
+    large = "at predicate for job-0: a pod of the group is larger than any node (largest node 1 cpu, needs 2 cpu)"
     assert text == (
         f"waits {large}; at predicate for job-0: 3 nodes Insufficient cpu;"
         f" at first {large}; at predicate for job-0: 2 nodes Insufficient cpu"

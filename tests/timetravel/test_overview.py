@@ -76,14 +76,14 @@ def test_a_job_shows_its_pods_and_what_it_waits_for(log: Path) -> None:
     assert (first.queue, first.priority, first.minimum, first.pods, first.running) == ("default", 7, 2, 2, 1)
     assert (first.phase, first.pending, first.waiting, first.since) == ("Running", 0, "", None)
     assert (later.priority, later.pods, later.running, later.pending) == (0, 3, 0, 3)
-    assert "gang: fewer tasks than the minimum" in later.waiting
+    assert later.waiting.startswith("later-2: queue has no room within what it deserves (allocated 4 cpu, ")
     assert later.since == CREATED + 30 * SECOND
 
 
 def test_a_group_whose_queue_is_not_there_is_shown(log: Path) -> None:
     lonely = job(shown(log), "lonely")
     assert (lonely.queue, lonely.pods, lonely.since) == ("nowhere", 0, CREATED + 40 * SECOND)
-    assert lonely.waiting == "queue: queue nowhere does not exist"
+    assert lonely.waiting == "queue nowhere does not exist"
 
 
 async def test_nothing_waits_since_later_than_the_session(tmp_path: Path) -> None:

@@ -123,7 +123,9 @@ async def test_every_figure_of_a_resource_is_told(tmp_path: Path) -> None:
         await made.show(dsl.gang("job", 3, members=1, queue="a", cpu=3, memory=1))
         await at(made, 0)
     explanation = explain_queue(tmp_path / "log", "a")
-    assert standings(explanation) == [(0, "6 of 4 cpu deserved, requested 9, guarantee 2, limit 6")]
+    assert standings(explanation) == [
+        (0, "6 of 4 cpu deserved, requested 9, guarantee 2, limit 6; 2Gi of 0 memory deserved, requested 3Gi")
+    ]
 
 
 async def test_a_queue_that_goes_is_not_there_any_more(tmp_path: Path) -> None:
@@ -342,9 +344,9 @@ def test_evictions_are_told_in_the_queue_that_loses_and_in_the_one_that_gains(re
 
 def test_the_figures_follow_the_evictions(reclaimed: Path) -> None:
     assert standings(explain_queue(reclaimed, "a")) == [
-        (10, "allocated 4 of 2 cpu deserved"),
-        (10, "allocated 2 of 2 cpu deserved, requested 4"),
-        (0, "allocated 2 of 2 cpu deserved"),
+        (10, "4 of 2 cpu deserved"),
+        (10, "2 of 2 cpu deserved, requested 4"),
+        (0, "2 of 2 cpu deserved"),
     ]
 
 
@@ -464,7 +466,7 @@ async def test_of_a_long_stretch_the_sessions_after_checkpoints_are_decided_agai
     monkeypatch.setattr(queues, "FOLDED", 1)
     few = explain_queue(busy, "small")
     assert (whole.sampled, few.sampled) == (8, 2)
-    assert (few.reasons, few.longest, few.now) == (whole.reasons, whole.longest, whole.now)
+    assert (few.reasons, few.longest, few.waits) == (whole.reasons, whole.longest, whole.waits)
 
 
 async def test_a_log_of_which_no_session_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

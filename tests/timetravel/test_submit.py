@@ -242,7 +242,7 @@ async def test_what_never_starts_says_why(tmp_path: Path) -> None:
     ]
     assert (
         "job default/huge never starts: it waits: huge-0: "
-        "a pod of the group is larger than any node (largest node cpu 8, needs cpu 9);" in next(found.lines())
+        "a pod of the group is larger than any node (largest node 8 cpu, needs 9 cpu);" in next(found.lines())
     )
 
 

@@ -297,7 +297,7 @@ async def test_the_smallest_change_is_said_with_it(tmp_path: Path) -> None:
     job = dsl.gang("bert", 4, cpu=8, spec={"nodeSelector": {"tier": "a100"}})
     found = verdict(await log_of(tmp_path, PLAIN, tiers, list(job)), "bert", change=True)
     assert (found.fix, found.verified) == ("label n2 and n3 tier=a100", True)
-    assert found.text.endswith("2 have room; label n2 and n3 tier=a100, and it starts (verified)")
+    assert found.text.endswith("2 fit; label n2 and n3 tier=a100, and it starts (verified)")
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ async def test_pods_that_keep_each_other_away(tmp_path: Path) -> None:
     assert about(found) == ("pod-affinity", {"term": "podAntiAffinity app=web by kubernetes.io/hostname"})
     assert found.text == (
         "web waits 0 s: podAntiAffinity app=web by kubernetes.io/hostname: 0 of 3 nodes pass it; it needs 4 pods, 24 "
-        "have room; drop the pods' podAntiAffinity, and it starts (verified)"
+        "fit; drop the pods' podAntiAffinity, and it starts (verified)"
     )
 
 

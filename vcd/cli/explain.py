@@ -67,7 +67,8 @@ class _Job(msgspec.Struct):
         yield from self.lines()
         yield from self.story.lines()
         if self.change is not None:
-            yield from self.change.lines()
+            head, _, *rest = self.change.lines()  # the answer has the sentence
+            yield from (head, *rest)
 
 
 def _document(told: _Told) -> msgspec.Struct:

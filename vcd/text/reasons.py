@@ -23,16 +23,18 @@ ROLES = {"asks": "requested", "has": "in use"}
 def reason_text(reason: Told) -> str:
     """Return a reason with its quantities: ``3 nodes Insufficient cpu (requested 4 cpu)``."""
     words = f"{counted(reason.nodes, 'node')} {reason.reason}" if reason.nodes else reason.reason
-    message = reason.detail.get("message")
-    beside = ", ".join(_fact(reason, name, text) for name, text in reason.detail.items() if name != "message")
-    return words + (f": {message}" if message else "") + (f" ({beside})" if beside else "")
+    message, quantities = reason.detail.get("message"), _quantities(reason)
+    facts = [quantities.get(name, f"{name} {text}") for name, text in reason.detail.items() if name != "message"]
+    return words + (f": {message}" if message else "") + (f" ({', '.join(facts)})" if facts else "")
 
 
-def _fact(reason: Told, name: str, text: str) -> str:
-    role, _, resource = name.partition(" ")
-    amounts = reason.amounts.get(resource, {})
-    what = amount_of(resource, amounts[role]) if role in amounts else f"{resource} {text}".strip()
-    return f"{ROLES.get(role, role)} {what}"
+def _quantities(reason: Told) -> dict[str, str]:
+    """The quantities of a reason as text, by their names among its details."""
+    return {
+        f"{role} {resource}".rstrip(): f"{ROLES.get(role, role)} {amount_of(resource, amount)}"
+        for resource, amounts in reason.amounts.items()
+        for role, amount in amounts.items()
+    }
 
 
 def gate_text(reason: Waiting | Told) -> str:

@@ -134,7 +134,7 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
         for job in self.longest:
             where = f" (queue {job.queue})" if job.queue else ""
             yield f"  {job.group}{where} {span_in_words(job.seconds)}" + (
-                f", and still waits {job.waiting}" if job.still else ""
+                f", and still waits: {job.waiting}" if job.still else ""
             )
 
 
