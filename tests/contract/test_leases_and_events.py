@@ -12,7 +12,7 @@ from tests.kube.scripted import running, until
 from tests.waiting import WAIT_LIMIT
 from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH, KubeClient
 from vcd.kube.lease import LeaderElector
-from vcd.kube.recorder import Recorder
+from vcd.kube.recorder import EventRecorder
 
 # --- Lease ----------------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ async def test_a_patch_of_an_event_that_expired_is_404(server: Server) -> None:
 
 async def test_the_recorder_writes_one_event_for_repeats(server: Server) -> None:
     pod = await server.pod("a")
-    recorder = Recorder(server.client, "volcano", lambda: True)
+    recorder = EventRecorder(server.client, "volcano", lambda: True)
     async with running(recorder.run()):
         for _ in range(3):
             recorder.record("Pod", server.key("a"), pod["metadata"]["uid"], "Warning", "Unschedulable", "0/1 nodes")

@@ -62,7 +62,7 @@ async def test_a_kind_that_is_not_served_is_404(server: Server) -> None:
 async def test_pages_have_the_items_in_order_under_one_version(server: Server) -> None:
     for name in "dbeac":
         await server.pod(name)
-    pages = [page async for page in server.client.pages(server.path("Pod"), limit=2)]
+    pages = [page async for page in server.client.list_pages(server.path("Pod"), limit=2)]
     assert [json.loads(bytes(item))["metadata"]["name"] for page in pages for item in page.items] == list("abcde")
     assert [page.first for page in pages] == [True, False, False]
     assert len({page.resource_version for page in pages}) == 1

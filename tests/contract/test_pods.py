@@ -10,8 +10,8 @@ from tests.contract.server import JSON_PATCH, Obj, Server
 from tests.kube.scripted import Log
 from vcd.kube.client import STRATEGIC_PATCH
 from vcd.kube.committer import Committer
-from vcd.kube.recorder import Recorder
-from vcd.kube.status import StatusWriter
+from vcd.kube.recorder import EventRecorder
+from vcd.kube.status_writer import StatusWriter
 from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement, encode_plan
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
@@ -158,7 +158,7 @@ async def outcomes(server: Server, *operations: Operation, epoch: int = 1) -> li
     plan = Plan(statements=(Statement(server.key("gang"), "allocate", operations),))
     record = SessionDecided(1, 0, "digest", 0, 0, 1, {}, encode_plan(plan))
     log = Log()
-    writers = (Recorder(server.client, "vcd", lambda: True), StatusWriter(server.client, lambda: True))
+    writers = (EventRecorder(server.client, "vcd", lambda: True), StatusWriter(server.client, lambda: True))
     committer = Committer(server.client, log.sink, lambda decided: decided == epoch, *writers, concurrency=1)
     await committer.commit(record, plan)
     return [event.result for event in sorted(log.of(OperationDone), key=lambda event: event.operation)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.contract.server import Obj, Server
 from tests.kube.scripted import running
 from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH
-from vcd.kube.status import StatusWriter
+from vcd.kube.status_writer import StatusWriter
 from vcd.model.events import GroupStatus, QueueUsage
 
 # A scheduler that runs in the cluster writes statuses, too: what was written is looked for in the answer to the write.

@@ -248,7 +248,7 @@ async def test_a_watch_from_a_version_that_is_gone_is_410(forgetful: Server) -> 
 async def test_a_page_whose_version_is_gone_is_410_and_the_list_begins_again(forgetful: Server) -> None:
     for name in "abc":
         await forgetful.pod(name)
-    pages = forgetful.client.pages(forgetful.path("Pod"), limit=1)
+    pages = forgetful.client.list_pages(forgetful.path("Pod"), limit=1)
     first = await anext(pages)
     await forget(forgetful)
     rest = [page async for page in pages]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.contract.server import JSON_PATCH, Obj, Server, named
-from vcd.kube.admission import Urgency
 from vcd.kube.client import MERGE_PATCH, STRATEGIC_PATCH
+from vcd.kube.write_limiter import Urgency
 
 
 async def labels(server: Server, name: str = "a") -> Obj:

@@ -13,7 +13,7 @@ from tests import dsl
 from tests.external.browser import Page, browsing
 from tests.timetravel.histories import scheduler, write_busy_history
 from tests.view.situations import write_situation
-from vcd.kube.tokens import User
+from vcd.kube.access_reviews import User
 from vcd.serving.access import Access
 from vcd.view.server import View
 

@@ -10,10 +10,10 @@ import pytest
 
 from tests.kube.recorded import answer
 from tests.kube.scripted import Answer, FakeClock, client_of, failure, running, scripted, until
-from vcd.kube.admission import Urgency
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
-from vcd.kube.errors import ApiError, Fenced, Malformed, Silent, Unanswered
+from vcd.kube.errors import ApiError, BadResponse, IdleWatch, LeadershipLost, NoResponse
+from vcd.kube.write_limiter import Urgency
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -55,7 +55,7 @@ async def test_a_refused_connection_was_not_sent() -> None:
     async with scripted() as server:
         url = server.url
     async with KubeClient(await connect(master=url)) as client:
-        with pytest.raises(Unanswered) as caught:
+        with pytest.raises(NoResponse) as caught:
             await client.request("POST", f"{PODS}/a/binding", b"{}")
     assert not caught.value.sent
 
@@ -64,7 +64,7 @@ async def test_a_refused_connection_was_not_sent() -> None:
 async def test_a_lost_answer_leaves_the_outcome_in_doubt(fault: Answer) -> None:
     async with scripted() as server, client_of(server, request_timeout=0.1) as client:
         server.on("POST", "binding", fault)
-        with pytest.raises(Unanswered) as caught:
+        with pytest.raises(NoResponse) as caught:
             await client.request("POST", f"{PODS}/a/binding", b"{}")
     assert caught.value.sent
 
@@ -86,7 +86,7 @@ async def test_user_agent_and_content_type_are_sent() -> None:
 
 async def test_the_fence_stops_a_request_before_it_is_made() -> None:
     async with scripted() as server, client_of(server) as client:
-        with pytest.raises(Fenced):
+        with pytest.raises(LeadershipLost):
             await client.request("POST", f"{PODS}/a/binding", b"{}", fence=lambda: False)
         assert server.seen == []
 
@@ -94,7 +94,7 @@ async def test_the_fence_stops_a_request_before_it_is_made() -> None:
 async def test_the_fence_is_asked_again_when_there_is_a_connection() -> None:
     async with scripted() as server, client_of(server) as client:
         answers = iter((True, False))
-        with pytest.raises(Fenced):
+        with pytest.raises(LeadershipLost):
             await client.request("POST", f"{PODS}/a/binding", b"{}", fence=lambda: next(answers))
         assert server.seen == []
 
@@ -110,7 +110,7 @@ async def test_the_fence_is_asked_after_the_wait_for_admission() -> None:
         leading = False
         server.closing.set()
         await first
-        with pytest.raises(Fenced):
+        with pytest.raises(LeadershipLost):
             await second
 
 
@@ -122,7 +122,7 @@ def _page(names: list[str], token: str = "", version: str = "7") -> Answer:
 async def _names(client: KubeClient, **options: int) -> list[tuple[list[str], bool]]:
     return [
         ([json.loads(bytes(item))["metadata"]["name"] for item in page.items], page.first)
-        async for page in client.pages(PODS, **options)
+        async for page in client.list_pages(PODS, **options)
     ]
 
 
@@ -164,7 +164,7 @@ async def test_a_list_that_is_refused_raises() -> None:
 async def test_a_list_that_is_no_list_is_malformed() -> None:
     async with scripted() as server, client_of(server) as client:
         server.on("GET", "", Answer(200, "<html>"))
-        with pytest.raises(Malformed):
+        with pytest.raises(BadResponse):
             await _names(client)
 
 
@@ -183,21 +183,21 @@ async def test_watch_lines_come_whole_whatever_the_chunks() -> None:
 async def test_a_silent_watch_is_noticed() -> None:
     async with scripted() as server, client_of(server) as client:
         server.on("GET", "watch=1", Answer(lines=[b"{}\n"], stay=True))
-        with pytest.raises(Silent):
+        with pytest.raises(IdleWatch):
             await _lines(client, idle=0.1)
 
 
 async def test_a_watch_that_is_never_answered_is_noticed() -> None:
     async with scripted() as server, client_of(server) as client:
         server.on("GET", "watch=1", Answer(hang=True))
-        with pytest.raises(Unanswered):
+        with pytest.raises(NoResponse):
             await _lines(client, idle=0.1)
 
 
 async def test_a_watch_that_breaks_raises() -> None:
     async with scripted() as server, client_of(server) as client:
         server.on("GET", "watch=1", Answer(lines=[b"{}\n"], cut=True))
-        with pytest.raises(Unanswered):
+        with pytest.raises(NoResponse):
             await _lines(client)
 
 
@@ -225,8 +225,8 @@ async def test_a_watch_that_breaks_raises() -> None:
 async def test_what_is_no_list_of_one_moment_is_not_believed(body: Any) -> None:
     async with scripted() as server, client_of(server) as client:
         server.on("GET", PODS, Answer(200, body))
-        with pytest.raises(Malformed):
-            async for _ in client.pages(PODS):
+        with pytest.raises(BadResponse):
+            async for _ in client.list_pages(PODS):
                 pass
 
 
@@ -246,7 +246,7 @@ async def test_an_item_that_cannot_be_read_leaves_the_others_of_its_list_alone(o
     body = b'{"metadata":{"resourceVersion":"7"},"items":[%s]}' % items
     async with scripted() as server, client_of(server) as client:
         server.on("GET", PODS, Answer(200, body))
-        pages = [page async for page in client.pages(PODS)]
+        pages = [page async for page in client.list_pages(PODS)]
     assert [bytes(item) for item in pages[0].items][::2] == [b'{"metadata":{"name":"a"}}', b'{"metadata":{"name":"b"}}']
     assert len(pages[0].items) == 3
 

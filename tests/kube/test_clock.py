@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.kube.scripted import START, FakeClock
-from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Jump, SteadyClock
+from vcd.kube.clock import SYSTEM_CLOCK, Backoff, ClockJump, SteadyClock
 
 SECOND = 1_000_000_000
 DAY = 24 * 3600 * SECOND
@@ -52,7 +52,7 @@ def test_a_wall_clock_that_agrees_is_followed() -> None:
     machine.now += 100
     machine.off = 2 * SECOND  # as NTP steps it
     assert clock.wall() == machine.wall()
-    assert clock.news() == []
+    assert clock.take_jumps() == []
 
 
 def test_a_jump_that_passes_leaves_no_trace_in_the_times_and_is_told_once() -> None:
@@ -64,13 +64,13 @@ def test_a_jump_that_passes_leaves_no_trace_in_the_times_and_is_told_once() -> N
         machine.now += 1
         clock.wall()
     assert clock.wall() == before + 25 * SECOND
-    assert round(clock.ahead) == 8 * 24 * 3600
+    assert round(clock.wall_offset) == 8 * 24 * 3600
     machine.off = 0
     machine.now += 1
     assert clock.wall() == machine.wall() == before + 26 * SECOND
-    assert clock.ahead == 0
-    assert clock.news() == [Jump(8 * DAY, followed=False)]
-    assert clock.news() == []
+    assert clock.wall_offset == 0
+    assert clock.take_jumps() == [ClockJump(8 * DAY, accepted=False)]
+    assert clock.take_jumps() == []
 
 
 def test_a_clock_that_is_set_back_does_not_take_time_back() -> None:
@@ -80,7 +80,7 @@ def test_a_clock_that_is_set_back_does_not_take_time_back() -> None:
     machine.off = -3600 * SECOND
     machine.now += 10
     assert clock.wall() == before + 10 * SECOND
-    assert clock.ahead == -3600
+    assert clock.wall_offset == -3600
 
 
 def test_a_new_time_that_stays_is_believed_in_the_end() -> None:
@@ -88,9 +88,9 @@ def test_a_new_time_that_stays_is_believed_in_the_end() -> None:
     clock = SteadyClock(machine)
     machine.off = DAY
     clock.wall()
-    machine.now += SteadyClock.BELIEVED
+    machine.now += SteadyClock.ACCEPT_AFTER
     assert clock.wall() == machine.wall()
-    assert [jump.followed for jump in clock.news()] == [False, True]
+    assert [jump.accepted for jump in clock.take_jumps()] == [False, True]
 
 
 def test_each_further_jump_begins_anew() -> None:
@@ -98,20 +98,20 @@ def test_each_further_jump_begins_anew() -> None:
     clock = SteadyClock(machine)
     for number in (1, 2, 3):
         machine.off = number * DAY
-        machine.now += SteadyClock.BELIEVED / 2
+        machine.now += SteadyClock.ACCEPT_AFTER / 2
         assert clock.wall() == START + round((machine.now - 1000.0) * 1e9)
-    assert [jump.by for jump in clock.news()] == [DAY, 2 * DAY, 3 * DAY]
+    assert [jump.offset for jump in clock.take_jumps()] == [DAY, 2 * DAY, 3 * DAY]
 
 
 def test_nothing_is_judged_by_its_age_until_both_clocks_have_agreed_for_long() -> None:
     machine = Machine()
     clock = SteadyClock(machine)
     assert not clock.is_steady()
-    machine.now += SteadyClock.BELIEVED
+    machine.now += SteadyClock.ACCEPT_AFTER
     assert clock.is_steady()
     machine.off = 8 * DAY
     assert not clock.is_steady()
     machine.off = 0
     assert not clock.is_steady()
-    machine.now += SteadyClock.BELIEVED
+    machine.now += SteadyClock.ACCEPT_AFTER
     assert clock.is_steady()

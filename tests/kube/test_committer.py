@@ -23,8 +23,8 @@ from tests.kube.scripted import (
     scripted,
     until,
 )
-from vcd.kube.admission import Urgency
 from vcd.kube.committer import Committer, Outcome
+from vcd.kube.write_limiter import Urgency
 from vcd.model.events import Operation, OperationDone, Plan, SessionDecided, Statement
 
 UID = "982ef69e-ecd9-4e22-ab5b-e25d7d0f4e70"
@@ -551,14 +551,14 @@ async def test_concurrency_is_bounded() -> None:
 async def test_a_defect_keeps_its_own_pod_alone_from_an_outcome(
     f: Fixture, monkeypatch: pytest.MonkeyPatch, answer: Answer, outcome: tuple[str, str]
 ) -> None:
-    announce = f.committer._announce
+    report = f.committer._report_to_owner
 
     def defective(operation: Operation, outcome: Outcome, fence: Callable[[], bool]) -> None:
         if operation == BIND:
             raise KeyError("a defect")
-        announce(operation, outcome, fence)
+        report(operation, outcome, fence)
 
-    monkeypatch.setattr(f.committer, "_announce", defective)
+    monkeypatch.setattr(f.committer, "_report_to_owner", defective)
     other = Operation("bind", "default/other", "u-other", "n")
     f.server.on("POST", f"{BIND.key.partition('/')[2]}/binding", answer)
     f.server.on("POST", "other/binding", BOUND)

@@ -121,8 +121,8 @@ async def test_a_context_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 def test_contexts_are_read_from_all_files(tmp_path: Path) -> None:
     both = f"{two_contexts(tmp_path / 'a')}:{kubeconfig(tmp_path / 'b')}"
-    assert [one.name for one in connection.contexts_of(both)[0]] == ["one", "two", "c"]
-    assert connection.contexts_of(str(tmp_path / "none")) == ([], "")
+    assert [one.name for one in connection.list_contexts(both)[0]] == ["one", "two", "c"]
+    assert connection.list_contexts(str(tmp_path / "none")) == ([], "")
 
 
 async def test_proxy_and_tls_name_are_taken_over(tmp_path: Path) -> None:
@@ -149,9 +149,9 @@ async def test_a_rotated_service_account_token_is_read_again(pod: Path) -> None:
     clock = FakeClock()
     found = await connect(clock=clock)
     write(pod, "second\n")
-    assert not found.credentials.due
+    assert not found.credentials.is_due
     clock.now += 61
-    assert found.credentials.due
+    assert found.credentials.is_due
     assert await found.credentials.refresh()
     assert found.credentials.headers["Authorization"] == "Bearer second"
 
@@ -297,7 +297,7 @@ async def test_all_that_were_refused_with_an_old_token_are_asked_again(tmp_path:
 def test_of_several_files_the_first_that_names_a_current_context_says_it(tmp_path: Path) -> None:
     """As kubectl reads $KUBECONFIG: another cluster would be asked, or scheduled."""
     both = f"{two_contexts(tmp_path / 'a', 'two')}:{kubeconfig(tmp_path / 'b')}"
-    assert connection.contexts_of(both)[1] == "two"
+    assert connection.list_contexts(both)[1] == "two"
 
 
 @pytest.mark.parametrize(("current", "server"), [("two", "http://two:1"), ("", "http://one:1")])

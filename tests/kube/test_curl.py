@@ -25,10 +25,10 @@ from tests.kube.scripted import FakeClock, until
 from tests.kube.test_connection import kubeconfig
 from tests.real.certificates import Authority, Pair
 from tests.waiting import WAIT_LIMIT
-from vcd.kube.admission import Urgency
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
-from vcd.kube.errors import ApiError, Fenced, KubeError, Unanswered
+from vcd.kube.errors import ApiError, KubeError, LeadershipLost, NoResponse
+from vcd.kube.write_limiter import Urgency
 
 
 @dataclass
@@ -229,9 +229,9 @@ def sockets() -> set[str]:
     return found
 
 
-async def unanswered(request: Awaitable[bytes]) -> Unanswered:
+async def unanswered(request: Awaitable[bytes]) -> NoResponse:
     """The error of a request without an answer."""
-    with pytest.raises(Unanswered) as caught:
+    with pytest.raises(NoResponse) as caught:
         await asyncio.wait_for(request, WAIT_LIMIT)
     return caught.value
 
@@ -543,7 +543,7 @@ async def test_a_request_survives_that_an_idle_connection_was_closed(
             try:
                 assert await client.request(method, "/second", body) == b"{}"
                 arrived = 1
-            except Unanswered:
+            except NoResponse:
                 arrived = 0
         else:
             assert await client.request(method, "/second", body) == b"{}"
@@ -884,7 +884,7 @@ async def test_a_fence_that_falls_before_the_body_lets_nothing_of_it_out(reused:
         if reused:
             await client.request("GET", "/first")
         answers = iter((True, False))
-        with pytest.raises(Fenced):
+        with pytest.raises(LeadershipLost):
             await client.request("POST", "/x", b"#" * size, urgency=Urgency.LEASE, fence=lambda: next(answers))
         assert await client.request("GET", "/next") == b"{}"
         await until(lambda: all(line.ended for line in peer.lines if line.head.startswith(b"POST")))
@@ -1003,7 +1003,7 @@ async def test_a_list_is_read_over_one_connection() -> None:
             await line.answer(json.dumps({"metadata": meta, "items": [{}]}).encode())
 
     async with served(talk) as peer, client_of(peer) as client:
-        assert [len(page.items) async for page in client.pages("/pods", limit=1)] == [1, 1]
+        assert [len(page.items) async for page in client.list_pages("/pods", limit=1)] == [1, 1]
         assert peer.targets("GET") == ["/pods?limit=1", "/pods?limit=1&continue=a%2Fb%2Bc%3D"]
         assert len(peer.lines) == 1
 
@@ -1016,7 +1016,7 @@ async def test_a_connection_whose_request_is_given_up_is_reset_and_with_it_what_
         await line.rest()
 
     async with served(talk) as peer, client_of(peer, request_timeout=0.3) as client:
-        with pytest.raises(Unanswered):
+        with pytest.raises(NoResponse):
             await client.request("POST", "/binding", b"{}")
         await until(lambda: peer.lines[0].ended)
         assert peer.lines[0].reset

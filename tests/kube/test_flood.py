@@ -9,8 +9,8 @@ import pytest
 
 from tests.kube.scripted import Answer, ScriptedServer, Seen, client_of, running, scripted, until
 from vcd.kube.client import KubeClient
-from vcd.kube.recorder import Recorder
-from vcd.kube.status import StatusWriter
+from vcd.kube.recorder import EventRecorder
+from vcd.kube.status_writer import StatusWriter
 from vcd.model.events import GroupStatus
 from vcd.model.objects import Condition
 
@@ -23,7 +23,7 @@ class Flood:
     def __init__(self, server: ScriptedServer, client: KubeClient) -> None:
         self.server, self.client = server, client
         self.statuses = StatusWriter(client, lambda: True)
-        self.recorder = Recorder(client, "vcd", lambda: True)
+        self.recorder = EventRecorder(client, "vcd", lambda: True)
         self.answers = asyncio.Event()
         server.on("GET", "", Answer(200, OBJECT))
         for method in ("PATCH", "POST"):
@@ -70,8 +70,8 @@ async def test_a_bind_waits_for_no_write_of_a_flood(f: Flood) -> None:
 async def test_statuses_and_events_of_another_namespace_come_in_turn(f: Flood) -> None:
     f.report("other", 0)
     f.answers.set()
-    await f.statuses.idle()
-    await f.recorder.idle()
+    await f.statuses.wait_until_idle()
+    await f.recorder.wait_until_idle()
     assert len(f.writes()) == 3003
     # before it go what is under way and what a worker of the writers has begun with
     assert [place for place, namespace in enumerate(f.writes()) if namespace == "other"][-1] < 100

@@ -186,7 +186,7 @@ async def test_the_new_leader_waits_out_the_old_ones_requests(f: Fixture) -> Non
     b = await f.replica("b")
     await f.pass_time(DURATION)
     assert b.is_leader()
-    safe = asyncio.create_task(b.wait_safe())
+    safe = asyncio.create_task(b.wait_until_safe())
     await f.pass_time(REQUEST - 0.5, sleepers=2)
     assert not safe.done()
     f.clock.advance(0.5)
@@ -222,14 +222,14 @@ async def test_a_replica_that_lost_the_lease_at_once_waits_for_nothing(f: Fixtur
     a = await f.replica("a")
     await f.settle()
     a.step_down("cannot list Pod", 60.0)
-    assert not await a.wait_safe()
+    assert not await a.wait_until_safe()
 
 
 async def test_waiting_ends_in_false_when_leadership_is_lost_meanwhile(f: Fixture) -> None:
     f.lease.write({"holderIdentity": "dead", "leaseDurationSeconds": 15, "leaseTransitions": 4})
     b = await f.replica("b")
     await f.pass_time(DURATION)
-    safe = asyncio.create_task(b.wait_safe())
+    safe = asyncio.create_task(b.wait_until_safe())
     await f.settle(2)
     f.lease.write({**f.lease.spec, "holderIdentity": "thief"})
     await f.pass_time(REQUEST - 0.5, sleepers=2)
@@ -242,7 +242,7 @@ async def test_a_stopped_process_wakes_up_as_no_leader(f: Fixture) -> None:
     await f.settle()
     f.clock.now += DEADLINE  # SIGSTOP: time passes, nothing runs
     assert not a.is_leader()
-    assert not a.holds(0)
+    assert not a.is_leader_in(0)
 
 
 async def test_a_holder_that_cannot_renew_stops_before_the_lease_can_be_taken(f: Fixture) -> None:
@@ -350,7 +350,7 @@ async def test_leading_again_is_a_new_epoch(f: Fixture) -> None:
         LeadershipChanged(0, "a", False),
         LeadershipChanged(1, "a", True),
     ]
-    assert (a.holds(0), a.holds(1)) == (False, True)
+    assert (a.is_leader_in(0), a.is_leader_in(1)) == (False, True)
 
 
 async def test_a_stolen_lease_is_noticed_at_the_next_renewal(f: Fixture) -> None:
@@ -395,7 +395,7 @@ async def test_a_deleted_lease_is_not_made_again_while_who_held_it_may_not_know(
     await f.settle(2)
     f.lease.cut.add("a")
     f.lease.object = None
-    b.look()
+    b.check_now()
     await until(lambda: len(f.server.calls("GET")) >= 3)
     await f.pass_time(DEADLINE, sleepers=2)
     assert not a.is_leader() and not b.is_leader()
@@ -437,7 +437,7 @@ async def test_a_released_lease_is_taken_at_once_and_is_safe_at_once(f: Fixture)
     assert (a.is_leader(), f.lease.spec["holderIdentity"]) == (False, "")
     await f.pass_time(RETRY)
     assert b.is_leader()
-    assert await b.wait_safe()
+    assert await b.wait_until_safe()
 
 
 async def test_a_lease_that_was_written_meanwhile_is_given_back_all_the_same(f: Fixture) -> None:
@@ -590,7 +590,7 @@ async def test_who_ends_with_calls_cut_off_gives_the_lease_back_once_they_have_e
 
 
 @pytest.mark.parametrize(
-    "end", [LeaderElector.give_back_held, LeaderElector.release, partial(LeaderElector.release, cut_off=True)]
+    "end", [LeaderElector.release_if_held, LeaderElector.release, partial(LeaderElector.release, cut_off=True)]
 )
 async def test_who_ends_while_its_requests_end_gives_the_lease_back(
     f: Fixture, end: Callable[[LeaderElector], Coroutine[Any, Any, None]]
@@ -636,13 +636,13 @@ async def test_a_look_that_is_asked_for_is_made_at_once(f: Fixture) -> None:
     await f.settle(2)
     await f.kill(a)
     await a.release()
-    b.look()
+    b.check_now()
     await until(b.is_leader)
 
 
 async def test_who_lets_others_go_first_looks_each_retry_period(f: Fixture) -> None:
     f.lease.write({"holderIdentity": "", "leaseDurationSeconds": 1, "leaseTransitions": 4})
-    a = await f.replica("a", may_stand=lambda: False)
+    a = await f.replica("a", can_lead=lambda: False)
     await f.pass_time(3 * RETRY)
     assert len(f.server.calls("GET")) == 4
     await f.pass_time(DURATION)
@@ -725,11 +725,11 @@ async def test_who_is_not_followed_takes_the_address_of_another_away(f: Fixture)
 async def test_a_lease_that_was_given_back_says_that_there_is_a_log(f: Fixture) -> None:
     a = await f.replica("a", address="https://a:1/vcd/log")
     await f.settle()
-    b = await f.replica("b", may_stand=lambda: not b.has_log)
+    b = await f.replica("b", can_lead=lambda: not b.has_log)
     await f.settle(2)
     await f.kill(a)
     await a.release()
-    b.look()
+    b.check_now()
     await f.pass_time(DURATION - RETRY)
     assert (b.holder, b.has_log, b.is_leader()) == ("", True, False)
     f.lease.write({**f.lease.spec, "holderIdentity": "vc-scheduler"})
@@ -755,7 +755,7 @@ async def test_a_log_is_followed_at_the_address_of_the_holder_alone(
     """client-go writes back what it does not know."""
     metadata = {"name": DEFAULT_NAME, "annotations": {} if written is None else {ADDRESS: written}}
     f.lease._store({"metadata": metadata, "spec": {"holderIdentity": holder, "leaseTransitions": 1}})
-    b = await f.replica("b", may_stand=lambda: False)
+    b = await f.replica("b", can_lead=lambda: False)
     await f.settle()
     assert (b.holder, b.has_log, b.holder_address) == (holder or "", has_log, address)
 
@@ -769,7 +769,7 @@ async def test_who_did_not_lead_for_a_moment_begins_another_term(f: Fixture) -> 
     def late(seen: Seen) -> Answer:
         answer = f.lease.answer(seen)
         f.clock.now += DEADLINE - RETRY + 0.5  # the process is stopped, or the answer is as late
-        led.append(elector.holds(epoch))  # what is asked meanwhile: writers forget what they were to write
+        led.append(elector.is_leader_in(epoch))  # what is asked meanwhile: writers forget what they were to write
         f.server.on("PUT", "/leases", f.lease.answer)
         return answer
 
@@ -778,7 +778,7 @@ async def test_who_did_not_lead_for_a_moment_begins_another_term(f: Fixture) -> 
     await until(lambda: led)
     await f.settle()
     assert led == [False]
-    assert not elector.holds(epoch)
+    assert not elector.is_leader_in(epoch)
 
 
 # --- credentials ------------------------------------------------------------------------------------------------------

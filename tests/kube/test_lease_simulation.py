@@ -14,7 +14,7 @@ from tests.kube.scripted import FakeClock, Seen
 from tests.kube.test_lease import REQUEST, LeaseServer
 from tests.sizes import seeds
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import ApiError, Unanswered
+from vcd.kube.errors import ApiError, NoResponse
 from vcd.kube.lease import LeaderElector
 
 
@@ -79,7 +79,7 @@ class Network:
         async def give_up() -> None:
             await self._clock.sleep(timeout)
             if not answer.done():
-                answer.set_exception(Unanswered("timeout", sent=True))
+                answer.set_exception(NoResponse("timeout", sent=True))
 
         self.later(travel())
         self.later(give_up())
@@ -104,7 +104,11 @@ class Replica:
         while True:
             await self.clock.sleep(0.2)
             epoch = self.elector.epoch
-            if self.elector.holds(epoch) and await self.elector.wait_safe() and self.elector.holds(epoch):
+            if (
+                self.elector.is_leader_in(epoch)
+                and await self.elector.wait_until_safe()
+                and self.elector.is_leader_in(epoch)
+            ):
                 self._world.decided(epoch, self.elector.identity)
                 self.network.later(self._call(epoch))
 

@@ -16,8 +16,8 @@ from tests.embedded.serving import make_store
 from tests.embedded.serving import pod as manifest
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
-from vcd.kube.errors import ApiError, Malformed, Unanswered
-from vcd.kube.portforward import Frames, forwarded
+from vcd.kube.errors import ApiError, BadResponse, NoResponse
+from vcd.kube.portforward import FrameDecoder, forward_port
 
 PORT = 8444
 BEGINS = PORT.to_bytes(2, "little")
@@ -28,30 +28,30 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], object]
 
 
 def test_each_channel_begins_with_the_port_and_then_is_the_ports_bytes() -> None:
-    frames = Frames(PORT)
-    taken = [frames.take(message) for message in (b"\0" + BEGINS, b"\1" + BEGINS, b"\0", b"\0hello", b"\0" + BEGINS)]
+    frames = FrameDecoder(PORT)
+    taken = [frames.decode(message) for message in (b"\0" + BEGINS, b"\1" + BEGINS, b"\0", b"\0hello", b"\0" + BEGINS)]
     assert taken == [b"", b"", b"", b"hello", BEGINS]
 
 
 @given(st.lists(st.binary(max_size=5), max_size=10), st.integers(0, 2))
 def test_however_it_is_cut_the_bytes_are_the_same(parts: list[bytes], cut: int) -> None:
-    frames, whole = Frames(PORT), BEGINS + b"".join(parts)
+    frames, whole = FrameDecoder(PORT), BEGINS + b"".join(parts)
     pieces = [whole[:cut], *(whole[at : at + 3] for at in range(cut, len(whole), 3))]
-    assert b"".join(frames.take(b"\0" + piece) for piece in pieces) == b"".join(parts)
+    assert b"".join(frames.decode(b"\0" + piece) for piece in pieces) == b"".join(parts)
 
 
 def test_what_the_pod_says_went_wrong_is_raised() -> None:
-    frames = Frames(PORT)
-    frames.take(b"\1" + BEGINS)
-    with pytest.raises(Unanswered, match="connection refused") as raised:
-        frames.take(b"\1error forwarding port 8444 to pod x: connection refused\n")
+    frames = FrameDecoder(PORT)
+    frames.decode(b"\1" + BEGINS)
+    with pytest.raises(NoResponse, match="connection refused") as raised:
+        frames.decode(b"\1error forwarding port 8444 to pod x: connection refused\n")
     assert raised.value.sent
 
 
 @pytest.mark.parametrize("message", [b"", b"\2x", b"\xff", b"\0\1\2", b"\1xy"], ids=repr)
 def test_what_is_no_message_is_refused(message: bytes) -> None:
-    with pytest.raises(Malformed, match="port-forward"):
-        Frames(PORT).take(message)
+    with pytest.raises(BadResponse, match="port-forward"):
+        FrameDecoder(PORT).decode(message)
 
 
 # --- through a server -------------------------------------------------------------------------------------------------
@@ -87,7 +87,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 
 async def test_bytes_go_in_both_directions_until_one_side_ends() -> None:
-    async with pod(echo) as (url, port), client(url) as kube, forwarded(kube, "default", "p", port) as near:
+    async with pod(echo) as (url, port), client(url) as kube, forward_port(kube, "default", "p", port) as near:
         reader, writer = await asyncio.open_connection(sock=near)
         sent = bytes(range(97, 123)) * 20_000
         writer.write(sent)
@@ -102,7 +102,7 @@ async def test_when_the_pod_ends_the_socket_ends() -> None:
         await writer.drain()
         writer.close()
 
-    async with pod(once) as (url, port), client(url) as kube, forwarded(kube, "default", "p", port) as near:
+    async with pod(once) as (url, port), client(url) as kube, forward_port(kube, "default", "p", port) as near:
         reader, writer = await asyncio.open_connection(sock=near)
         assert await reader.read() == b"bye"
         writer.close()
@@ -111,8 +111,8 @@ async def test_when_the_pod_ends_the_socket_ends() -> None:
 @pytest.mark.parametrize(("address", "words"), [("127.0.0.1", "Connect call failed"), ("10.0.0.9", "no process")])
 async def test_a_port_that_nobody_serves_is_told_in_place_of_the_end(address: str, words: str) -> None:
     async with pod(echo, address) as (url, _), client(url) as kube:
-        with pytest.raises(Unanswered, match=words):
-            async with forwarded(kube, "default", "p", 1) as near:
+        with pytest.raises(NoResponse, match=words):
+            async with forward_port(kube, "default", "p", 1) as near:
                 near.setblocking(False)
                 assert await asyncio.get_running_loop().sock_recv(near, 1) == b""
                 raise EOFError
@@ -121,7 +121,7 @@ async def test_a_port_that_nobody_serves_is_told_in_place_of_the_end(address: st
 async def test_what_fails_for_another_reason_stays_as_it_is() -> None:
     async with pod(echo) as (url, port), client(url) as kube:
         with pytest.raises(ValueError, match="mine"):
-            async with forwarded(kube, "default", "p", port):
+            async with forward_port(kube, "default", "p", port):
                 raise ValueError("mine")
 
 
@@ -129,7 +129,7 @@ async def test_what_fails_for_another_reason_stays_as_it_is() -> None:
 async def test_a_pod_that_does_not_run_is_an_answer(name: str, status: int) -> None:
     async with pod(echo, phase="Pending") as (url, port), client(url) as kube:
         with pytest.raises(ApiError) as raised:
-            async with forwarded(kube, "default", name, port):
+            async with forward_port(kube, "default", name, port):
                 pass
         assert raised.value.status == status
 
@@ -142,13 +142,13 @@ async def test_a_server_that_is_not_there_or_says_nothing_is_told(tmp_path: Path
     listener = await asyncio.start_server(silent, "127.0.0.1", 0)
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
     async with client(url, 0.1) as kube:
-        with pytest.raises(Unanswered) as raised:
-            async with forwarded(kube, "default", "p", PORT):
+        with pytest.raises(NoResponse) as raised:
+            async with forward_port(kube, "default", "p", PORT):
                 pass
         assert raised.value.sent
     listener.close()
     async with client(url) as kube:
-        with pytest.raises(Unanswered) as raised:
-            async with forwarded(kube, "default", "p", PORT):
+        with pytest.raises(NoResponse) as raised:
+            async with forward_port(kube, "default", "p", PORT):
                 pass
         assert not raised.value.sent

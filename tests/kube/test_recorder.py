@@ -12,20 +12,20 @@ from structlog.testing import capture_logs
 
 from tests.kube.recorded import answer, exchange
 from tests.kube.scripted import START, Answer, HastyClock, ScriptedServer, client_of, failure, running, scripted
-from vcd.kube.recorder import COMBINED, Recorder
+from vcd.kube.recorder import COMBINED, EventRecorder
 
 POD = ("Pod", "default/g-prio", "u-1")
 
 
 class Fixture:
-    def __init__(self, server: ScriptedServer, recorder: Recorder, clock: HastyClock) -> None:
+    def __init__(self, server: ScriptedServer, recorder: EventRecorder, clock: HastyClock) -> None:
         self.server, self.recorder, self.clock = server, recorder, clock
         self.leading = True
 
     async def record(self, *messages: str, reason: str = "FailedScheduling", subject: Any = POD) -> None:
         for message in messages:
             self.recorder.record(*subject, "Warning", reason, message)
-            await self.recorder.idle()
+            await self.recorder.wait_until_idle()
 
     def posts(self) -> list[Any]:
         return [seen.body for seen in self.server.calls("POST")]
@@ -40,7 +40,7 @@ async def recording(**options: Any) -> AsyncIterator[Fixture]:
     async with scripted() as server, client_of(server) as client:
         server.on("POST", "/events", answer("create core Event"))
         server.on("PATCH", "/events/", answer("create core Event"))
-        recorder = Recorder(client, "vcd", lambda: f.leading, clock=clock, **options)
+        recorder = EventRecorder(client, "vcd", lambda: f.leading, clock=clock, **options)
         f = Fixture(server, recorder, clock)
         async with running(recorder.run()):
             yield f
@@ -97,7 +97,7 @@ async def test_an_object_that_floods_is_limited(f: Fixture) -> None:
     for _ in range(30):
         f.recorder.record(*POD, "Warning", "R", "m")
     f.recorder.record("Pod", "default/other", "u-2", "Warning", "R", "m")
-    await f.recorder.idle()
+    await f.recorder.wait_until_idle()
     assert {post["involvedObject"]["name"]: post["count"] for post in f.posts()} == {"g-prio": 25, "other": 1}
 
 
@@ -106,14 +106,14 @@ async def test_the_limit_recovers(f: Fixture) -> None:
         f.recorder.record(*POD, "Warning", "R", "m")
     f.clock.now += 300
     f.recorder.record(*POD, "Warning", "R", "m")
-    await f.recorder.idle()
+    await f.recorder.wait_until_idle()
     assert [post["count"] for post in f.posts()] == [26]
 
 
 async def test_repeats_before_the_first_is_written_are_one_request(f: Fixture) -> None:
     for _ in range(3):
         f.recorder.record(*POD, "Warning", "R", "m")
-    await f.recorder.idle()
+    await f.recorder.wait_until_idle()
     assert [post["count"] for post in f.posts()] == [3]
     assert f.patches() == []
 
@@ -155,10 +155,10 @@ async def test_long_messages_are_cut(f: Fixture) -> None:
 
 async def test_a_queue_that_is_full_drops_and_tells_of_each() -> None:
     dropped: list[str] = []
-    async with recording(capacity=2, dropped=dropped.append) as f:
+    async with recording(capacity=2, on_dropped=dropped.append) as f:
         for number in range(5):
             f.recorder.record("Pod", f"default/p{number}", "u", "Normal", "R", "m")
-        await f.recorder.idle()
+        await f.recorder.wait_until_idle()
         assert [post["involvedObject"]["name"] for post in f.posts()] == ["p0", "p1"]
         assert dropped == ["Event"] * 3
 

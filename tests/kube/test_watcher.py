@@ -324,7 +324,7 @@ async def test_a_silent_watch_is_not_stale_however_long_it_is() -> None:
     async with watching([listing(5)], [STAY], clock=clock) as f:
         await until(lambda: f.watcher.status.watched)
         clock.advance(10_000)
-        assert f.watcher.status.stale(clock.now) == 0
+        assert f.watcher.status.stale_seconds(clock.now) == 0
 
 
 @pytest.mark.parametrize(
@@ -338,10 +338,10 @@ async def test_a_kind_is_stale_from_when_its_watch_ended_until_a_list_or_a_watch
         for tries in range(2, 6):
             await clock.advance_when_asleep(30)
             await until(lambda tries=tries: len(f.lists()) == tries)
-            assert f.watcher.status.stale(clock.now) == 30 * (tries - 1)
+            assert f.watcher.status.stale_seconds(clock.now) == 30 * (tries - 1)
         await clock.advance_when_asleep(30)
         await until(lambda: f.watcher.status.watched)
-        assert f.watcher.status.stale(clock.now) == 0
+        assert f.watcher.status.stale_seconds(clock.now) == 0
 
 
 async def test_a_list_that_fails_at_the_same_page_each_time_gets_no_further() -> None:
@@ -354,7 +354,7 @@ async def test_a_list_that_fails_at_the_same_page_each_time_gets_no_further() ->
             await clock.advance_when_asleep(30)
         await until(lambda: clock.sleeping)
         assert f.lists().count("t") >= 5
-        assert f.watcher.status.stale(clock.now) >= 150
+        assert f.watcher.status.stale_seconds(clock.now) >= 150
         assert not f.watcher.status.synced
 
 
@@ -364,7 +364,7 @@ async def test_a_kind_that_is_not_served_is_not_stale() -> None:
         for _ in range(100):
             await clock.advance_when_asleep(5)
         await until(lambda: clock.sleeping)
-        assert f.watcher.status.stale(clock.now) == 0
+        assert f.watcher.status.stale_seconds(clock.now) == 0
         assert f.watcher.status.synced
 
 
@@ -432,7 +432,7 @@ async def test_a_comparison_that_fails_is_put_off_and_told_and_the_watch_goes_on
             await next_watch(f, 2000)
             await until(lambda: len(f.log.of(ObjectPut)) == 2)
         assert f.watches() == ["5", "5"]
-        assert f.watcher.status.stale(clock.now) == 0
+        assert f.watcher.status.stale_seconds(clock.now) == 0
         assert (f.watcher.status.lists, f.watcher.status.errors, f.watcher.status.relists) == (1, 1, 0)
         assert clock.slept == []
         assert [(entry["event"], entry["retry_in"]) for entry in logs] == [("comparison_failed", 300.0)]
@@ -447,12 +447,12 @@ async def test_so_is_one_whose_version_is_compacted_where_the_list_of_the_presen
         await next_watch(f, 2000)
         assert f.watches() == ["5", "5"]
         assert len(f.lists()) >= 3
-        assert f.watcher.status.stale(clock.now) == 0
+        assert f.watcher.status.stale_seconds(clock.now) == 0
         assert clock.slept == []
 
 
 async def test_one_that_takes_long_is_put_off_and_nothing_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcd.kube.watcher.COMPARED_WITHIN", 0.05)
+    monkeypatch.setattr("vcd.kube.watcher.COMPARE_TIMEOUT", 0.05)
     clock = FakeClock()
     told = Answer(lines=[line("MODIFIED", pod("b", 7))], stay=True)
     lists = [listing(5, pod("a", 4)), listing(5, pod("b", 5), token="t"), Answer(hang=True)]
@@ -473,7 +473,7 @@ async def test_while_it_lasts_what_is_known_grows_old() -> None:
         await until(lambda: not f.watcher.status.watched)
         clock.advance(7)
         await until(lambda: f.lists() == ["", "", "t"])
-        assert f.watcher.status.stale(clock.now) == 7
+        assert f.watcher.status.stale_seconds(clock.now) == 7
 
 
 async def test_a_comparison_that_was_put_off_is_made_minutes_later() -> None:
@@ -497,7 +497,7 @@ async def test_a_list_after_a_comparison_that_failed_gets_on_by_its_own_measure(
         f.server.end_watches()
         await clock.advance_when_asleep(100)
         await until(lambda: f.lists() == ["", "", "t", "", "t"] and clock.sleeping)
-        assert f.watcher.status.stale(clock.now) == 0
+        assert f.watcher.status.stale_seconds(clock.now) == 0
 
 
 async def test_comparisons_come_at_their_time_and_not_before() -> None:

@@ -83,7 +83,7 @@ async def test_lanes_take_turns() -> None:
 
 async def test_a_full_queue_drops_the_last_key_of_the_longest_lane() -> None:
     dropped: list[str] = []
-    queue: WorkQueue[str, int] = WorkQueue(4, ranks=2, dropped=dropped.append, lane_of=_lane)
+    queue: WorkQueue[str, int] = WorkQueue(4, ranks=2, on_dropped=dropped.append, lane_of=_lane)
     done: list[str] = []
 
     async def work(key: str, value: int) -> None:
@@ -106,7 +106,7 @@ async def test_a_full_queue_drops_new_keys() -> None:
 
 async def test_what_is_dropped_is_told_one_by_one_and_logged_once_until_there_was_room_again() -> None:
     dropped: list[int] = []
-    queue: WorkQueue[int, int] = WorkQueue(4, dropped=dropped.append)
+    queue: WorkQueue[int, int] = WorkQueue(4, on_dropped=dropped.append)
 
     async def work(key: int, value: int) -> None: ...
 
@@ -123,7 +123,7 @@ async def test_what_is_dropped_is_told_one_by_one_and_logged_once_until_there_wa
 
 async def test_a_queue_that_stays_nearly_full_is_logged_once() -> None:
     dropped: list[int] = []
-    queue: WorkQueue[int, int] = WorkQueue(8, dropped=dropped.append)
+    queue: WorkQueue[int, int] = WorkQueue(8, on_dropped=dropped.append)
     begun, go_on = list[int](), asyncio.Event()
 
     async def work(key: int, value: int) -> None:

@@ -26,7 +26,7 @@ from tests.real.controlplane import NAMESPACE, AuditLog, ControlPlane, kubeconfi
 from tests.real.kubelet import Kubelet
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
-from vcd.kube.errors import Unanswered
+from vcd.kube.errors import NoResponse
 
 Obj = dict[str, Any]
 Note = Callable[[str, str, Obj], None]
@@ -156,13 +156,13 @@ class RealCluster(Cluster):
     async def _follow(self, client: KubeClient, began: asyncio.Event) -> None:
         """Tell of each change of a pod, from the list on."""
         path, version = "/api/v1/pods", ""
-        async for page in client.pages(path):
+        async for page in client.list_pages(path):
             version = page.resource_version
             for raw in page.items:
                 self._tell("ADDED", json.loads(bytes(raw)))
         began.set()
         while True:
-            with contextlib.suppress(Unanswered):  # a server that has much to do: from where it was, again
+            with contextlib.suppress(NoResponse):  # a server that has much to do: from where it was, again
                 async for lines in client.watch(f"{path}?watch=1&resourceVersion={version}", idle_timeout=3600):
                     for line in lines:
                         event = json.loads(line)

@@ -12,7 +12,7 @@ from typing import Any
 
 from vcd.embedded.kubelet import EXIT_CODE, RUN_SECONDS, START_DELAY
 from vcd.kube.client import JSON, STRATEGIC_PATCH, KubeClient
-from vcd.kube.errors import ApiError, Unanswered
+from vcd.kube.errors import ApiError, NoResponse
 
 Obj = dict[str, Any]
 PARALLEL = 16
@@ -92,12 +92,12 @@ class Kubelet:
         await self._ask("PATCH", f"{_path(pod)}/status", body, STRATEGIC_PATCH)
 
     async def _ask(self, method: str, path: str, body: Obj, content_type: str) -> None:
-        """Raises ApiError, and Unanswered where a server that has much to do did not answer the second time either."""
+        """Raises ApiError, and NoResponse where a server that has much to do did not answer the second time either."""
         async with self._places:
             try:
                 try:
                     await self._client.request(method, path, json.dumps(body).encode(), content_type=content_type)
-                except Unanswered:
+                except NoResponse:
                     await self._client.request(method, path, json.dumps(body).encode(), content_type=content_type)
             except ApiError as error:
                 another = error.status == 422 and "metadata.uid" in error.message  # so it says of a status

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from vcd.kube.errors import Silent, Unanswered
+from vcd.kube.errors import IdleWatch, NoResponse
 
 if TYPE_CHECKING:
     from tests.simulation.network import Link
@@ -19,7 +19,7 @@ class Line:
     def __init__(self, link: Link, path: str) -> None:
         self.path = path
         self._link = link
-        self._chunks: deque[bytes | Unanswered | None] = deque()
+        self._chunks: deque[bytes | NoResponse | None] = deque()
         self._came = asyncio.Event()
         self.free = 0.0
         """When the last that was written will have arrived."""
@@ -62,7 +62,7 @@ class Line:
         self.closed = True
         self._kept.clear()
         if self._link.road.down:
-            self._send(Unanswered(f"watch {self.path}: connection reset", sent=True))
+            self._send(NoResponse(f"watch {self.path}: connection reset", sent=True))
 
     def reset_amid(self, share: float) -> None:
         """End the connection amid what is written next, of which a share still arrives."""
@@ -74,18 +74,18 @@ class Line:
         else:
             self._send(data)
 
-    def _send(self, data: bytes | Unanswered | None) -> None:
+    def _send(self, data: bytes | NoResponse | None) -> None:
         loop, link = self._link.loop, self._link
         self.free = max(self.free, loop.time() + link.takes() + link.road.late) + 1e-9
         loop.call_at(self.free, self._arrive, data, context=loop.world.context())
 
-    def _arrive(self, data: bytes | Unanswered | None) -> None:
+    def _arrive(self, data: bytes | NoResponse | None) -> None:
         if data != b"":
             self._chunks.append(data)
             self._came.set()
 
     async def chunks(self, idle: float) -> AsyncIterator[bytes]:
-        """What arrives. Raises Silent after ``idle`` seconds in which nothing did, Unanswered for a lost connection."""
+        """What arrives. Raises IdleWatch after ``idle`` seconds of silence, NoResponse for a lost connection."""
         while True:
             while not self._chunks:
                 self._came.clear()
@@ -93,10 +93,10 @@ class Line:
                     async with asyncio.timeout(idle):
                         await self._came.wait()
                 except TimeoutError:
-                    raise Silent(f"watch {self.path}: silent for {idle:g} s") from None
+                    raise IdleWatch(f"watch {self.path}: silent for {idle:g} s") from None
             data = self._chunks.popleft()
             if data is None:
                 return
-            if isinstance(data, Unanswered):
+            if isinstance(data, NoResponse):
                 raise data
             yield data

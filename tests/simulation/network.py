@@ -19,7 +19,7 @@ from tests.simulation.loop import PROCESS, SimulatedLoop
 from tests.simulation.road import Asked, Road, Way
 from vcd.kube.connection import Connection
 from vcd.kube.curl import HttpRequest, Response
-from vcd.kube.errors import Fenced, Unanswered
+from vcd.kube.errors import LeadershipLost, NoResponse
 from vcd.kube.transport import Stream, retry_after
 
 SERVER_LIMIT = 60.0
@@ -112,9 +112,9 @@ class SimulatedTransport:
         for line in list(self._link.lines):
             line.closed = True
 
-    async def request(self, asked: HttpRequest) -> Response:
-        """Make one request. Raises Unanswered, Fenced."""
-        link, (method, path, headers, body, timeout, fence) = self._link, asked
+    async def request(self, request: HttpRequest) -> Response:
+        """Make one request. Raises NoResponse, LeadershipLost."""
+        link, (method, path, headers, body, timeout, fence) = self._link, request
         told = link.ask(method, path, body or b"")
         way = link.way(told)
         sent = fenced = False
@@ -124,19 +124,19 @@ class SimulatedTransport:
             async with asyncio.timeout(timeout):
                 await exchange.connect()
                 if way.refused:
-                    raise Unanswered(f"{asked}: connection refused", sent=False)
+                    raise NoResponse(f"{request}: connection refused", sent=False)
                 if fence is not None and body and not fence():
                     fenced = True
-                    raise Fenced
+                    raise LeadershipLost
                 sent = True
                 link.heard("sent", told)
                 exchange.send(method, path, headers, body or b"")
                 answer = await exchange.answered
             if way.cut is not None and way.cut < len(answer.body):
-                raise Unanswered(f"{asked}: the answer was cut short", sent=True)
+                raise NoResponse(f"{request}: the answer was cut short", sent=True)
             status, wait = answer.status, retry_after(answer.headers)
         except TimeoutError:
-            raise Unanswered(f"{asked}: no answer within {timeout:g} s", sent=sent) from None
+            raise NoResponse(f"{request}: no answer within {timeout:g} s", sent=sent) from None
         finally:
             exchange.leave()
             if not fenced:
@@ -147,7 +147,7 @@ class SimulatedTransport:
     async def stream(
         self, path: str, headers: Mapping[str, str], timeout: float, idle_timeout: float
     ) -> AsyncIterator[Stream]:
-        """Ask for what never ends by itself. Raises Unanswered, and Silent where nothing came for ``idle_timeout``."""
+        """Open a stream. Raises NoResponse, and IdleWatch after ``idle_timeout`` seconds of silence."""
         link, line = self._link, Line(self._link, path)
         link.lines.append(line)
         try:
@@ -163,7 +163,7 @@ class SimulatedTransport:
     async def _asked(
         self, line: Line, path: str, headers: Mapping[str, str], timeout: float, idle_timeout: float
     ) -> Any:
-        """What the server answers to a watch. Raises Unanswered."""
+        """What the server answers to a watch. Raises NoResponse."""
         link, told, status, wait = self._link, self._link.ask("WATCH", path), 0, 0
         way = link.way(told)
         connected = link.road.up and link.road.down
@@ -172,7 +172,7 @@ class SimulatedTransport:
             async with asyncio.timeout(idle_timeout if connected else timeout):
                 await exchange.connect()
                 if way.refused:
-                    raise Unanswered(f"watch {path}: connection refused", sent=False)
+                    raise NoResponse(f"watch {path}: connection refused", sent=False)
                 if connected:
                     exchange.send("GET", path, headers, b"")
                 answer = await exchange.answered
@@ -181,14 +181,14 @@ class SimulatedTransport:
             return answer
         except TimeoutError:
             why = f"answer within {idle_timeout:g} s" if connected else f"connection within {timeout:g} s"
-            raise Unanswered(f"watch {path}: no {why}", sent=connected) from None
+            raise NoResponse(f"watch {path}: no {why}", sent=connected) from None
         finally:
             exchange.leave()
             link.over(told, status, wait)
 
-    async def socket(self, path: str, headers: Mapping[str, str], protocol: str, timeout: float) -> Any:
-        """There are none here. Raises Unanswered."""
-        raise Unanswered(f"GET {path}: no WebSockets", sent=False)
+    async def open_websocket(self, path: str, headers: Mapping[str, str], protocol: str, timeout: float) -> Any:
+        """There are none here. Raises NoResponse."""
+        raise NoResponse(f"GET {path}: no WebSockets", sent=False)
 
 
 def _given(path: str) -> float:
@@ -250,7 +250,7 @@ class Exchange:
         """The connection is dropped, which the client learns where it can."""
         self.dropped = True
         if self.link.road.down and not self.answered.done():
-            self.answered.set_exception(Unanswered("connection reset", sent=True))
+            self.answered.set_exception(NoResponse("connection reset", sent=True))
 
     async def _serve(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
         """What happens at the server, in the world's own time."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from vcd.kube.connection import ConfigurationError
-from vcd.kube.recent import Recent
+from vcd.kube.lru import LruCache
 from vcd.model.events import PolicyLoaded
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy, PolicyError
@@ -32,7 +32,7 @@ class PolicyFile:
         self.path = path
         self._settings = settings
         self._seen: str | None = None
-        self._policies: Recent[str, Policy] = Recent(_KEPT)
+        self._policies: LruCache[str, Policy] = LruCache(_KEPT)
         self._unreadable = self._bad = ""
         """Why the file cannot be read, and why the text that was read last is refused."""
         self.policy: Policy

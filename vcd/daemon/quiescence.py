@@ -54,7 +54,7 @@ class Quiescence:
         while True:
             await telling.followup.idle.wait()
             await self.verdicts.idle.wait()
-            await telling.statuses.idle()
+            await telling.statuses.wait_until_idle()
             if commits:
                 await asyncio.wait(set(commits))
             elif self._behind(versions):
@@ -67,7 +67,7 @@ class Quiescence:
         """Return once this replica leads, has caught up, has nothing to decide, and has written all Events."""
         while True:
             await self.caught_up(versions)
-            await self.telling.recorder.idle()
+            await self.telling.recorder.wait_until_idle()
             await self.cycle.idle.wait()
             if self._at_rest(versions):
                 return
@@ -83,8 +83,8 @@ class Quiescence:
             and telling.followup.idle.is_set()
             and self.verdicts.idle.is_set()
             and not self.commits
-            and not telling.statuses.waiting
-            and not telling.recorder.waiting
+            and not telling.statuses.pending_count
+            and not telling.recorder.pending_count
             and not self._behind(versions)
         )
 

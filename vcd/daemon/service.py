@@ -54,8 +54,8 @@ from vcd.kube.clock import SYSTEM_CLOCK, Clock, SteadyClock, sleep_until
 from vcd.kube.committer import Committer
 from vcd.kube.connection import ConfigurationError, connect
 from vcd.kube.lease import DEFAULT_NAMESPACE
-from vcd.kube.requestinfo import CompletedRequest
-from vcd.kube.volumes import BIND_TIMEOUT
+from vcd.kube.request_info import CompletedRequest
+from vcd.kube.volume_binder import BIND_TIMEOUT
 from vcd.model import events as ev
 from vcd.model.installation import (
     CONFIGURATION_REFUSED,
@@ -125,7 +125,7 @@ class SchedulerService:
         refused = partial(self.metrics.series.add, "vcd_certificate_reload_errors_total")
         self.security = Security(options, client, refused)
         self.watches = Watches(
-            client, state, state_writer.put, kinds_read(policy.policy), when_synced=state_writer.changed.set
+            client, state, state_writer.put, kinds_read(policy.policy), on_synced=state_writer.changed.set
         )
         terms = ShadowTerms if options.shadow else Terms
         self.terms = terms(options, client, state_writer, self.watches, self.metrics, self._begin_to_lead)
@@ -161,7 +161,7 @@ class SchedulerService:
     def _connect(self) -> None:
         """Let those be told who have to know of each event."""
         state_writer, state = self.state_writer, self.state_writer.state
-        self.client.completed = self._request_completed
+        self.client.on_completed = self._request_completed
         self.metrics.watches = self.watches.running
         self.metrics.set_aside = lambda: state.bad
         state_writer.minded = self.policy.minds
@@ -448,7 +448,7 @@ class SchedulerService:
                 state_writer,
                 metrics,
                 self.clock,
-                telling.write_again,
+                telling.retry_unwritten,
                 self.terms.writes.is_set,
                 self.archiver,
             ),
@@ -512,7 +512,7 @@ class SchedulerService:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self.telling.followup.idle.wait()
-                await self.telling.statuses.idle()
+                await self.telling.statuses.wait_until_idle()
         cut_off = self.client.is_writing or self._failure is not None
         self.terms.end()
         ending = [*tasks, *self.commits]
@@ -645,7 +645,7 @@ async def _served(
     stands_at, lacks = how
     try:
         async with assembled(options, SteadyClock(), lasting=lasting) as service:
-            service.terms.elector.rest_until(stands_at)
+            service.terms.elector.abstain_until(stands_at)
             if service.replica is not None:
                 service.replica.lacks = lacks
             _log.info(
@@ -656,7 +656,7 @@ async def _served(
                     await service.run(stop)
         return None
     except LeadershipLost as unseated:
-        stands_at, lacks = unseated.rests_until, False
+        stands_at, lacks = unseated.abstains_until, False
         _log.warning("no longer as it was", reason=str(unseated))
     except LogReplaced:
         lacks = True

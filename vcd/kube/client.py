@@ -1,4 +1,8 @@
-"""HTTP to the API server: requests, lists in pages, watch lines; every failure a typed error."""
+"""The client for one API server: requests, paged lists, watches and WebSockets. Every failure is a `KubeError`.
+
+The client does not retry, except once after a 401 with other credentials: whether a request may be repeated depends on
+what it does (see `vcd.kube.committer`). Writes are queued by urgency in a `WriteLimiter`.
+"""
 
 from __future__ import annotations
 
@@ -11,46 +15,46 @@ from urllib.parse import quote
 
 import msgspec
 
-from vcd.kube.admission import Admission, Urgency
 from vcd.kube.clock import SYSTEM_CLOCK, Backoff, Clock
 from vcd.kube.connection import Connection
 from vcd.kube.curl import HttpRequest, Response
 from vcd.kube.errors import (
     ApiError,
-    Fenced,
+    BadResponse,
     KubeError,
-    Malformed,
-    Superseded,
-    Unanswered,
-    WritesNothing,
-    decoded,
+    LeadershipLost,
+    NoResponse,
+    ObsoleteWrite,
+    ReadOnlyClient,
+    decode,
     status_error,
 )
-from vcd.kube.requestinfo import CompletedRequest, namespace_of, verb_and_resource
+from vcd.kube.request_info import CompletedRequest, namespace_of, verb_and_resource
 from vcd.kube.transport import HttpTransport, Stream, Transport
+from vcd.kube.write_limiter import Urgency, WriteLimiter
 from vcd.model import jsontext
 
 if TYPE_CHECKING:
     import aiohttp
 
 REQUEST_TIMEOUT = 4.0
-"""Seconds a request may take in all. Renew deadline plus this is less than the lease duration (docs/laws.md, law 4)."""
+"""Seconds for one request. Renew deadline plus this is less than the lease duration (docs/laws.md, law 4)."""
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 Body = bytes | Callable[[], bytes | None]
-"""What is written; or a function that is called after any queueing, and gives None where nothing is to be written any
-more."""
+"""A request body, or a function that returns it. The function is called after queueing; None means that no write is
+needed."""
 
-_UNREACHABLE = 3
-"""Requests in a row without an answer after which the API server counts as unreachable."""
+_UNREACHABLE_AFTER = 3
+"""Consecutive requests without a response after which the API server counts as unreachable."""
 _LIST_TIMEOUT = 60.0
 _LIST_STARTS = 5
-"""How often a list begins, each time in pages four times as large, before it is left to who asked to pause."""
-_REVIEWS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
-"""Where questions are posted: nothing of them is stored."""
+"""How often a list is started, each time in pages four times as large, before its error is raised."""
+_REVIEW_PATHS = ("/apis/authentication.k8s.io/", "/apis/authorization.k8s.io/")
+"""POST paths that store nothing, which a read-only client may use."""
 
 
 class _ListMeta(msgspec.Struct):
@@ -68,13 +72,13 @@ _list_decoder = msgspec.json.Decoder(_List)
 
 
 def pause_after(error: KubeError, backoff: Backoff) -> float:
-    """Seconds to wait before trying again: what the server asked for, or longer."""
+    """Return the seconds to wait before a retry: the backoff's pause, or the server's Retry-After if that is longer."""
     wanted = error.retry_after if isinstance(error, ApiError) else None
     return max(backoff.next(), wanted or 0.0)
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some items of a list, as raw JSON. ``first`` is also set when the list had to be started again."""
+    """Items of a list, as raw JSON. ``first`` is True for the first page, also of a list that had to be restarted."""
 
     items: list[msgspec.Raw]
     resource_version: str
@@ -82,11 +86,12 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class KubeClient:
-    """One API server's client. Use it as an async context manager; its pool of connections is opened on entry.
+    """A client for one API server, used as an async context manager.
 
-    ``qps``, ``burst`` and ``in_flight`` bound writes; reads are few and long. ``request_timeout`` (seconds) is the
-    whole time of one request, and the server is told to give up on a write after it, too. One that is ``read_only``
-    refuses whatever would be stored, whoever asks for it.
+    Args:
+        qps, burst, in_flight: Limits for writes. Reads are not limited.
+        request_timeout: Seconds for one request. The server is told to abandon a write after this time, too.
+        read_only: Raise ReadOnlyClient for every request that would store something.
     """
 
     def __init__(
@@ -102,49 +107,47 @@ class KubeClient:
         read_only: bool = False,
     ) -> None:
         self.request_timeout = request_timeout
-        self.completed: Callable[[CompletedRequest], None] = lambda _: None
-        """Called after each request, repeated ones included; of a watch, when the server has answered."""
-        self._unanswered, self._lost_at = 0, 0
-        """How many requests in a row got no answer, and when the first of them ended (ns since the epoch)."""
+        self.on_completed: Callable[[CompletedRequest], None] = lambda _: None
+        """Called for each HTTP request, including repeated ones; for a watch, when the server has responded."""
+        self._consecutive_failures, self._first_failure_at = 0, 0
+        """Requests without a response since the last response, and when the first of them ended (ns
+        since the epoch)."""
         self._connection = connection
         self._read_only = read_only
-        self._admission = Admission(qps, burst, in_flight, clock)
+        self._limiter = WriteLimiter(qps, burst, in_flight, clock)
         self._clock = clock
-        self._cut_off_until = -math.inf
-        """When the server has given up on the writes that were cancelled while they were under way."""
+        self._cancelled_until = -math.inf
+        """Monotonic seconds until which the server may still process writes whose callers were cancelled."""
         self._transport: Transport = HttpTransport(connection, request_timeout)
-        # the server compresses lists when asked, which costs both sides more than a cluster's network does
+        # compressed lists cost both sides more CPU than a cluster's network saves
         self._headers = {"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"}
 
     async def __aenter__(self) -> KubeClient:
-        """Open the pool of connections."""
         await self._transport.open()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Close all connections."""
-        self._admission.close()
+        self._limiter.close()
         await self._connection.credentials.close()
         await self._transport.close()
 
     def session(self) -> AbstractContextManager[None]:
-        """Let statuses and Events make way while a session is decided."""
-        return self._admission.session()
+        """Hold back statuses and Events while a session is decided in this context."""
+        return self._limiter.session()
 
     @property
     def is_writing(self) -> bool:
-        """Whether a write is under way, or was cancelled, which does not take it back; not those of the Lease."""
-        return not self._admission.is_empty or self._clock.monotonic() < self._cut_off_until
+        """Whether a write may still be processed, including cancelled ones. Writes of the Lease do not count."""
+        return not self._limiter.is_idle or self._clock.monotonic() < self._cancelled_until
 
     @property
     def unreachable_since(self) -> int:
-        """Since when no request has been answered (ns since the epoch); 0 while the API server answers."""
-        return self._lost_at if self._unanswered >= _UNREACHABLE else 0
+        """When the API server stopped responding (ns since the epoch); 0 while it responds."""
+        return self._first_failure_at if self._consecutive_failures >= _UNREACHABLE_AFTER else 0
 
     def log_failure(self, log: Any, event: str, error: KubeError, **fields: object) -> None:
-        """Log a failed request as a warning, or as a detail where it only repeats that the API server is
-        unreachable: that is one fault of the installation, and there are many requests."""
-        repeats = isinstance(error, Unanswered) and self.unreachable_since
+        """Log a failed request as a warning, or at debug level while the API server is known to be unreachable."""
+        repeats = isinstance(error, NoResponse) and self.unreachable_since
         (log.debug if repeats else log.warning)(event, error=str(error), **fields)
 
     async def request(
@@ -158,59 +161,63 @@ class KubeClient:
         urgency: Urgency = Urgency.COMMIT,
         fence: Callable[[], bool] | None = None,
     ) -> bytes:
-        """Make one request and return the body of its answer.
+        """Make one request and return the response body.
 
-        ``path`` starts with a slash and is already percent-encoded. ``timeout`` is in seconds. ``fence`` is asked
-        immediately before the request is made, after any queueing, and once more when its body's first byte is written.
+        Args:
+            path: Begins with a slash and is percent-encoded.
+            timeout: Seconds; ``request_timeout`` by default.
+            fence: Called after queueing, and again immediately before the first byte of the body is sent.
 
-        Raises ApiError, Unanswered, Fenced, WritesNothing, and Superseded where ``body`` gives None.
+        Raises ApiError, NoResponse, LeadershipLost, ReadOnlyClient, and ObsoleteWrite if ``body`` returns None.
         """
-        if self._read_only and method != "GET" and not path.startswith(_REVIEWS):
-            raise WritesNothing(f"{method} {path}: this client only reads")
+        if self._read_only and method != "GET" and not path.startswith(_REVIEW_PATHS):
+            raise ReadOnlyClient(f"{method} {path}: this client only reads")
         timeout = self.request_timeout if timeout is None else timeout
         if method == "GET" or urgency is Urgency.LEASE:
-            return await self._make(method, path, body, content_type, timeout, fence)
-        await self._admission.enter(urgency)
+            return await self._send(method, path, body, content_type, timeout, fence)
+        await self._limiter.acquire(urgency)
         try:
-            return await self._make(method, path, body, content_type, timeout, fence)
+            return await self._send(method, path, body, content_type, timeout, fence)
         except asyncio.CancelledError:
-            self._cut_off_until = max(self._cut_off_until, self._clock.monotonic() + timeout)
+            self._cancelled_until = max(self._cancelled_until, self._clock.monotonic() + timeout)
             raise
         finally:
-            self._admission.leave(urgency)
+            self._limiter.release(urgency)
 
-    async def pages(
+    async def list_pages(
         self, path: str, limit: int = 500, *, at: str = "", timeout: float = _LIST_TIMEOUT
     ) -> AsyncIterator[Page]:
-        """List in pages of ``limit`` items. When a continue token has expired the list starts again in larger pages, a
-        few times. ``at`` is the part of the query that says of which version: the first page alone may name it.
+        """Yield a list in pages of ``limit`` items. If a continue token expires, the list restarts in larger pages.
 
-        Raises ApiError, Unanswered, Malformed.
+        ``at`` is a query that selects a resource version; it is sent with the first page only. Raises ApiError,
+        NoResponse, BadResponse.
         """
         token, first, starts = "", True, 1
         while True:
-            more = f"continue={quote(token, safe='')}" if token else at
-            query = f"limit={limit}&{more}" if more else f"limit={limit}"
+            position = f"continue={quote(token, safe='')}" if token else at
+            query = f"limit={limit}&{position}" if position else f"limit={limit}"
             try:
                 raw = await self.request("GET", with_query(path, query), timeout=timeout)
             except ApiError as error:
                 if error.status != 410 or not token or starts == _LIST_STARTS:
                     raise
                 starts += 1
-                token, first, limit = "", True, 4 * limit  # not all at once, as client-go: that may be a gigabyte
+                # client-go falls back to one unpaged list, which can be a gigabyte
+                token, first, limit = "", True, 4 * limit
                 continue
-            page = _listed(raw, f"list {path.partition('?')[0]}")
+            page = _decode_page(raw, f"list {path.partition('?')[0]}")
             yield Page(page.items or [], page.metadata.resource_version, first)
             token, first = page.metadata.continue_, False
             if not token:
                 return
 
     async def watch(self, path: str, *, idle_timeout: float) -> AsyncGenerator[list[bytes], None]:
-        """The lines of a watch, as many at a time as have arrived, none as soon as the server has agreed to it.
+        """Yield a watch's lines in batches as they arrive; first an empty batch, when the server accepts the watch.
 
-        Ends when the server ends it. Raises ApiError, Unanswered, and Silent after ``idle_timeout`` seconds of silence.
+        Ends when the server ends the watch. Raises ApiError, NoResponse, and IdleWatch after ``idle_timeout`` silent
+        seconds.
         """
-        async with self._stream(path, await self._headers_now(), idle_timeout) as stream:
+        async with self._stream(path, await self._current_headers(), idle_timeout) as stream:
             if stream.status != 200:
                 body = b"".join([chunk async for chunk in stream.chunks])
                 raise status_error(body, stream.status, stream.retry_after)
@@ -228,15 +235,15 @@ class KubeClient:
             if tail:
                 yield [b"".join(tail)]
 
-    async def socket(self, path: str, protocol: str) -> aiohttp.ClientWebSocketResponse:
-        """A WebSocket to a subresource that streams, such as ``pods/portforward``; close it.
+    async def open_websocket(self, path: str, protocol: str) -> aiohttp.ClientWebSocketResponse:
+        """Open a WebSocket to a streaming subresource such as ``pods/portforward``. The caller closes it.
 
-        Raises ApiError without a message (a refused upgrade has none), Unanswered, and Malformed for a server that
-        answers in another protocol.
+        Raises ApiError without a message (a refused upgrade has none), NoResponse, and BadResponse if the server
+        chose another subprotocol.
         """
-        return await self._transport.socket(path, await self._headers_now(), protocol, self.request_timeout)
+        return await self._transport.open_websocket(path, await self._current_headers(), protocol, self.request_timeout)
 
-    async def _make(
+    async def _send(
         self,
         method: str,
         path: str,
@@ -246,29 +253,28 @@ class KubeClient:
         fence: Callable[[], bool] | None,
     ) -> bytes:
         if callable(body) and (body := body()) is None:
-            raise Superseded(f"{method} {path}: it is so no more")
+            raise ObsoleteWrite(f"{method} {path}: it is so no more")
         if method != "GET":
             path = with_query(path, f"timeout={timeout:g}s")
         for again in (False, True):
-            headers = await self._headers_now(min(timeout, self.request_timeout))
-            shown = self._connection.credentials.shown()
+            headers = await self._current_headers(min(timeout, self.request_timeout))
+            shown = self._connection.credentials.identity()
             if fence is not None and not fence():
-                raise Fenced
+                raise LeadershipLost
             if body is not None:
                 headers["Content-Type"] = content_type
-            answer = await self._answered(HttpRequest(method, path, headers, body, timeout, fence))
+            answer = await self._send_once(HttpRequest(method, path, headers, body, timeout, fence))
             if answer.status < 300:
                 return answer.body
-            if answer.status != 401 or again or not await self._shows_another(shown):
+            if answer.status != 401 or again or not await self._get_other_credentials(shown):
                 break
         raise status_error(answer.body, answer.status, answer.retry_after)
 
-    async def _answered(self, request: HttpRequest) -> Response:
-        """Make a request once, and report how it ended. Raises Unanswered, Fenced."""
+    async def _send_once(self, request: HttpRequest) -> Response:
         began = self._clock.monotonic()
         try:
             answer = await self._transport.request(request)
-        except Unanswered:
+        except NoResponse:
             self._report(request.method, request.path, began, 0)
             raise
         error = None if answer.status < 300 else status_error(answer.body, answer.status)
@@ -277,56 +283,54 @@ class KubeClient:
 
     @asynccontextmanager
     async def _stream(self, path: str, headers: dict[str, str], idle_timeout: float) -> AsyncIterator[Stream]:
-        """Open a stream, and report whether the server answered. Raises Unanswered, Silent."""
         began, code = self._clock.monotonic(), 0
         try:
             async with self._transport.stream(path, headers, self.request_timeout, idle_timeout) as stream:
                 code = stream.status
                 self._report("GET", path, began, code)
                 yield stream
-        except Unanswered:
+        except NoResponse:
             if not code:
                 self._report("GET", path, began, 0)
             raise
 
     def _report(self, method: str, path: str, began: float, code: int, error: ApiError | None = None) -> None:
-        if not (code or self._unanswered):
-            self._lost_at = self._clock.wall()
-        self._unanswered = 0 if code else self._unanswered + 1
+        if not (code or self._consecutive_failures):
+            self._first_failure_at = self._clock.wall()
+        self._consecutive_failures = 0 if code else self._consecutive_failures + 1
         seconds = self._clock.monotonic() - began
-        self.completed(CompletedRequest(*verb_and_resource(method, path), code, seconds, error, namespace_of(path)))
+        self.on_completed(CompletedRequest(*verb_and_resource(method, path), code, seconds, error, namespace_of(path)))
 
-    async def _shows_another(self, used: tuple[object, ...]) -> bool:
-        """Whether there are other credentials than were refused: another request may have got them meanwhile."""
+    async def _get_other_credentials(self, used: tuple[object, ...]) -> bool:
+        """Return whether other credentials than the refused ones exist; a concurrent request may have read them."""
         credentials = self._connection.credentials
-        if credentials.shown() == used:
-            await credentials.refresh(refused=True, within=self.request_timeout)
-        return credentials.shown() != used
+        if credentials.identity() == used:
+            await credentials.refresh(refused=True, timeout=self.request_timeout)
+        return credentials.identity() != used
 
-    async def _headers_now(self, within: float | None = None) -> dict[str, str]:
-        """Those of every request, with credentials that hold, or the old ones where no others are there in time."""
-        if self._connection.credentials.due:
-            await self._connection.credentials.refresh(within=self.request_timeout if within is None else within)
+    async def _current_headers(self, timeout: float | None = None) -> dict[str, str]:
+        if self._connection.credentials.is_due:
+            await self._connection.credentials.refresh(timeout=self.request_timeout if timeout is None else timeout)
         return {**self._headers, **self._connection.credentials.headers}
 
 
-def _listed(raw: bytes, what: str) -> _List:
-    """A page of a list, item by item, also where one of them is broken. Raises Malformed for what is no list."""
+def _decode_page(raw: bytes, what: str) -> _List:
+    """Decode a page of a list, keeping broken items apart. Raises BadResponse if it is not a list."""
     try:
-        page = decoded(_list_decoder, raw, what)
-    except Malformed:
+        page = decode(_list_decoder, raw, what)
+    except BadResponse:
         found = jsontext.members(raw)
-        # an empty list takes all objects away: what is broken off after its items, or has another thing there, is none
+        # a truncated body must not pass for a short list: missing items count as deleted objects
         if not jsontext.is_object(raw) or not found.get("items", b"").startswith(b"["):
             raise
-        meta = decoded(_meta_decoder, found.get("metadata", b"{}"), what)
+        meta = decode(_meta_decoder, found.get("metadata", b"{}"), what)
         page = _List(meta, [msgspec.Raw(item) for item in jsontext.elements(found["items"])])
-    # without a version it is no state of the cluster at any time, and nothing could be watched from there
+    # such a list is not a consistent state, and no watch can start from it
     if page.metadata.resource_version in ("", "0"):
-        raise Malformed(f"{what}: it has no resourceVersion")
+        raise BadResponse(f"{what}: it has no resourceVersion")
     return page
 
 
 def with_query(path: str, query: str) -> str:
-    """The path with a further part of a query."""
+    """Return ``path`` with a further query parameter."""
     return f"{path}&{query}" if "?" in path else f"{path}?{query}"

@@ -1,4 +1,7 @@
-"""Time and chance as parts to be handed in, so that tests drive them; and the pauses between attempts."""
+"""Clocks, random numbers and backoff, passed in as parameters so that tests can control them.
+
+Durations and deadlines use the monotonic clock. Wall time is only for timestamps that people or other programs read.
+"""
 
 from __future__ import annotations
 
@@ -10,34 +13,34 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, runtime_checkable
 
 Random = Callable[[], float]
-"""A number in [0, 1), evenly spread."""
+"""Returns a uniformly distributed number in [0, 1)."""
 
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
-    """What this package knows of time."""
+    """The clock interface of this package."""
 
     def monotonic(self) -> float:
-        """Seconds from an arbitrary start; never set back."""
+        """Return seconds since an arbitrary start; never decreases."""
 
     def wall(self) -> int:
-        """Nanoseconds since the epoch, for texts that people and other programs read; decides nothing."""
+        """Return nanoseconds since the epoch, for timestamps only: it can jump."""
 
     async def sleep(self, seconds: float) -> None:
-        """Return after that many seconds."""
+        """Sleep for ``seconds``."""
 
 
 @runtime_checkable
 class AlarmClock(Protocol):
-    """A clock whose wall time does not pass as its ``sleep`` does."""
+    """A clock on which wall time does not advance at the rate of its ``sleep``, as in a simulation."""
 
     async def until(self, wall: int) -> None:
-        """Return once it is ``wall`` (ns since the epoch)."""
+        """Sleep until the wall time ``wall`` (ns since the epoch)."""
 
 
 async def sleep_until(clock: Clock, wall: int) -> None:
-    """Return once it is ``wall`` (ns since the epoch) by a clock."""
+    """Sleep until the wall time ``wall`` (ns since the epoch)."""
     if isinstance(clock, AlarmClock):
         await clock.until(wall)
     else:
@@ -45,92 +48,88 @@ async def sleep_until(clock: Clock, wall: int) -> None:
 
 
 class SystemClock:
-    """The machine's clock. Its monotonic time goes on while the machine is suspended, as a lease does."""
+    """The machine's clock. Its monotonic time advances during suspend, because a Lease expires then, too."""
 
     def monotonic(self) -> float:
-        """Seconds since boot."""
         return time.clock_gettime(_MONOTONIC)
 
     def wall(self) -> int:
-        """Nanoseconds since the epoch."""
         return time.time_ns()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep on the event loop."""
         await asyncio.sleep(seconds)
 
 
-class Jump(NamedTuple):
-    """A wall clock that went another way than the monotonic one by ``by`` nanoseconds (below 0: back).
+class ClockJump(NamedTuple):
+    """A divergence of ``offset`` nanoseconds between wall clock and monotonic clock; negative: the wall clock is
+    behind.
 
-    ``followed`` tells whether it was believed in the end; the first news of a jump says that it is not yet.
+    A jump is reported when it happens, with ``accepted`` False, and again when its time is adopted.
     """
 
-    by: int
-    followed: bool
+    offset: int
+    accepted: bool
 
 
 class SteadyClock:
-    """A clock whose wall time goes on evenly where another's jumps.
+    """A clock whose wall time ignores short-lived jumps of another clock.
 
-    A jump is a difference of more than ``JUMP`` seconds to the monotonic clock. Time then goes on as the monotonic
-    clock does, until the wall clock is back, or has stood by its new time for ``BELIEVED`` seconds.
+    A jump is a divergence of more than ``JUMP`` seconds from the monotonic clock. After one, wall time advances with
+    the monotonic clock until the inner wall clock returns, or has kept its new time for ``ACCEPT_AFTER`` seconds.
     """
 
     JUMP = 5.0
-    BELIEVED = 600.0
+    ACCEPT_AFTER = 600.0
 
     def __init__(self, inner: Clock | None = None) -> None:
         self._inner = inner or SYSTEM_CLOCK
-        self._wall, self._at = self._inner.wall(), self._inner.monotonic()
-        self._since = self._at
-        """Since when both clocks agree, or, while they do not, since when the wall clock has stood by its new time."""
-        self._away = 0
-        """Nanoseconds that the wall clock is ahead; 0 while both agree."""
-        self._news: list[Jump] = []
+        self._last_wall, self._last_at = self._inner.wall(), self._inner.monotonic()
+        self._stable_since = self._last_at
+        """Monotonic seconds since which the offset has not changed by more than ``JUMP``."""
+        self._offset = 0
+        """Nanoseconds by which the inner wall clock is ahead and not accepted; 0 without a jump."""
+        self._jumps: list[ClockJump] = []
 
     def monotonic(self) -> float:
-        """As the inner clock."""
         return self._inner.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """As the inner clock."""
         await self._inner.sleep(seconds)
 
     def wall(self) -> int:
-        """Nanoseconds since the epoch, without jumps that pass."""
+        """Return nanoseconds since the epoch, without jumps that are not accepted."""
         wall, at = self._inner.wall(), self._inner.monotonic()
-        even = self._wall + round((at - self._at) * 1e9)
-        away = wall - even
-        if abs(away) <= self.JUMP * 1e9:
-            if self._away:
-                self._away, self._since = 0, at
-        elif abs(away - self._away) > self.JUMP * 1e9:
-            self._away, self._since = away, at
-            self._news.append(Jump(away, followed=False))
-            wall = even
-        elif at - self._since >= self.BELIEVED:
-            self._away, self._since = 0, at
-            self._news.append(Jump(away, followed=True))
+        expected = self._last_wall + round((at - self._last_at) * 1e9)
+        offset = wall - expected
+        if abs(offset) <= self.JUMP * 1e9:
+            if self._offset:
+                self._offset, self._stable_since = 0, at
+        elif abs(offset - self._offset) > self.JUMP * 1e9:
+            self._offset, self._stable_since = offset, at
+            self._jumps.append(ClockJump(offset, accepted=False))
+            wall = expected
+        elif at - self._stable_since >= self.ACCEPT_AFTER:
+            self._offset, self._stable_since = 0, at
+            self._jumps.append(ClockJump(offset, accepted=True))
         else:
-            wall = even
-        self._wall, self._at = wall, at
+            wall = expected
+        self._last_wall, self._last_at = wall, at
         return wall
 
     @property
-    def ahead(self) -> float:
-        """Seconds that the inner wall clock is ahead and not believed (below 0: behind); 0 while both agree."""
-        return self._away / 1e9
+    def wall_offset(self) -> float:
+        """Seconds by which the inner wall clock is ahead and not accepted (negative: behind); 0 without a jump."""
+        return self._offset / 1e9
 
     def is_steady(self) -> bool:
-        """Whether both clocks have agreed for ``BELIEVED`` seconds, so that what is old may be judged by them."""
+        """Return whether there was no jump for ``ACCEPT_AFTER`` seconds, so that wall times give ages."""
         self.wall()
-        return not self._away and self._at - self._since >= self.BELIEVED
+        return not self._offset and self._last_at - self._stable_since >= self.ACCEPT_AFTER
 
-    def news(self) -> list[Jump]:
-        """The jumps since it was last asked."""
+    def take_jumps(self) -> list[ClockJump]:
+        """Return and clear the jumps since the last call."""
         self.wall()
-        news, self._news = self._news, []
+        news, self._jumps = self._jumps, []
         return news
 
 
@@ -140,7 +139,7 @@ SYSTEM_RANDOM: Random = random.random
 
 @dataclass(eq=False)
 class Backoff:
-    """Growing pauses: the n-th lies in [1/2, 1) of ``base * 2**n`` seconds, and never above ``cap``."""
+    """Exponential backoff: the n-th pause lies in [1/2, 1) of ``min(cap, base * 2**n)`` seconds."""
 
     base: float
     cap: float
@@ -148,11 +147,11 @@ class Backoff:
     _count: int = field(default=0, init=False)
 
     def next(self) -> float:
-        """Seconds to pause before the next attempt."""
+        """Return the seconds to pause before the next attempt."""
         step = min(self.cap, self.base * 2.0 ** min(self._count, 60))
         self._count += 1
         return step * (0.5 + 0.5 * self.rand())
 
     def reset(self) -> None:
-        """The last attempt succeeded: start again from ``base``."""
+        """Start again from ``base``, after a success."""
         self._count = 0

@@ -1,9 +1,8 @@
-"""Doing what a session intends: binds and evictions as API calls, and what became of each as an event.
+"""Carry out a decided session: send binds and evictions to the API server and report each outcome as an event.
 
-An operation is tried again only while it is known not to have happened: after a time-out, a lost connection or a
-server error the pod is looked at first, until it can be seen. Every call is fenced by the session's epoch
-(docs/laws.md, laws 3 and 4). An outcome is reported at once; how long a refused pod backs off is the state's matter
-(``vcd/state/backoff.py``).
+An operation is repeated only if it is known not to have happened. After a time-out, a lost connection or a 5xx the pod
+is read first, as often as it takes. Every request is fenced by the session's epoch (docs/laws.md, laws 3 and 4). How
+long a pod backs off after a refusal is decided elsewhere (``vcd/state/backoff.py``).
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import structlog
 
 from vcd.kube.client import STRATEGIC_PATCH, KubeClient, pause_after
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
-from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, Unanswered, decoded, is_final
-from vcd.kube.recorder import Recorder
-from vcd.kube.status import StatusWriter
-from vcd.kube.volumes import BIND_TIMEOUT, NotBound, VolumeBinder
+from vcd.kube.errors import ApiError, BadResponse, KubeError, LeadershipLost, NoResponse, decode, is_final
+from vcd.kube.recorder import EventRecorder
+from vcd.kube.status_writer import StatusWriter
+from vcd.kube.volume_binder import BIND_TIMEOUT, VolumeBinder, VolumeError
 from vcd.kube.watcher import Sink
 from vcd.model.events import Event, Operation, OperationDone, Plan, Result, SessionDecided
 from vcd.model.kinds import KINDS
@@ -34,29 +33,28 @@ log = structlog.get_logger(__name__)
 POD = KINDS["Pod"]
 UNSCHEDULABLE_REASON = "SchedulerError"
 QUEUE_GATE = "scheduling.volcano.sh/queue-allocation-gate"
-"""The scheduling gate that Volcano's webhook sets, and the scheduler lifts."""
+"""The scheduling gate that Volcano's webhook adds and the scheduler removes."""
 _ATTEMPTS = 5
-"""Calls for one operation at most, the looks at what became of it not counted."""
+"""Attempts per operation; reading the pod does not count."""
 
 Fence = Callable[[int], bool]
-"""Whether this replica still holds the Lease under the given epoch."""
+"""Returns whether this replica holds the Lease under the given epoch."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What became of an operation."""
+    """The outcome of an operation; fields as in ``OperationDone``."""
 
     result: Result
     detail: str = ""
     is_outage: bool = False
-    """As in ``OperationDone``."""
 
 
 DONE = Outcome("done")
 
 
 class _Answer(msgspec.Struct):
-    """What a write is answered with: a Status, or the object as it is now."""
+    """The response to a write: a Status, or the object after the write."""
 
     kind: str = ""
     status: msgspec.Raw = msgspec.Raw(b"null")
@@ -84,17 +82,18 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclasses.dataclass(eq=False)
 class Committer:
-    """Makes the calls of decided sessions and reports their outcomes through ``sink``.
+    """Carry out sessions and report outcomes through ``sink``.
 
-    ``concurrency`` bounds the operations of one session under way at once: more than the client's admission lets in, so
-    that the next one waits there already and no Event takes its place. A bind that has volumes to bind before waits for
-    them beside those, for ``bind_timeout`` seconds at most.
+    Args:
+        concurrency: Operations in progress per session. It exceeds the client's limit of writes in flight, so that
+            binds are always queued there, ahead of Events.
+        bind_timeout: Seconds that a pod's volumes may take to bind.
     """
 
     client: KubeClient
     sink: Sink
     fence: Fence
-    recorder: Recorder
+    recorder: EventRecorder
     conditions: StatusWriter
     _: dataclasses.KW_ONLY
     concurrency: int = 128
@@ -108,13 +107,13 @@ class Committer:
         )
 
     async def commit(self, record: SessionDecided, plan: Plan) -> None:
-        """Carry out every statement that is not stale; return when each operation's outcome went through the sink.
+        """Carry out every statement that is not stale; return when the sink has accepted each operation's outcome.
 
-        Pipelined operations hold room in the state alone: they make no call and have no outcome.
-        Raises an ExceptionGroup of what the sink raises.
+        Pipelined operations only reserve resources in the state: they need no request and have no outcome. Raises an
+        ExceptionGroup of what the sink raises.
         """
-        wanted = _wanted(record, plan)
-        work = deque(each for each in wanted if not each[2].volumes)
+        operations = _operations_to_perform(record, plan)
+        work = deque(each for each in operations if not each[2].volumes)
         outcomes: asyncio.Queue[Event | None] = asyncio.Queue()
         fence = partial(self.fence, record.epoch)
 
@@ -122,49 +121,48 @@ class Committer:
             outcome = await self._perform(operation, fence)
             is_refused = outcome.result not in ("done", "unknown") and fence()
             refused_at = self.clock.wall() if is_refused else 0
-            said = (outcome.result, outcome.detail, refused_at, outcome.is_outage)
-            outcomes.put_nowait(OperationDone(record.session, statement, index, *said))
+            result = (outcome.result, outcome.detail, refused_at, outcome.is_outage)
+            outcomes.put_nowait(OperationDone(record.session, statement, index, *result))
 
         async def worker() -> None:
             while work:
                 await carry_out(*work.popleft())
 
         async with asyncio.TaskGroup() as group:
-            flusher = group.create_task(_hand_over(outcomes, self.sink))
+            flusher = group.create_task(_forward_outcomes(outcomes, self.sink))
             workers = [group.create_task(worker()) for _ in range(min(self.concurrency, len(work)))]
-            # what waits for its volumes holds up nothing else
-            workers += [group.create_task(carry_out(*each)) for each in wanted if each[2].volumes]
+            # a pod can wait minutes for its volumes, so these operations occupy no worker
+            workers += [group.create_task(carry_out(*each)) for each in operations if each[2].volumes]
             if workers:
                 await asyncio.wait(workers)
             outcomes.put_nowait(None)
             await flusher
 
     async def look_up(self, operation: Operation, fence: Callable[[], bool]) -> Outcome | None:
-        """What the pod shows became of an operation; None when it did not happen. Raises KubeError."""
+        """Return the outcome of an earlier operation from its pod; None if it did not happen. Raises KubeError."""
         call = self._call_for(operation)
         if isinstance(call, _Evict):
-            call.deleting = True
-        return await self._look(call, fence)
+            call.has_deleted = True
+        return await self._read_outcome(call, fence)
 
     async def _perform(self, operation: Operation, fence: Callable[[], bool]) -> Outcome:
         call = self._call_for(operation)
         try:
             outcome = await self._bind_volumes(call, fence) if operation.volumes else None
             outcome = outcome or await self._attempt(call, fence)
-            self._announce(operation, outcome, fence)
-        except Exception as error:  # a defect, which keeps its own pod alone from being placed
+            self._report_to_owner(operation, outcome, fence)
+        except Exception as error:  # a defect of vcd must not affect the session's other pods
             log.error("operation_raised", verb=operation.verb, pod=operation.key, error=repr(error), exc_info=True)
-            outcome = await self._after_defect(call, fence, f"a defect of vcd: {error!r}")
+            outcome = await self._outcome_after_defect(call, fence, f"a defect of vcd: {error!r}")
         return outcome
 
-    async def _after_defect(self, call: _Call, fence: Callable[[], bool], words: str) -> Outcome:
-        """What became of an operation amid which something was raised; the next term looks where not even that can be
-        found out."""
+    async def _outcome_after_defect(self, call: _Call, fence: Callable[[], bool], detail: str) -> Outcome:
+        """Return the outcome of an operation during which vcd raised an unexpected error."""
         try:
-            return await self._settle(call, fence) or Outcome("failed", words)
-        except Exception:  # the same defect, or another one
+            return await self._resolve_doubt(call, fence) or Outcome("failed", detail)
+        except Exception:  # likely the same defect; the next leader looks "unknown" outcomes up
             log.exception("outcome_not_found", pod=call.operation.key)
-            return Outcome("unknown", words)
+            return Outcome("unknown", detail)
 
     def _call_for(self, operation: Operation) -> _Call:
         if operation.verb == "bind":
@@ -172,83 +170,82 @@ class Committer:
         return _Ungate(operation) if operation.verb == "ungate" else _Evict(operation, self.clock)
 
     async def _bind_volumes(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
-        """Bind what the pod's claims were promised; None when it is the pod's turn."""
+        """Bind the pod's volumes; return None if the pod can be bound now."""
 
         async def check_pod() -> None:
-            verdict = await self._look(call, fence)
-            if verdict is not None:
-                raise NotBound(verdict.result, verdict.detail)
+            outcome = await self._read_outcome(call, fence)
+            if outcome is not None:
+                raise VolumeError(outcome.result, outcome.detail)
 
         try:
             await self._volumes.bind(call.operation, fence, check_pod)
-        except NotBound as error:
+        except VolumeError as error:
             return Outcome(error.result, error.detail)
-        except Fenced as error:
+        except LeadershipLost as error:
             return Outcome("failed", str(error))
         return None
 
     async def _attempt(self, call: _Call, fence: Callable[[], bool]) -> Outcome:
-        """Call until the outcome is known; look before calling again when it is in doubt."""
+        """Repeat a call until its outcome is known, reading the pod first whenever the outcome is in doubt."""
         backoff = Backoff(0.1, 5.0, self.rand)
-        doubt = doubted = False
-        problem: KubeError = Malformed("not tried")
+        in_doubt = was_in_doubt = False
+        problem: KubeError = BadResponse("not tried")
         for attempt in range(_ATTEMPTS):
             try:
-                doubt = False
+                in_doubt = False
                 await call.make(self.client, fence)
                 return DONE
-            except Fenced as error:  # a gateway may have given up on a call before that the server has yet to carry out
-                return Outcome("unknown" if doubted else "failed", str(error))
+            except LeadershipLost as error:
+                # an earlier attempt that timed out in a gateway may still reach the server
+                return Outcome("unknown" if was_in_doubt else "failed", str(error))
             except ApiError as error:
                 problem = error
                 if is_final(error):
                     break
-                doubt = error.status >= 500
-            except Unanswered as error:
-                problem, doubt = error, error.sent
-            except Malformed as error:  # whoever said that it went well was no API server
-                problem, doubt = error, True
-            doubted = doubted or doubt
-            if doubt or attempt + 1 < _ATTEMPTS:
+                in_doubt = error.status >= 500
+            except NoResponse as error:
+                problem, in_doubt = error, error.sent
+            except BadResponse as error:  # something between us and the API server may have replied
+                problem, in_doubt = error, True
+            was_in_doubt = was_in_doubt or in_doubt
+            if in_doubt or attempt + 1 < _ATTEMPTS:
                 await self.clock.sleep(pause_after(problem, backoff))
-            if doubt:
-                verdict = await self._settle(call, fence)
-                if verdict is not None:
-                    return verdict
-        if doubted and not doubt:  # a call before may have been carried out late: 409 may be its doing
-            verdict = await self._settle(call, fence)
-            if verdict is not None:
-                return verdict
-        result = _FINAL.get(problem.status, "failed") if isinstance(problem, ApiError) else "failed"
+            if in_doubt:
+                outcome = await self._resolve_doubt(call, fence)
+                if outcome is not None:
+                    return outcome
+        if was_in_doubt and not in_doubt:  # an earlier attempt may have succeeded late and caused this 409
+            outcome = await self._resolve_doubt(call, fence)
+            if outcome is not None:
+                return outcome
+        result = _RESULT_BY_STATUS.get(problem.status, "failed") if isinstance(problem, ApiError) else "failed"
         return Outcome(result, str(problem), is_outage=not is_final(problem))
 
-    async def _settle(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
-        """Clear a doubt, however long the server cannot tell: a pod in doubt would wait for ever. None: not done."""
+    async def _resolve_doubt(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
+        """Read the pod until the outcome is clear; None if the operation did not happen."""
         backoff = Backoff(0.1, 5.0, self.rand)
         while True:
             try:
-                return await self._look(call, fence)
-            except Fenced as error:
+                return await self._read_outcome(call, fence)
+            except LeadershipLost as error:
                 return Outcome("unknown", str(error))
             except KubeError as error:
                 pause = pause_after(error, backoff)
                 log.warning("outcome_in_doubt", pod=call.operation.key, error=str(error), retry_in=round(pause, 3))
                 await self.clock.sleep(pause)
 
-    async def _look(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
-        """What the pod itself says became of the operation; None when it did not happen."""
+    async def _read_outcome(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
+        """Return the outcome according to the pod; None if the operation did not happen."""
         try:
             raw = await self.client.request("GET", POD.object_path(call.operation.key), fence=fence)
         except ApiError as error:
             if error.status != 404:
                 raise
-            return call.judge(None)
-        pod = decoded(_pod_decoder, raw, f"pod {call.operation.key}")
-        return call.judge(pod if pod.metadata.uid == call.operation.uid else None)
+            return call.outcome_for(None)
+        pod = decode(_pod_decoder, raw, f"pod {call.operation.key}")
+        return call.outcome_for(pod if pod.metadata.uid == call.operation.uid else None)
 
-    def _announce(self, operation: Operation, outcome: Outcome, fence: Callable[[], bool]) -> None:
-        """Tell the pod's owner, in Volcano's words; after the term in which that was decided the next leader says why
-        the pod waits."""
+    def _report_to_owner(self, operation: Operation, outcome: Outcome, fence: Callable[[], bool]) -> None:
         key, uid = operation.key, operation.uid
         if outcome.result == "done":
             if operation.verb == "bind":
@@ -261,14 +258,13 @@ class Committer:
         log.warning(
             "operation_not_done", verb=operation.verb, pod=key, node=operation.node, **dataclasses.asdict(outcome)
         )
-        if operation.verb == "bind" and fence():
+        if operation.verb == "bind" and fence():  # otherwise the next leader reports why the pod is pending
             message = f"failed to bind to node {operation.node}: {outcome.detail}"
             condition = Condition("PodScheduled", "False", UNSCHEDULABLE_REASON, message)
             self.conditions.submit_pod_condition(key, uid, condition)
 
 
-def _wanted(record: SessionDecided, plan: Plan) -> list[tuple[int, int, Operation]]:
-    """What is to be carried out of a plan, with the places of statement and operation."""
+def _operations_to_perform(record: SessionDecided, plan: Plan) -> list[tuple[int, int, Operation]]:
     stale = {index for index, _ in record.stale}
     return [
         (statement, index, operation)
@@ -278,7 +274,7 @@ def _wanted(record: SessionDecided, plan: Plan) -> list[tuple[int, int, Operatio
     ]
 
 
-_FINAL: dict[int, Result] = {404: "gone", 409: "conflict"}
+_RESULT_BY_STATUS: dict[int, Result] = {404: "gone", 409: "conflict"}
 
 
 def _evict_message(operation: Operation) -> str:
@@ -287,21 +283,19 @@ def _evict_message(operation: Operation) -> str:
 
 @dataclasses.dataclass
 class _Call:
-    """One operation's API calls."""
-
     operation: Operation
 
     async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
-        """Make the calls that were not made yet."""
+        """Send the requests that did not succeed yet."""
         raise NotImplementedError
 
-    def judge(self, pod: _Pod | None) -> Outcome | None:
-        """The outcome that the pod shows (None: it is gone), or None when the operation did not happen."""
+    def outcome_for(self, pod: _Pod | None) -> Outcome | None:
+        """Return the outcome for a pod (None: the pod is gone); None if the operation did not happen."""
         raise NotImplementedError
 
 
 class _Bind(_Call):
-    """POST to the pod's binding subresource; the UID makes the server refuse another pod of that name."""
+    """POST to ``pods/binding``. The UID makes the server refuse a recreated pod of the same name."""
 
     async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
         operation = self.operation
@@ -321,9 +315,9 @@ class _Bind(_Call):
         )
         raw = await client.request("POST", f"{POD.object_path(operation.key)}/binding", body, fence=fence)
         if not _is_success(raw, "binding"):
-            raise Malformed(f"binding of {operation.key}: the answer is no Status of success: {raw[:80]!r}")
+            raise BadResponse(f"binding of {operation.key}: the answer is no Status of success: {raw[:80]!r}")
 
-    def judge(self, pod: _Pod | None) -> Outcome | None:
+    def outcome_for(self, pod: _Pod | None) -> Outcome | None:
         if pod is None:
             return Outcome("gone", "the pod was deleted")
         if pod.spec.node_name == self.operation.node:
@@ -336,7 +330,7 @@ class _Bind(_Call):
 
 
 class _Ungate(_Call):
-    """PATCH the queue's own gate out of the pod's scheduling gates, with the UID as precondition."""
+    """PATCH the queue gate out of the pod's scheduling gates, with the UID as precondition."""
 
     async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
         gates = [{"name": QUEUE_GATE, "$patch": "delete"}]
@@ -347,9 +341,9 @@ class _Ungate(_Call):
         except ApiError as error:
             raise _as_conflict(error) from error
         if not _is_pod(raw, self.operation.uid):
-            raise Malformed(f"change of {self.operation.key}: the answer is not the pod: {raw[:80]!r}")
+            raise BadResponse(f"change of {self.operation.key}: the answer is not the pod: {raw[:80]!r}")
 
-    def judge(self, pod: _Pod | None) -> Outcome | None:
+    def outcome_for(self, pod: _Pod | None) -> Outcome | None:
         if pod is None:
             return Outcome("gone", "the pod was deleted")
         if all(gate.name != QUEUE_GATE for gate in pod.spec.scheduling_gates):
@@ -358,39 +352,40 @@ class _Ungate(_Call):
 
 
 def _as_conflict(error: ApiError) -> ApiError:
-    """Another UID is, to a patch, a field that must not change, where a delete would call it a conflict."""
+    """Return a conflict for the 422 with which a PATCH rejects another UID."""
     return ApiError(409, "Conflict", error.message) if error.status == 422 else error
 
 
 @dataclasses.dataclass
 class _Evict(_Call):
-    """Conditions that say why, then DELETE with the UID as precondition, as Volcano's evictor."""
+    """PATCH conditions with the reason, then DELETE with the UID as precondition, as Volcano's evictor does."""
 
     clock: Clock
-    marked: bool = False
-    deleting: bool = False
+    has_marked: bool = False
+    has_deleted: bool = False
 
     async def make(self, client: KubeClient, fence: Callable[[], bool]) -> None:
         path = POD.object_path(self.operation.key)
-        if not self.marked:
+        if not self.has_marked:
             try:
-                await client.request("PATCH", f"{path}/status", self._mark(), content_type=STRATEGIC_PATCH, fence=fence)
+                body = self._conditions_patch()
+                await client.request("PATCH", f"{path}/status", body, content_type=STRATEGIC_PATCH, fence=fence)
             except ApiError as error:
                 raise _as_conflict(error) from error
-            self.marked = True
-        self.deleting = True
+            self.has_marked = True
+        self.has_deleted = True
         preconditions = {"uid": self.operation.uid}
         body = _encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions})
         raw = await client.request("DELETE", path, body, fence=fence)
         if not _is_success(raw, "deletion") and not _is_pod(raw, self.operation.uid):
-            raise Malformed(f"deletion of {self.operation.key}: the answer is neither Status nor pod: {raw[:80]!r}")
+            raise BadResponse(f"deletion of {self.operation.key}: the answer is neither Status nor pod: {raw[:80]!r}")
 
-    def judge(self, pod: _Pod | None) -> Outcome | None:
-        if pod is None and not self.deleting:
+    def outcome_for(self, pod: _Pod | None) -> Outcome | None:
+        if pod is None and not self.has_deleted:
             return Outcome("gone", "the pod was deleted")
         return DONE if pod is None or pod.metadata.deletion_timestamp else None
 
-    def _mark(self) -> bytes:
+    def _conditions_patch(self) -> bytes:
         since = rfc3339(self.clock.wall())
         ready = Condition("Ready", "False", "Evict", _evict_message(self.operation), since)
         target = Condition("DisruptionTarget", "True", "PreemptionByScheduler", _evict_message(self.operation), since)
@@ -399,16 +394,15 @@ class _Evict(_Call):
 
 
 def _is_success(raw: bytes, what: str) -> bool:
-    answer = decoded(_answer_decoder, raw, what)
+    answer = decode(_answer_decoder, raw, what)
     return answer.kind == "Status" and bytes(answer.status) == b'"Success"'
 
 
 def _is_pod(raw: bytes, uid: str) -> bool:
-    return decoded(_pod_decoder, raw, "pod").metadata.uid == uid
+    return decode(_pod_decoder, raw, "pod").metadata.uid == uid
 
 
-async def _hand_over(outcomes: asyncio.Queue[Event | None], sink: Sink) -> None:
-    """Feed the sink, as many outcomes at a time as have come while it was busy with the last; None is the end."""
+async def _forward_outcomes(outcomes: asyncio.Queue[Event | None], sink: Sink) -> None:
     batch: list[Event | None] = []
     while None not in batch:
         batch = [await outcomes.get()]

@@ -1,7 +1,7 @@
-"""Where the API server is and how to prove who we are: kubeconfig, service account, exec plugins, ``--master``.
+"""Find the API server and the credentials: kubeconfig, service account, exec plugins, ``--master``.
 
-kubernetes-asyncio reads kubeconfigs. It brings 33 MiB of generated models along, so it is imported only for these: in
-a pod, where the scheduler runs for long, the service account's files are all there is to read.
+Credentials are re-read periodically and after a 401, because tokens and certificates expire. kubernetes-asyncio reads
+kubeconfigs; importing it costs 33 MiB, so it is imported only for them. In a pod, the service account's files suffice.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from vcd.model.addresses import url_problem
 log = structlog.get_logger(__name__)
 
 REFRESH_PERIOD = 60.0
-"""Seconds after which tokens are read again, as client-go does."""
+"""Seconds after which credentials are read again, as in client-go."""
 
-LONGEST_READING = 60.0
-"""Seconds after which a source that does not end, as a plugin that hangs, is given up."""
+LOAD_TIMEOUT = 60.0
+"""Seconds after which a source of credentials, such as a hanging exec plugin, is abandoned."""
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes mounts a pod's token and the certificate of the API server."""
+"""Directory where Kubernetes mounts a pod's token and the API server's CA certificate."""
 
 
 class ConfigurationError(ValueError):
-    """The configuration names no API server that can be reached, or cannot be read; the message says what to change."""
+    """The configuration cannot be read or names no reachable API server; the message states what to change."""
 
 
 @dataclasses.dataclass
 class _Settings:
-    """What kubernetes-asyncio's loaders fill in; the names are theirs."""
+    """The attributes that kubernetes-asyncio's loaders set, under its names."""
 
     host: str = ""
     ssl_ca_cert: str | None = None
@@ -50,97 +50,97 @@ class _Settings:
     refresh_api_key_hook: Callable[..., object] | None = None
 
     def headers(self) -> dict[str, str]:
-        """The headers that carry the credentials."""
+        """Return the headers that carry the credentials."""
         token = self.api_key.get("BearerToken", "").strip()
         return {"Authorization": token} if token else {}
 
 
 Loader = Callable[[bool], Awaitable[_Settings]]
-"""Reads the settings again; True: the server refused the old ones, so nothing cached may be used."""
+"""Reads the settings. True means that the server refused the current ones, so no cached ones may be returned."""
 
 
 class Credentials:
-    """The current credentials, read again each minute and whenever the server refuses them.
+    """The current credentials, re-read every `REFRESH_PERIOD` and when the server refuses them.
 
-    However many ask for it, a source is read once at a time.
+    Concurrent calls of ``refresh`` share one read.
     """
 
     def __init__(self, settings: _Settings, load: Loader | None, context: ssl.SSLContext | None, clock: Clock) -> None:
         self.headers: Mapping[str, str] = settings.headers()
-        self.certificate = _pair(settings)
-        """The client's certificate and its key, in PEM; None for none, or for a key beside its certificate."""
+        self.certificate = _read_key_pair(settings)
+        """Client certificate and key, in PEM; the key is None if the certificate's file contains it."""
         self.ssl_context = context
-        """TLS by the files as they are now: also the server's authority may be replaced in its place."""
-        self.authority = _content(settings.ssl_ca_cert)
-        """The certificates that the server's has to be of, in PEM; None for the system's."""
+        """TLS settings from the current files, including a replaced CA bundle."""
+        self.authority = _read_file(settings.ssl_ca_cert)
+        """CA bundle for the server's certificate, in PEM; None for the system's CAs."""
         self._load = load
-        self._readings: dict[bool, asyncio.Task[bool]] = {}
-        """What is being read now, by whether the server refused what was known."""
+        self._loads: dict[bool, asyncio.Task[bool]] = {}
+        """Reads in progress, by whether the server refused the credentials."""
         self._clock = clock
         self._due = clock.monotonic() + REFRESH_PERIOD if load else float("inf")
 
     @property
-    def due(self) -> bool:
-        """Whether it is time to call ``refresh``."""
+    def is_due(self) -> bool:
+        """Whether ``refresh`` should be called."""
         return self._clock.monotonic() >= self._due
 
-    def shown(self) -> tuple[object, ...]:
-        """All by which a request shows who makes it."""
+    def identity(self) -> tuple[object, ...]:
+        """Return everything that identifies the client to the server."""
         return self.headers.get("Authorization"), self.certificate
 
-    async def refresh(self, *, refused: bool = False, within: float | None = None) -> bool:
-        """Read the credentials again; True when they changed.
+    async def refresh(self, *, refused: bool = False, timeout: float | None = None) -> bool:
+        """Read the credentials again; return whether they changed.
 
-        A source that cannot be read leaves the old ones in use, and is reported. One that takes longer than ``within``
-        seconds does so, too, and goes on being read.
+        If reading fails, it is logged and the current credentials stay in use. If it takes longer than ``timeout``
+        seconds, they stay in use until it has finished.
         """
         if self._load is None:
             return False
         self._due = self._clock.monotonic() + REFRESH_PERIOD
-        reading = self._readings.get(refused)
-        if reading is None:
-            reading = self._readings[refused] = asyncio.ensure_future(self._read(self._load, refused))
-            reading.add_done_callback(lambda _: self._readings.pop(refused))
-        done, _ = await asyncio.wait([reading], timeout=within)
+        task = self._loads.get(refused)
+        if task is None:
+            task = self._loads[refused] = asyncio.ensure_future(self._load_once(self._load, refused))
+            task.add_done_callback(lambda _: self._loads.pop(refused))
+        done, _ = await asyncio.wait([task], timeout=timeout)
         if not done:
-            log.warning("credentials_not_refreshed", error=f"not read within {within:g} s; the old ones stay so far")
-        return bool(done) and not reading.cancelled() and reading.result()
+            log.warning("credentials_not_refreshed", error=f"not read within {timeout:g} s; the old ones stay in use")
+        return bool(done) and not task.cancelled() and task.result()
 
     async def close(self) -> None:
-        """Give up what is being read."""
-        readings = list(self._readings.values())
-        for reading in readings:
-            reading.cancel()
-        await asyncio.gather(*readings, return_exceptions=True)
+        """Cancel reads in progress."""
+        loads = list(self._loads.values())
+        for task in loads:
+            task.cancel()
+        await asyncio.gather(*loads, return_exceptions=True)
 
-    async def _read(self, load: Loader, refused: bool) -> bool:
+    async def _load_once(self, load: Loader, refused: bool) -> bool:
         try:
-            async with asyncio.timeout(LONGEST_READING):
+            async with asyncio.timeout(LOAD_TIMEOUT):
                 settings = await load(refused)
-            pair, authority = _pair(settings), _content(settings.ssl_ca_cert)
-            shown = settings.headers().get("Authorization"), pair
-            if shown == _NOTHING and shown != self.shown():
-                raise ConfigurationError("there are none any more")
+            pair, authority = _read_key_pair(settings), _read_file(settings.ssl_ca_cert)
+            identity = settings.headers().get("Authorization"), pair
+            if identity == _NO_CREDENTIALS and identity != self.identity():
+                raise ConfigurationError("the source has no credentials any more")
             if self.ssl_context is not None and (pair, authority) != (self.certificate, self.authority):
                 self.ssl_context, self.authority = _ssl_context(settings), authority
-        except Exception as error:  # noqa: BLE001 - any kind of plugin or file error; the old credentials may still hold
+        except Exception as error:  # noqa: BLE001 - plugins and files fail in any way; the old credentials may be valid
             log.warning("credentials_not_refreshed", error=str(error) or type(error).__name__)
             return False
-        before = self.shown()
+        before = self.identity()
         self.headers, self.certificate = settings.headers(), pair
-        return self.shown() != before
+        return self.identity() != before
 
 
-_NOTHING = (None, (None, None))
-"""What ``shown`` is without credentials."""
+_NO_CREDENTIALS = (None, (None, None))
+"""`Credentials.identity` without credentials."""
 
 
-def _pair(settings: _Settings) -> tuple[bytes | None, bytes | None]:
-    """What the files of the client's certificate and key hold: they may be replaced in their place."""
-    return _content(settings.cert_file), _content(settings.key_file)
+def _read_key_pair(settings: _Settings) -> tuple[bytes | None, bytes | None]:
+    """Return the contents of the client certificate's and key's files, which can be replaced under the same names."""
+    return _read_file(settings.cert_file), _read_file(settings.key_file)
 
 
-def _content(file: str | None) -> bytes | None:
+def _read_file(file: str | None) -> bytes | None:
     try:
         return Path(file).read_bytes() if file else None
     except OSError as error:
@@ -149,23 +149,23 @@ def _content(file: str | None) -> bytes | None:
 
 @dataclasses.dataclass(frozen=True)
 class Connection:
-    """An API server: its base URL without a trailing slash, TLS, proxy and credentials.
+    """An API server: base URL without a trailing slash, TLS, proxy and credentials.
 
-    Its certificate has to be of the credentials' ``authority``, unless it is not to be ``verified`` at all; their
-    ``ssl_context`` holds the same.
+    If ``verify_tls``, the server's certificate must be signed by ``credentials.authority``; ``credentials.ssl_context``
+    is configured accordingly.
     """
 
     base_url: str
     credentials: Credentials
     server_hostname: str | None = None
     proxy: str | None = None
-    verified: bool = True
+    verify_tls: bool = True
 
     def check_streams(self) -> None:
-        """Raises ConfigurationError where requests can go by the proxy, and watches and tunnels cannot."""
+        """Raise ConfigurationError if the proxy supports requests but not watches and WebSockets."""
         if self.proxy and not self.proxy.startswith(("http://", "https://")):
             raise ConfigurationError(
-                f"proxy-url {self.proxy}: watches and tunnels go by a proxy with http:// or https:// only; name one"
+                f"proxy-url {self.proxy}: watches need an HTTP proxy; name one with http:// or https://"
             )
         if self.proxy:
             _check_url("proxy-url", self.proxy, self.proxy)
@@ -181,17 +181,19 @@ async def connect(
 ) -> Connection:
     """Find the API server.
 
-    ``kubeconfig`` names a file, ``master`` a URL that overrides its server (or stands alone, without credentials).
-    With neither: the service account inside a pod, else ``$KUBECONFIG``, else ``~/.kube/config``. ``context`` is one of
-    the kubeconfig's; its current one where none is given.
+    Args:
+        kubeconfig: Path of a file, or several as in $KUBECONFIG.
+        master: URL that overrides the kubeconfig's server; without ``kubeconfig``, used without credentials.
+        context: Name of a context in the kubeconfig; its current context by default.
 
-    Raises ConfigurationError if none of them leads to a server, or an address is malformed.
+    Without ``kubeconfig`` and ``master``: the service account in a pod, else ``$KUBECONFIG``, else ``~/.kube/config``.
+    Raises ConfigurationError if there is no server or its address is malformed.
     """
     environ = os.environ if environ is None else environ
-    load = _choose(kubeconfig, master, context, environ)
+    load = _choose_loader(kubeconfig, master, context, environ)
     settings = await load(False) if load else _Settings()
     base_url = master or settings.host
-    if "://" not in base_url:  # as client-go takes an address without a scheme
+    if "://" not in base_url:  # the default scheme, as in client-go
         secure = settings.ssl_ca_cert or settings.cert_file or not settings.verify_ssl
         base_url = f"http{'s' if secure else ''}://{base_url}"
     source = "--master" if master else f"kubeconfig {kubeconfig}, server" if kubeconfig else "the API server's address"
@@ -204,39 +206,38 @@ async def connect(
         credentials,
         settings.tls_server_name,
         settings.proxy,
-        verified=settings.verify_ssl,
+        verify_tls=settings.verify_ssl,
     )
 
 
 def _check_url(source: str, given: str, url: str) -> None:
-    """Raise ConfigurationError for an address by which no request can be sent."""
     if problem := url_problem(url):
         raise ConfigurationError(f"{source} {given!r}: {problem}; write it like https://HOST:PORT")
 
 
 class Context(NamedTuple):
-    """A kubeconfig's context: its name, and the namespace that it is for (empty: none is said)."""
+    """A context of a kubeconfig; ``namespace`` is empty if it sets none."""
 
     name: str
     namespace: str
 
 
-def contexts_of(kubeconfig: str) -> tuple[list[Context], str]:
-    """A kubeconfig's contexts, and the name of the current one; none of a file that cannot be read as one."""
+def list_contexts(kubeconfig: str) -> tuple[list[Context], str]:
+    """Return the contexts of a kubeconfig and the name of the current one; none if the file cannot be read."""
     from kubernetes_asyncio.config.kube_config import KubeConfigMerger
 
     if not any(path.exists() for path in _files(kubeconfig)):
-        return [], ""  # the library would log that
+        return [], ""  # the library would log a warning
     try:
         merged: Any = KubeConfigMerger(kubeconfig).config
         named = [(str(one["name"]), one.value.get("context") or {}) for one in merged.value["contexts"]]
-        current = _current_of(kubeconfig) or ""
+        current = _current_context(kubeconfig) or ""
         return [Context(name, str(one.get("namespace") or "")) for name, one in named], current
-    except Exception:  # noqa: BLE001 - whatever the file is; what is wrong with it is said where it is used
+    except Exception:  # noqa: BLE001 - the file can be anything; `connect` reports what is wrong with it
         return [], ""
 
 
-def _choose(
+def _choose_loader(
     kubeconfig: str | None, master: str | None, context: str | None, environ: Mapping[str, str]
 ) -> Loader | None:
     if not kubeconfig and not master:
@@ -258,8 +259,8 @@ def _files(kubeconfig: str) -> list[Path]:
     return [Path(part).expanduser() for part in kubeconfig.split(os.pathsep) if part]
 
 
-def _current_of(kubeconfig: str) -> str | None:
-    """The current context: of several files the first that names one says it, as kubectl reads them."""
+def _current_context(kubeconfig: str) -> str | None:
+    """Return the first current-context that any of the files sets, as kubectl does."""
     import yaml
 
     for path in _files(kubeconfig):
@@ -276,7 +277,7 @@ def _ssl_context(settings: _Settings) -> ssl.SSLContext:
             context.load_cert_chain(settings.cert_file, settings.key_file)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"certificates of {settings.host} cannot be read: {error}") from error
-    # cluster CAs of kubeadm and others lack what X.509's strict mode (on since Python 3.13) asks of a CA
+    # CAs of kubeadm and others lack extensions that strict mode, the default since Python 3.13, requires
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not settings.verify_ssl:
         context.check_hostname = False
@@ -285,8 +286,6 @@ def _ssl_context(settings: _Settings) -> ssl.SSLContext:
 
 
 class _Kubeconfig:
-    """A kubeconfig file (or several, as $KUBECONFIG lists them)."""
-
     def __init__(self, path: str, context: str | None = None) -> None:
         self._path = path
         self._context = context
@@ -294,7 +293,7 @@ class _Kubeconfig:
         self._loader: Any = None
 
     async def load(self, refused: bool) -> _Settings:
-        """The settings of the context. An exec plugin is run again only when its token expires."""
+        """Return the context's settings. An exec plugin runs again only when its token expires."""
         from kubernetes_asyncio.config import load_kube_config
 
         try:
@@ -304,14 +303,14 @@ class _Kubeconfig:
                     self._settings.api_key["BearerToken"] = getattr(self._loader, "token", "")
                 return self._settings
             settings = _Settings()
-            context = self._context or _current_of(self._path)
-            # an OIDC token that was renewed is written back for kubectl's sake, where that is allowed
+            context = self._context or _current_context(self._path)
+            # renewed OIDC tokens are written back, as kubectl does, if the files are writable
             writable = all(os.access(path, os.W_OK) for path in _files(self._path))
             loader = await load_kube_config(self._path, context, client_configuration=settings, persist_config=writable)
-            _complete(loader, settings)
+            _complete_settings(loader, settings)
             if self._settings.host not in ("", settings.host):
-                raise ValueError(f"context {context} is of {settings.host} now, and was of {self._settings.host}")
-            # whatever becomes the current one: its credentials are another server's
+                raise ValueError(f"context {context} names server {settings.host} now, before {self._settings.host}")
+            # stay with this context even if current-context changes: another one may be for another server
             self._loader, self._context = loader, context
         except Exception as error:
             raise ConfigurationError(f"kubeconfig {self._path}: {error or type(error).__name__}") from error
@@ -319,23 +318,24 @@ class _Kubeconfig:
         return settings
 
 
-def _complete(loader: Any, settings: _Settings) -> None:
-    """What the library leaves out. Raises ValueError."""
+def _complete_settings(loader: Any, settings: _Settings) -> None:
+    """Apply what kubernetes-asyncio leaves out. Raises ValueError."""
     cluster, user = loader._cluster, loader._user
     if any(name in (user or {}) for name in ("as", "as-uid", "as-groups", "as-user-extra")):
-        raise ValueError("the user is to act as another one (as); name a user that need not")
+        raise ValueError("the user is to act as another user (as), which is not supported; name another user")
     without_token = settings.api_key.get("BearerToken", "") in ("", "Bearer ", "Bearer None")
     if "exec" in (user or {}) and without_token and not settings.cert_file:
         raise ValueError("the exec plugin gave neither a token nor a certificate with its key")
     authorities = ("certificate-authority", "certificate-authority-data", "insecure-skip-tls-verify")
     if "://" not in settings.host and any(cluster.safe_get(name) for name in authorities):
-        cluster.value["server"] = f"https://{settings.host}"  # as client-go; without it no certificate was read
+        # as client-go does for a server without a scheme; the library skipped the certificates
+        cluster.value["server"] = f"https://{settings.host}"
         loader._load_cluster_info()
         loader._set_config(settings)
 
 
 def _in_cluster(environ: Mapping[str, str]) -> Loader:
-    """The service account that Kubernetes mounts into a pod."""
+    """Return a loader for the service account that Kubernetes mounts into a pod."""
 
     async def load(refused: bool) -> _Settings:
         """The settings as they are now; the kubelet rewrites the token's file before it expires."""

@@ -1,6 +1,8 @@
-"""Requests whose answers are read as a whole, by libcurl: they cost less than half of what aiohttp's do, and a
-scheduler makes one for each pod. libcurl is driven by asyncio's loop as its manual says (https://curl.se/libcurl/c/libcurl-multi.html,
-"multi_socket").
+"""HTTP requests over libcurl, for responses that are read as a whole.
+
+The scheduler makes one request per pod, and libcurl uses less than half the CPU of aiohttp. `Curl` integrates libcurl's
+"multi_socket" interface (https://curl.se/libcurl/c/libcurl-multi.html) with asyncio. Before a change, note that a bind
+must never reach the server after its caller gave up: see `_discard_undelivered` and `_RequestBody`.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from urllib.parse import urlsplit
 import pycurl
 
 from vcd.kube.connection import Connection
-from vcd.kube.errors import Fenced, Unanswered
+from vcd.kube.errors import LeadershipLost, NoResponse
 
-_IDLE = 60
-"""Seconds for which a connection is kept open for the next request."""
-_CONNECTIONS = 256
-"""Of those, how many at most."""
+_MAX_IDLE = 60
+"""Seconds for which an unused connection stays open."""
+_MAX_CONNECTIONS = 256
+"""Connections that stay open."""
 _CLOSED = "the client is closed"
-_BEFORE_SENDING = frozenset(
+_NOT_SENT_CODES = frozenset(
     {
         pycurl.E_COULDNT_CONNECT,
         pycurl.E_COULDNT_RESOLVE_HOST,
@@ -37,23 +39,23 @@ _BEFORE_SENDING = frozenset(
 )
 
 _Tls = tuple[bytes | None, bytes | None, bytes | None]
-"""The client's certificate, its key, and the server's authorities, in PEM."""
-_TLS_TEXTS = (pycurl.SSLCERT_BLOB, pycurl.SSLKEY_BLOB, pycurl.CAINFO_BLOB)
-"""Their options, of libcurl 7.77 and later. Not by files' names: so libcurl would take a kept connection again that
-showed what a file had before, and believe for 24 hours the authorities that it had."""
+"""Client certificate, its key, and the server's CA bundle, in PEM."""
+_TLS_OPTIONS = (pycurl.SSLCERT_BLOB, pycurl.SSLKEY_BLOB, pycurl.CAINFO_BLOB)
+"""The options for `_Tls` (libcurl 7.77). Given by content, not by file name: for an unchanged name, libcurl reuses
+connections made with the file's old content and caches the CA bundle for 24 hours."""
 
-_WANTED = {
+_POLL_EVENTS = {
     pycurl.POLL_REMOVE: (),
     pycurl.POLL_IN: (pycurl.CSELECT_IN,),
     pycurl.POLL_OUT: (pycurl.CSELECT_OUT,),
     pycurl.POLL_INOUT: (pycurl.CSELECT_IN, pycurl.CSELECT_OUT),
 }
-"""What libcurl wants to be told of a socket."""
+"""The events that libcurl asks the event loop to watch."""
 
 
 class HttpRequest(NamedTuple):
-    """What is asked: ``path`` begins with a slash and is percent-encoded; ``timeout`` is the seconds that it may take;
-    ``fence`` is asked in the step that sends the body."""
+    """A request. ``path`` begins with a slash and is percent-encoded; ``timeout`` is in seconds; ``fence`` is called
+    immediately before the first byte of the body is sent."""
 
     method: str
     path: str
@@ -63,12 +65,12 @@ class HttpRequest(NamedTuple):
     fence: Callable[[], bool] | None
 
     def __str__(self) -> str:
-        """Its method and path, for messages."""
+        """Return method and path without the query, for messages."""
         return f"{self.method} {self.path.partition('?')[0]}"
 
 
 class Response(NamedTuple):
-    """An answer: its status, the seconds after which the server wants to be asked again (0: none) and body."""
+    """A response: HTTP status, Retry-After in seconds (0: none) and body."""
 
     status: int
     retry_after: int
@@ -76,61 +78,58 @@ class Response(NamedTuple):
 
 
 class Curl:
-    """The pool of connections to one API server. ``open`` it in the loop that uses it, and ``close`` it there.
+    """A connection pool for one API server. ``open`` and ``close`` must run on the event loop that uses it.
 
-    What was sent on one and not received by the server ``patience`` seconds later never is.
+    Bytes that the server did not receive ``patience`` seconds after they were sent are discarded.
     """
 
     def __init__(self, connection: Connection, patience: float) -> None:
         self._connection = connection
         self._options = _options(connection)
-        self._options[pycurl.SOCKOPTFUNCTION] = partial(_nothing_comes_late, patience)
-        self._base, self._host = _base(connection)
-        self._tls = _tls_of(connection)
-        self._under_way: dict[pycurl.Curl, asyncio.Future[tuple[int, str | None]]] = {}
+        self._options[pycurl.SOCKOPTFUNCTION] = partial(_discard_undelivered, patience)
+        self._base, self._host = _base_url_and_host(connection)
+        self._tls = _current_tls(connection)
+        self._pending: dict[pycurl.Curl, asyncio.Future[tuple[int, str | None]]] = {}
         self._idle: list[pycurl.Curl] = []
-        """Handles without a request, all of the certificates that hold now."""
+        """Handles without a request, all configured with the current `_Tls`."""
         self._watched: dict[int, tuple[int, ...]] = {}
-        """By a socket's number, whether the loop tells when it can be read, and written."""
+        """Events that the event loop watches, by socket number."""
         self._timer: asyncio.Handle | None = None
         self._closed = False
 
     def open(self) -> None:
-        """Be ready for requests."""
+        """Prepare for requests on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._multi = pycurl.CurlMulti()
-        self._multi.setopt(pycurl.M_MAXCONNECTS, _CONNECTIONS)
+        self._multi.setopt(pycurl.M_MAXCONNECTS, _MAX_CONNECTIONS)
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._watch_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
 
     def close(self) -> None:
-        """End all connections, and the requests that wait for their answers."""
+        """Close all connections; pending requests fail."""
         self._closed = True
-        for handle, done in list(self._under_way.items()):
+        for handle, done in list(self._pending.items()):
             self._multi.remove_handle(handle)
             if not done.done():
                 done.set_result((pycurl.E_ABORTED_BY_CALLBACK, _CLOSED))
-        self._under_way.clear()
+        self._pending.clear()
         self._idle.clear()
         self._multi.close()
         self._set_timer(-1)
 
-    async def request(self, asked: HttpRequest) -> Response:
-        """Make one request. One with a body is sent once at most, over however old a connection.
-
-        Raises Unanswered, Fenced.
-        """
-        method, path, headers, body, timeout, fence = asked
+    async def request(self, request: HttpRequest) -> Response:
+        """Make one request. A request with a body is sent at most once. Raises NoResponse, LeadershipLost."""
+        method, path, headers, body, timeout, fence = request
         if self._closed:
-            raise Unanswered(f"{asked}: {_CLOSED}", sent=False)
-        handle, tls = self._handle(), self._tls
-        sending, received = _Body(body or b"", fence), list[bytes]()
+            raise NoResponse(f"{request}: {_CLOSED}", sent=False)
+        handle, tls = self._take_handle(), self._tls
+        sending, received = _RequestBody(body or b"", fence), list[bytes]()
         try:
             handle.setopt(pycurl.URL, self._base + path)
             handle.setopt(pycurl.CUSTOMREQUEST, method)
             handle.setopt(pycurl.HTTPHEADER, [f"Host: {self._host}", "Expect:", *map(": ".join, headers.items())])
-        except ValueError as error:  # text that is not ASCII, or has a NUL
-            raise Unanswered(f"{asked}: no request can say this: {error}", sent=False) from error
+        except ValueError as error:  # a character that HTTP cannot carry
+            raise NoResponse(f"{request}: no request can say this: {error}", sent=False) from error
         handle.setopt(pycurl.TIMEOUT_MS, max(int(timeout * 1000), 1))
         handle.setopt(pycurl.WRITEFUNCTION, received.append)
         if body:
@@ -139,34 +138,35 @@ class Curl:
             handle.setopt(pycurl.READFUNCTION, sending.read)
         else:
             handle.setopt(pycurl.HTTPGET, 1)
-        # a connection that was lost while it was idle lets libcurl ask again, which only a question may be
+        # libcurl repeats a request if a reused connection turns out to be lost; only a GET may be sent twice. A request
+        # with a body is safe: libcurl cannot read the body again
         handle.setopt(pycurl.FRESH_CONNECT, int(not body and method != "GET"))
-        code, problem = await self._perform(handle)
+        code, problem = await self._transfer(handle)
         status, retry_after = handle.getinfo(pycurl.RESPONSE_CODE), handle.getinfo(pycurl.RETRY_AFTER)
         if tls == self._tls:
             self._idle.append(handle)
-        if sending.fenced:
-            raise Fenced
+        if sending.is_fenced:
+            raise LeadershipLost
         if problem is not None:
-            raise Unanswered(f"{asked}: {problem}", sent=sending.begun if body else code not in _BEFORE_SENDING)
-        # libcurl takes a head that ends in its midst for a whole one
+            raise NoResponse(f"{request}: {problem}", sent=sending.has_begun if body else code not in _NOT_SENT_CODES)
+        # libcurl accepts response headers that were cut off
         if not received and status != 204 and handle.getinfo(pycurl.CONTENT_LENGTH_DOWNLOAD_T) != 0:
-            raise Unanswered(f"{asked}: the answer was cut short", sent=True)
+            raise NoResponse(f"{request}: the answer was cut short", sent=True)
         return Response(status, retry_after, b"".join(received))
 
-    async def _perform(self, handle: pycurl.Curl) -> tuple[int, str | None]:
-        """Let libcurl do it: its error's code and words, 0 and None for none."""
+    async def _transfer(self, handle: pycurl.Curl) -> tuple[int, str | None]:
+        """Run a request to its end; return libcurl's error code and message, 0 and None on success."""
         done: asyncio.Future[tuple[int, str | None]] = self._loop.create_future()
-        self._under_way[handle] = done
+        self._pending[handle] = done
         self._multi.add_handle(handle)
         try:
             return await done
         finally:
-            if self._under_way.pop(handle, None) is not None:  # who waited was cancelled
+            if self._pending.pop(handle, None) is not None:  # the caller was cancelled
                 self._multi.remove_handle(handle)
 
-    def _handle(self) -> pycurl.Curl:
-        tls = _tls_of(self._connection)
+    def _take_handle(self) -> pycurl.Curl:
+        tls = _current_tls(self._connection)
         if tls != self._tls:
             self._idle.clear()
             self._tls = tls
@@ -177,10 +177,10 @@ class Curl:
             handle.setopt(option, value)
         return handle
 
-    # --- what libcurl asks of the loop --------------------------------------------------------------------------------
+    # --- callbacks between libcurl and the event loop -----------------------------------------------------------------
 
     def _watch_socket(self, what: int, number: int, multi: object, data: object) -> None:
-        wanted, loop = _WANTED[what], self._loop
+        wanted, loop = _POLL_EVENTS[what], self._loop
         watched = self._watched.pop(number, ())
         if wanted:
             self._watched[number] = wanted
@@ -189,7 +189,7 @@ class Curl:
             (pycurl.CSELECT_OUT, loop.add_writer, loop.remove_writer),
         ):
             if way in wanted and way not in watched:
-                add(number, self._act, number, way)
+                add(number, self._drive, number, way)
             elif way in watched and way not in wanted:
                 remove(number)
 
@@ -198,52 +198,55 @@ class Curl:
             self._timer.cancel()
             self._timer = None
         if milliseconds >= 0:
-            self._timer = self._loop.call_later(milliseconds / 1000, self._act, pycurl.SOCKET_TIMEOUT, 0)
+            self._timer = self._loop.call_later(milliseconds / 1000, self._drive, pycurl.SOCKET_TIMEOUT, 0)
 
-    def _act(self, number: int, what: int) -> None:
-        """Something can be read or written, or it is time: let libcurl go on, and tell of what is done."""
+    def _drive(self, number: int, what: int) -> None:
+        """Let libcurl handle a socket event or a timeout, then complete the finished requests."""
         self._multi.socket_action(number, what)
         more = 1
         while more:
             more, done, failed = self._multi.info_read()
             for handle in done:
-                self._end(handle, 0, None)
+                self._finish(handle, 0, None)
             for handle, code, problem in failed:
-                self._end(handle, code, problem or f"error {code} of libcurl")
+                self._finish(handle, code, problem or f"error {code} of libcurl")
 
-    def _end(self, handle: pycurl.Curl, code: int, problem: str | None) -> None:
+    def _finish(self, handle: pycurl.Curl, code: int, problem: str | None) -> None:
         self._multi.remove_handle(handle)
-        done = self._under_way.pop(handle)
+        done = self._pending.pop(handle)
         if not done.done():
             done.set_result((code, problem))
 
 
-class _Body:
-    """What is sent, piece by piece as libcurl asks for it: the first only if the fence lets it."""
+class _RequestBody:
+    """The body of a request, read by libcurl piece by piece. The fence is checked before the first piece."""
 
     def __init__(self, data: bytes, fence: Callable[[], bool] | None) -> None:
         self._data = data
         self._fence = fence
         self._at = 0
-        self.begun = self.fenced = False
+        self.has_begun = self.is_fenced = False
 
     def read(self, size: int) -> bytes | int:
-        if not self.begun and self._fence is not None and not self._fence():
-            self.fenced = True
+        if not self.has_begun and self._fence is not None and not self._fence():
+            self.is_fenced = True
             return pycurl.READFUNC_ABORT
-        self.begun = True
+        self.has_begun = True
         piece = self._data[self._at : self._at + size]
         self._at += len(piece)
         return piece
 
 
-def _nothing_comes_late(patience: float, number: int, purpose: int) -> int:
-    """Have the kernel drop what it could not deliver: else it goes on sending a bind for minutes after the request was
-    given up, or its program ended or was stopped, and the bind is made when another replica leads."""
+def _discard_undelivered(patience: float, number: int, purpose: int) -> int:
+    """Make the kernel discard unacknowledged bytes on close and after ``patience`` seconds.
+
+    Otherwise the kernel retransmits a bind for minutes after the request was given up or the process ended or was
+    suspended, and the bind could arrive while another replica leads.
+    """
     one = socket.socket(fileno=number)
     try:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: for who is stopped, and closes nothing
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close sends RST
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: also while this process is suspended
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(patience * 1000))
     finally:
         one.detach()
@@ -251,17 +254,16 @@ def _nothing_comes_late(patience: float, number: int, purpose: int) -> int:
 
 
 def _options(connection: Connection) -> dict[int, object]:
-    """What all requests to a server have in common."""
     options: dict[int, object] = {
         pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_1_1,
-        pycurl.MAXAGE_CONN: _IDLE,
+        pycurl.MAXAGE_CONN: _MAX_IDLE,
         pycurl.TCP_KEEPALIVE: 1,
         pycurl.NOSIGNAL: 1,
         pycurl.PATH_AS_IS: 1,
-        pycurl.SSL_SESSIONID_CACHE: 0,  # a session that goes on shows a certificate that may have been replaced
-        pycurl.PROXY: connection.proxy or "",  # else libcurl takes one from the environment
-        pycurl.SSL_VERIFYPEER: int(connection.verified),
-        pycurl.SSL_VERIFYHOST: 2 * int(connection.verified),
+        pycurl.SSL_SESSIONID_CACHE: 0,  # a resumed session presents the certificate that it began with
+        pycurl.PROXY: connection.proxy or "",  # None would let libcurl read the environment
+        pycurl.SSL_VERIFYPEER: int(connection.verify_tls),
+        pycurl.SSL_VERIFYHOST: 2 * int(connection.verify_tls),
     }
     if connection.server_hostname:
         url = urlsplit(connection.base_url)
@@ -271,23 +273,23 @@ def _options(connection: Connection) -> dict[int, object]:
     return options
 
 
-def _tls_of(connection: Connection) -> _Tls:
-    """What holds now; libcurl takes no kept connection again that began with other ones."""
+def _current_tls(connection: Connection) -> _Tls:
+    """Return the current credentials; libcurl reuses a connection only if it was made with the same ones."""
     credentials = connection.credentials
     return (*credentials.certificate, credentials.authority)
 
 
 def _tls_options(tls: _Tls) -> dict[int, object]:
-    options: dict[int, object] = {option: text for option, text in zip(_TLS_TEXTS, tls, strict=True) if text}
+    options: dict[int, object] = {option: text for option, text in zip(_TLS_OPTIONS, tls, strict=True) if text}
     if pycurl.CAINFO_BLOB in options:
-        return options | {pycurl.CAPATH: ""}  # else the system's count, too
+        return options | {pycurl.CAPATH: ""}  # otherwise the system's CAs are trusted, too
     system = ssl.get_default_verify_paths()
     files = {pycurl.CAINFO: system.cafile, pycurl.CAPATH: system.capath}
     return options | {option: where for option, where in files.items() if where}
 
 
-def _base(connection: Connection) -> tuple[str, str]:
-    """What URLs begin with, and what the header Host says: another name where the certificate is of another one."""
+def _base_url_and_host(connection: Connection) -> tuple[str, str]:
+    """Return the base URL and the Host header, which differ if there is a tls-server-name."""
     url = urlsplit(connection.base_url)
     if not connection.server_hostname:
         return connection.base_url, url.netloc

@@ -1,4 +1,8 @@
-"""What goes wrong between us and the API server, each as a typed error; and reading what it answered."""
+"""Typed errors for requests to the API server, and decoding of its responses.
+
+Every failure of `KubeClient` is a `KubeError`. The subclass and ``sent`` state whether the server may have processed
+the request, which decides if a caller may repeat it (docs/laws.md, law 4).
+"""
 
 from __future__ import annotations
 
@@ -9,19 +13,19 @@ import msgspec
 from vcd.model import jsontext
 
 RETRY_AFTER_LIMIT = 30.0
-"""Seconds: a server that asks for a longer pause does not get it, or one answer could stop all scheduling."""
+"""Seconds. A longer Retry-After is shortened to this, so that one response cannot stop scheduling."""
 
 T = TypeVar("T")
 
 
 class KubeError(Exception):
-    """Anything that went wrong between us and the API server."""
+    """Base class: a request to the API server failed."""
 
 
 class ApiError(KubeError):
-    """The server answered with an error: HTTP ``status``, and the Status object's ``reason`` and ``message``.
+    """The server responded with an error: the HTTP status and the Status object's ``reason`` and ``message``.
 
-    ``retry_after`` is in seconds, None where the server did not say.
+    ``retry_after`` is in seconds, None if the server stated none.
     """
 
     def __init__(self, status: int, reason: str, message: str, retry_after: float | None = None) -> None:
@@ -32,35 +36,35 @@ class ApiError(KubeError):
         self.retry_after = retry_after
 
 
-class Unanswered(KubeError):
-    """No answer came. ``sent`` is False when the request surely never reached the server."""
+class NoResponse(KubeError):
+    """No complete response arrived. ``sent`` is False only if the request certainly did not reach the server."""
 
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message)
         self.sent = sent
 
 
-class Silent(KubeError):
-    """Nothing came from a watch that the server had agreed to: nothing happened, or its other end is gone."""
+class IdleWatch(KubeError):
+    """An established watch delivered nothing for its idle timeout: no object changed, or the connection is dead."""
 
 
-class Malformed(KubeError):
-    """An answer is not what the Kubernetes API specifies."""
+class BadResponse(KubeError):
+    """A response is not what the Kubernetes API specifies."""
 
 
-class Fenced(KubeError):
-    """The caller's fence said no: the request was not made."""
+class LeadershipLost(KubeError):
+    """The fence was closed: this replica no longer leads, and the request was not sent."""
 
     def __init__(self) -> None:
         super().__init__("lost leadership")
 
 
-class Superseded(KubeError):
-    """What was to be written is so no more, now that it would be its turn: the request was not made."""
+class ObsoleteWrite(KubeError):
+    """The update was no longer needed when its turn came, and the request was not sent."""
 
 
-class WritesNothing(KubeError):
-    """A client that only reads was to write: the request was not made."""
+class ReadOnlyClient(KubeError):
+    """A read-only client refused a write; the request was not sent."""
 
 
 class _StatusDetails(msgspec.Struct):
@@ -77,22 +81,22 @@ class _Status(msgspec.Struct):
 _status_decoder = msgspec.json.Decoder(_Status, strict=False)
 
 
-def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, what: str) -> T:
-    """What the API server answered, whatever bytes it is made of. Raises Malformed naming ``what`` it should be."""
+def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw, what: str) -> T:
+    """Decode a response. Raises BadResponse, whose message begins with ``what``, whatever the bytes are."""
     try:
         try:
             return decoder.decode(raw)
         except RecursionError:
             return decoder.decode(jsontext.shallow(raw))
     except (ValueError, RecursionError) as error:
-        raise Malformed(f"{what}: {error}") from error
+        raise BadResponse(f"{what}: {error}") from error
 
 
 def status_error(raw: bytes | msgspec.Raw, status: int = 0, retry_after: int = 0) -> ApiError:
-    """The error in a Status object's JSON text; ``status`` and ``retry_after`` are the response's own."""
+    """Return the error in a Status object's JSON; ``status`` and ``retry_after`` (seconds) are the response's."""
     try:
-        answer = decoded(_status_decoder, raw, "status")
-    except Malformed:
+        answer = decode(_status_decoder, raw, "status")
+    except BadResponse:
         answer = _Status(message=bytes(raw)[:200].decode(errors="replace").strip())
     wait = answer.details.retry_after if answer.details else None
     if retry_after:
@@ -103,5 +107,5 @@ def status_error(raw: bytes | msgspec.Raw, status: int = 0, retry_after: int = 0
 
 
 def is_final(error: KubeError) -> bool:
-    """Whether the server means it: asking again would bring the same answer."""
+    """Return whether repeating the same request would give the same response."""
     return isinstance(error, ApiError) and error.status < 500 and error.status != 429

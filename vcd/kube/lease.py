@@ -1,9 +1,8 @@
-"""Leadership by a Lease (docs/laws.md, law 4), compatible with client-go's leader election on the same object.
+"""Leader election by a Lease (docs/laws.md, law 4), compatible with client-go's on the same object.
 
-Only this replica's monotonic clock is trusted. A holder counts from the moment *before* it sent its last successful
-renewal and stops ``renew_deadline`` later; a follower counts from the moment it first *saw* a renewal and takes the
-lease ``lease_duration`` later. So the holder has stopped, and its last request has ended, before anyone takes over,
-whatever the machines' wall clocks say.
+Only this replica's monotonic clock counts, never the times in the Lease. A leader counts from *before* it sent its last
+successful renewal and stops ``renew_deadline`` later. A follower counts from when it first *observed* a renewal and
+takes over ``lease_duration`` later. So the leader has stopped, and its last request has ended, before a takeover.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from typing import Any
 import msgspec
 import structlog
 
-from vcd.kube.admission import Urgency
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, KubeError, Malformed, Unanswered, decoded
-from vcd.kube.waits import first_of
+from vcd.kube.errors import ApiError, BadResponse, KubeError, NoResponse, decode
+from vcd.kube.tasks import run_until_first
+from vcd.kube.write_limiter import Urgency
 from vcd.model.events import LeadershipChanged
 from vcd.model.words import rfc3339
 
@@ -30,18 +29,18 @@ log = structlog.get_logger(__name__)
 DEFAULT_NAMESPACE = "volcano-system"
 DEFAULT_NAME = "volcano"
 ADDRESS = "vcd.volcano.sh/log"
-"""The annotation of a Lease that says whose log is followed where: an identity and an address. Who holds the Lease next
-and does not know it leaves it there."""
+"""Lease annotation: identity and address of the replica whose log can be followed. A holder that does not know the
+annotation leaves it in place, so the identity must be compared with the holder's."""
 POD_NAMESPACE = "vcd.volcano.sh/pod-namespace"
-"""The annotation of a Lease that says in which namespace the pod is whose log is followed: it may be another one."""
+"""Lease annotation: namespace of that replica's pod, which can differ from the Lease's."""
 RELEASED_SECONDS = 1
-"""leaseDurationSeconds of a lease that its holder gave back (client-go writes the same)."""
-MOST_EPOCHS = 2**30
-"""leaseTransitions to which no elections come: somebody wrote more, and after 2**31 - 1 the API server takes none."""
-_RIVALRY = 3
-"""Lease durations for which another process with this identity is remembered: the two take turns."""
+"""leaseDurationSeconds of a released Lease, as in client-go."""
+MAX_EPOCH = 2**30
+"""Larger leaseTransitions are ignored as written by mistake: the API server accepts none above 2**31 - 1."""
+_RIVAL_DURATIONS = 3
+"""Lease durations for which a process with the same identity is remembered, because the two take turns as leader."""
 _ATTEMPTS = 3
-"""To give a lease back that was written meanwhile, as by a renewal whose answer nobody waited for."""
+"""Attempts to release a Lease that was written concurrently, for example by a renewal that was cancelled."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -56,7 +55,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 
 class _Lease(msgspec.Struct):
     metadata: dict[str, Any] = {}
-    """Kept as it is: a renewal must not take away others' labels."""
+    """Written back unchanged, so that a renewal removes no labels or annotations of others."""
     spec: _Spec = msgspec.field(default_factory=_Spec)
 
 
@@ -65,10 +64,10 @@ _decoder = msgspec.json.Decoder(_Lease, strict=False)
 
 @dataclass(eq=False)
 class LeaderElector:
-    """Takes part in the election for one Lease. All times are seconds.
+    """Take part in the election for one Lease. All durations are in seconds.
 
-    ``last_epoch`` is the highest epoch that this replica knows, from its log at first: an epoch is never used twice,
-    even when somebody deletes the Lease. That the times let no two replicas lead at once `vcd.daemon.options` sees to.
+    ``last_epoch`` is the highest known epoch, at first from the log: an epoch is never used twice, even if the Lease is
+    deleted. `vcd.daemon.options` checks that the durations allow no two leaders at once.
     """
 
     client: KubeClient
@@ -81,11 +80,11 @@ class LeaderElector:
     retry_period: float = 2.0
     last_epoch: int = -1
     address: str = ""
-    """Where this replica's log is followed; empty where it is not."""
+    """Where this replica's log can be followed; empty if it cannot."""
     pod_namespace: str = ""
-    """The namespace of this replica's pod; empty where it is not known."""
-    may_stand: Callable[[], bool] = lambda: True
-    """Whether this replica is fit to lead; one that is not lets others go first, for as long as the Lease lasts."""
+    """Namespace of this replica's pod; empty if unknown."""
+    can_lead: Callable[[], bool] = lambda: True
+    """Whether this replica may lead. If not, it lets other replicas go first for one lease duration."""
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
@@ -93,111 +92,111 @@ class LeaderElector:
         self.safe_at = float("inf")
         self.holder = ""
         self.holder_address = ""
-        """Where the log of the holder that was last seen is followed; empty where it is not."""
+        """Where the log of the last observed holder can be followed; empty if it cannot."""
         self.has_log = False
-        """Whether who holds the Lease, or gave it back last, has a log that others have followed."""
-        self.looked_at = 0.0
-        """When the Lease was last seen."""
+        """Whether the current holder, or the last one before a release, published its log."""
+        self.observed_at = 0.0
+        """When the Lease was last read."""
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self._leading = False
-        self._until = 0.0
+        self._leads_until = 0.0
         self._lease: _Lease | None = None
-        self._seen: _Spec | None = None
-        self._seen_at = 0.0
-        self._rests_until = 0.0
-        self._rival_seen = -math.inf
-        """When the lease was last found to be another process's, under this replica's identity."""
-        self._held = False
-        """Whether the lease is still to be given back after stepping down."""
-        self._to_look = asyncio.Event()
-        """Set where the lease is to be looked at before the next attempt is due."""
+        self._last_spec: _Spec | None = None
+        self._changed_at = 0.0
+        self._abstains_until = 0.0
+        self._rival_seen_at = -math.inf
+        """When another process last held the Lease under this replica's identity."""
+        self._must_release = False
+        """Whether the Lease must still be released after stepping down."""
+        self._wake = asyncio.Event()
+        """Set to read the Lease before the next attempt is due."""
         self._changes: asyncio.Queue[LeadershipChanged] = asyncio.Queue()
 
     def is_leader(self) -> bool:
-        """Whether this replica leads now. The clock is asked each time: a stopped process wakes up as no leader."""
-        return self._leading and self.clock.monotonic() < self._until
+        """Return whether this replica leads now, by the clock: a process resumed after suspension is no leader."""
+        return self._leading and self.clock.monotonic() < self._leads_until
 
-    def holds(self, epoch: int) -> bool:
-        """Whether this replica still leads under the epoch that something was decided under."""
+    def is_leader_in(self, epoch: int) -> bool:
+        """Return whether this replica still leads under ``epoch``."""
         return epoch == self.epoch and self.is_leader()
 
     def has_rival(self) -> bool:
-        """Whether another process took the lease under this replica's identity, not long ago."""
-        return self.clock.monotonic() - self._rival_seen < _RIVALRY * self.lease_duration
+        """Return whether another process recently held the Lease under this replica's identity."""
+        return self.clock.monotonic() - self._rival_seen_at < _RIVAL_DURATIONS * self.lease_duration
 
-    async def wait_safe(self) -> bool:
-        """Wait until no request of the last leader can be under way; False when leadership was lost meanwhile."""
+    async def wait_until_safe(self) -> bool:
+        """Wait until no request of the previous leader can be in flight; return False if leadership was lost."""
         epoch = self.epoch
         if self.safe_at > self.clock.monotonic() and self._leading:
             await self.clock.sleep(self.safe_at - self.clock.monotonic())
-        return self.holds(epoch)
+        return self.is_leader_in(epoch)
 
     async def changes(self) -> AsyncIterator[LeadershipChanged]:
-        """Each win and each loss, in order."""
+        """Yield each gain and loss of leadership, in order."""
         while True:
             yield await self._changes.get()
 
     async def run(self) -> None:
-        """Stand for election until cancelled. Cancelling leaves the lease alone: see ``release``."""
+        """Take part in the election until cancelled. The Lease stays held after that: call ``release``."""
         while True:
             if self._leading:
                 await self._renew_round()
             else:
-                await self.give_back_held()
+                await self.release_if_held()
                 await self._acquire_round()
 
-    def look(self) -> None:
-        """Look at the lease now: who holds it has perhaps changed. A leader knows, and does not."""
-        self._to_look.set()
+    def check_now(self) -> None:
+        """Read the Lease now, unless this replica leads."""
+        self._wake.set()
 
     def step_down(self, why: str, pause: float) -> None:
-        """Stop leading now, and do not stand for election for ``pause`` seconds.
+        """Stop leading, and stay out of the election for ``pause`` seconds.
 
-        The lease is given back once no call that was made under it can be under way any more.
+        The Lease is released once no request sent under it can be in flight.
         """
         if self._leading:
-            self._lose(why)
-            self._held = True
-            self._rests_until = self.clock.monotonic() + self.client.request_timeout + pause
+            self._end_term(why)
+            self._must_release = True
+            self._abstains_until = self.clock.monotonic() + self.client.request_timeout + pause
 
     @property
-    def rests_until(self) -> float:
-        """When it stands again after it stepped down, by the monotonic clock."""
-        return self._rests_until
+    def abstains_until(self) -> float:
+        """Monotonic seconds until which this replica stays out of the election."""
+        return self._abstains_until
 
-    def rest_until(self, moment: float) -> None:
-        """Do not stand for election before then."""
-        self._rests_until = moment
+    def abstain_until(self, moment: float) -> None:
+        """Stay out of the election until ``moment`` (monotonic seconds)."""
+        self._abstains_until = moment
 
-    async def give_back_held(self) -> None:
-        """Give back what is still held after stepping down; for who ends before ``run`` does so."""
-        if self._held:
+    async def release_if_held(self) -> None:
+        """Release a Lease still held after ``step_down``, if ``run`` ended before it did so."""
+        if self._must_release:
             await self.clock.sleep(self.client.request_timeout)
-            await self._give_back()
-            self._held = False
+            await self._release_lease()
+            self._must_release = False
 
     async def release(self, *, cut_off: bool = False) -> None:
-        """Stop leading, and give the lease back so that another may take it at once.
+        """Stop leading and release the Lease, so that another replica can take over at once.
 
-        Call it after ``run`` was cancelled and all calls made under the lease have ended; ``cut_off`` says that some
-        may still be carried out, which is waited for. A failure is only logged: the lease then runs out by itself.
+        Call it after ``run`` was cancelled and all requests under the Lease have ended, or with ``cut_off`` to wait
+        until cancelled requests cannot take effect. Failures are only logged: the Lease expires then.
         """
-        led = self._leading  # be it for longer than it renewed: it is given back only while it is still its own
-        self._lose("released")
+        led = self._leading  # even past the deadline; `_release_lease` checks that the Lease is still this replica's
+        self._end_term("released")
         if led and not cut_off:
-            await self._give_back()
+            await self._release_lease()
         else:
-            self._held |= led
-            await self.give_back_held()
+            self._must_release |= led
+            await self.release_if_held()
 
-    async def _give_back(self) -> None:
+    async def _release_lease(self) -> None:
         lease = self._lease
         try:
             for left in reversed(range(_ATTEMPTS)):
-                if lease is None or not self._is_own(lease):
+                if lease is None or not self._is_of_this_term(lease):
                     return
                 try:
-                    self._observe(await self._put(self._given_back(lease)))
+                    self._observe(await self._put(self._released_lease(lease)))
                     return
                 except ApiError as error:
                     if error.status != 409 or not left:
@@ -206,62 +205,61 @@ class LeaderElector:
         except KubeError as error:
             log.warning("lease_not_released", error=str(error))
 
-    def _is_own(self, lease: _Lease) -> bool:
-        """Whether a lease is that of this replica's term; its name alone may be another process's, too."""
+    def _is_of_this_term(self, lease: _Lease) -> bool:
+        """Return whether the Lease is this replica's; another process can use the same identity."""
         return lease.spec.holder_identity == self.identity and lease.spec.lease_transitions == self.epoch
 
-    def _given_back(self, lease: _Lease) -> _Lease:
+    def _released_lease(self, lease: _Lease) -> _Lease:
         spec = _Spec("", RELEASED_SECONDS, self._now(), self._now(), lease.spec.lease_transitions)
         return _Lease(lease.metadata, spec)
 
     async def _acquire_round(self) -> None:
-        self._to_look.clear()
+        self._wake.clear()
         pause = self.retry_period
         try:
             if not await self._try_acquire():
-                # not later than the moment it may be taken: takeover within lease duration plus retry period
-                pause = min(pause, self._takes_at() - self.clock.monotonic())
+                # try as soon as it expires, so that a takeover takes at most lease duration plus retry period
+                pause = min(pause, self._acquires_at() - self.clock.monotonic())
         except KubeError as error:
             if isinstance(error, ApiError) and error.status == 409:
                 log.info("lease_taken_by_another")
             else:
                 self.client.log_failure(log, "lease_not_reached", error)
-        await first_of(self.clock.sleep(max(pause, 0.05)), self._to_look.wait())
+        await run_until_first(self.clock.sleep(max(pause, 0.05)), self._wake.wait())
 
     async def _try_acquire(self) -> bool:
         sent = self.clock.monotonic()
         lease = await self._get()
         if lease is not None:
             self._observe(lease)
-        own = self._seen is not None and self._seen.holder_identity == self.identity
-        if self.clock.monotonic() < (self._rests_until if own else self._takes_at()):
-            return False  # also where somebody deleted it: who held it may not have noticed
+        own = self._last_spec is not None and self._last_spec.holder_identity == self.identity
+        if self.clock.monotonic() < (self._abstains_until if own else self._acquires_at()):
+            return False  # even if the Lease was deleted: its holder may not have noticed
         if lease is None:
-            fresh = self._seen is None
-            self._won(await self._create(), sent, wait=not fresh)
+            fresh = self._last_spec is None
+            self._begin_term(await self._create(), sent, wait=not fresh)
             return True
         released = not lease.spec.holder_identity and lease.spec.lease_duration_seconds == RELEASED_SECONDS
         if _epoch(lease) < 0:
-            log.warning("lease_transitions_ignored", found=lease.spec.lease_transitions, most=MOST_EPOCHS)
+            log.warning("lease_transitions_ignored", found=lease.spec.lease_transitions, most=MAX_EPOCH)
         sent = self.clock.monotonic()
-        wanted = _Lease(self._addressed(lease.metadata), self._spec(self._now(), self.last_epoch + 1))
-        self._won(await self._put(wanted), sent, wait=not released)
+        wanted = _Lease(self._with_address(lease.metadata), self._spec(self._now(), self.last_epoch + 1))
+        self._begin_term(await self._put(wanted), sent, wait=not released)
         return True
 
     async def _renew_round(self) -> None:
-        """Renew once and pause; stop leading when the deadline has passed or the lease is another's."""
         if not self.is_leader():
-            self._lose("renew deadline passed")
+            self._end_term("renew deadline passed")
             return
         sent = self.clock.monotonic()
         try:
             await self._renew(sent)
         except KubeError as error:
-            self.client.log_failure(log, "lease_not_renewed", error, seconds_left=round(self._until - sent, 3))
+            self.client.log_failure(log, "lease_not_renewed", error, seconds_left=round(self._leads_until - sent, 3))
         if self._leading:
-            left = max(0.0, self._until - self.clock.monotonic())
-            renewed = self._until == sent + self.renew_deadline
-            # after a failure sooner, and the sooner the less is left; at the deadline, to say that it has passed
+            left = max(0.0, self._leads_until - self.clock.monotonic())
+            renewed = self._leads_until == sent + self.renew_deadline
+            # retry a failed renewal more often as the deadline approaches; wake at the deadline to end the term
             await self.clock.sleep(min(self.retry_period, left if renewed else max(0.1, left / 4), left))
 
     async def _renew(self, sent: float) -> None:
@@ -270,87 +268,83 @@ class LeaderElector:
             raise RuntimeError("leading without a lease")
         spec = msgspec.structs.replace(lease.spec, renew_time=self._now())
         try:
-            self._lease = await self._put(_Lease(lease.metadata, spec), left=self._until - sent)
+            self._lease = await self._put(_Lease(lease.metadata, spec), left=self._leads_until - sent)
             self._observe(self._lease)
-            self._go_on(sent)
+            self._extend_term(sent)
             return
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
-        except Unanswered:
-            # it may have been written all the same; then our copy is old, and only then is a conflict no theft
-            pass
-        await self._look_again(spec, sent)
+        except NoResponse:
+            pass  # it may have been written; then our copy is outdated, and a conflict would not mean a lost Lease
+        await self._reread(spec, sent)
 
-    async def _look_again(self, wanted: _Spec, sent: float) -> None:
-        """Read the lease after a renewal that was refused or got no answer: is it still ours, or even renewed?"""
-        lease = await self._get(left=self._until - self.clock.monotonic())
+    async def _reread(self, wanted: _Spec, sent: float) -> None:
+        """After a failed renewal, read the Lease: it may be lost, still held, or even renewed."""
+        lease = await self._get(left=self._leads_until - self.clock.monotonic())
         if lease is None:
-            self._lose("lease was deleted")
+            self._end_term("lease was deleted")
         elif lease.spec.holder_identity != self.identity:
             self._observe(lease)
-            self._lose(f"lease was taken by {lease.spec.holder_identity!r}")
+            self._end_term(f"lease was taken by {lease.spec.holder_identity!r}")
         elif lease.spec.lease_transitions != self.epoch:
             self._observe(lease)
-            self._rival_seen = self.clock.monotonic()
-            self._lose("lease was taken in our name")
+            self._rival_seen_at = self.clock.monotonic()
+            self._end_term("another process took the lease with this identity")
         else:
             self._lease = lease
             self._observe(lease)
             if lease.spec == wanted:
-                self._go_on(sent)
+                self._extend_term(sent)
 
-    def _go_on(self, sent: float) -> None:
-        """It was renewed; too late where it was said meanwhile that this replica does not lead: a term has ended."""
+    def _extend_term(self, sent: float) -> None:
+        """Extend the term after a renewal, unless it has ended in the meantime."""
         if self.is_leader():
-            self._until = sent + self.renew_deadline
+            self._leads_until = sent + self.renew_deadline
 
-    def _won(self, lease: _Lease, sent: float, *, wait: bool) -> None:
+    def _begin_term(self, lease: _Lease, sent: float, *, wait: bool) -> None:
         self._lease = lease
         self._observe(lease)
         self.epoch = lease.spec.lease_transitions or 0
         self._leading = True
-        self._until = sent + self.renew_deadline
+        self._leads_until = sent + self.renew_deadline
         self.safe_at = self.clock.monotonic() + (self.client.request_timeout if wait else 0.0)
         log.info("leading", epoch=self.epoch, identity=self.identity)
         self._changes.put_nowait(LeadershipChanged(self.epoch, self.identity, True))
 
-    def _lose(self, why: str) -> None:
+    def _end_term(self, why: str) -> None:
         if not self._leading:
             return
         self._leading = False
         self.safe_at = float("inf")
-        tell = log.info if why == "released" else log.warning
-        tell("leadership_lost", epoch=self.epoch, reason=why)
+        write = log.info if why == "released" else log.warning
+        write("leadership_lost", epoch=self.epoch, reason=why)
         self._changes.put_nowait(LeadershipChanged(self.epoch, self.identity, False))
 
     def _observe(self, lease: _Lease) -> None:
-        """Note when the lease was last seen to change; its own times are another machine's and decide nothing."""
         self.last_epoch = max(self.last_epoch, _epoch(lease))
         self.holder = lease.spec.holder_identity or ""
-        self.looked_at = self.clock.monotonic()
+        self.observed_at = self.clock.monotonic()
         whose, _, address = str(_annotations(lease.metadata).get(ADDRESS) or "").rpartition(" ")
         self.holder_address = address if whose == self.holder else ""
         self.has_log = bool(address) and self.holder in ("", whose)
-        if lease.spec != self._seen:
-            self._seen, self._seen_at = lease.spec, self.clock.monotonic()
+        if lease.spec != self._last_spec:
+            self._last_spec, self._changed_at = lease.spec, self.clock.monotonic()
 
-    def _free_at(self) -> float:
-        """When the lease last seen may be taken."""
-        if self._seen is None or not self._seen.holder_identity:
-            return self._seen_at
-        return self._seen_at + (self._seen.lease_duration_seconds or self.lease_duration)
+    def _expires_at(self) -> float:
+        if self._last_spec is None or not self._last_spec.holder_identity:
+            return self._changed_at
+        return self._changed_at + (self._last_spec.lease_duration_seconds or self.lease_duration)
 
-    def _takes_at(self) -> float:
-        """When this replica takes the lease last seen, where nobody renews it."""
-        lets_go_first = 0.0 if self.may_stand() else self.lease_duration
-        return max(self._free_at() + lets_go_first, self._rests_until)
+    def _acquires_at(self) -> float:
+        """Return when this replica takes the Lease if it is not renewed."""
+        delay = 0.0 if self.can_lead() else self.lease_duration
+        return max(self._expires_at() + delay, self._abstains_until)
 
     def _now(self) -> str:
         return rfc3339(self.clock.wall(), 6)
 
-    def _addressed(self, metadata: dict[str, Any]) -> dict[str, Any]:
-        """A Lease's metadata with this replica's address instead of that of the holder before."""
+    def _with_address(self, metadata: dict[str, Any]) -> dict[str, Any]:
         before = _annotations(metadata)
         others = {name: text for name, text in before.items() if name not in (ADDRESS, POD_NAMESPACE)}
         own = {ADDRESS: f"{self.identity} {self.address}"} if self.address else {}
@@ -364,18 +358,18 @@ class LeaderElector:
     async def _get(self, left: float | None = None) -> _Lease | None:
         try:
             raw = await self._call("GET", f"{self._path}/{self.name}", None, left)
-            return decoded(_decoder, raw, "lease")
+            return decode(_decoder, raw, "lease")
         except ApiError as error:
             if error.status == 404:
                 return None
             raise
 
     async def _create(self) -> _Lease:
-        wanted = _Lease(self._addressed({}), self._spec(self._now(), self.last_epoch + 1))
-        return _written(await self._call("POST", self._path, self._body(wanted)), wanted)
+        wanted = _Lease(self._with_address({}), self._spec(self._now(), self.last_epoch + 1))
+        return _decode_written(await self._call("POST", self._path, self._body(wanted)), wanted)
 
     async def _put(self, lease: _Lease, left: float | None = None) -> _Lease:
-        return _written(await self._call("PUT", f"{self._path}/{self.name}", self._body(lease), left), lease)
+        return _decode_written(await self._call("PUT", f"{self._path}/{self.name}", self._body(lease), left), lease)
 
     def _body(self, lease: _Lease) -> bytes:
         meta = {"name": self.name, "namespace": self.namespace, **lease.metadata}
@@ -383,15 +377,14 @@ class LeaderElector:
         return _encode({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": lease.spec})
 
     async def _call(self, method: str, path: str, body: bytes | None, left: float | None = None) -> bytes:
-        """One request that ends, at the latest, when there is nothing left to renew."""
         timeout = self.client.request_timeout if left is None else max(0.05, min(self.client.request_timeout, left))
         return await self.client.request(method, path, body, timeout=timeout, urgency=Urgency.LEASE)
 
 
 def _epoch(lease: _Lease) -> int:
-    """The epoch that a lease says; -1 for a number that elections do not come to."""
+    """Return a Lease's epoch; -1 if it is above `MAX_EPOCH`."""
     number = lease.spec.lease_transitions or 0
-    return number if number <= MOST_EPOCHS else -1
+    return number if number <= MAX_EPOCH else -1
 
 
 def _annotations(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -399,10 +392,10 @@ def _annotations(metadata: dict[str, Any]) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _written(raw: bytes, wanted: _Lease) -> _Lease:
-    """The lease as the server answers that it is now. Raises Malformed where that is not what was written."""
-    lease = decoded(_decoder, raw, "lease")
-    of, said = wanted.spec, lease.spec
-    if (said.holder_identity, said.lease_transitions) != (of.holder_identity, of.lease_transitions):
-        raise Malformed(f"lease: the answer to a write is not what was written: {raw[:80]!r}")
+def _decode_written(raw: bytes, wanted: _Lease) -> _Lease:
+    """Decode the response to a write. Raises BadResponse if it is not the Lease that was written."""
+    lease = decode(_decoder, raw, "lease")
+    sent, written = wanted.spec, lease.spec
+    if (written.holder_identity, written.lease_transitions) != (sent.holder_identity, sent.lease_transitions):
+        raise BadResponse(f"lease: the answer to a write is not what was written: {raw[:80]!r}")
     return lease

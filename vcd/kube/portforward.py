@@ -1,7 +1,7 @@
-"""A connection to a port of a pod through the API server: ``pods/portforward`` over a WebSocket.
+"""Forward a local socket to a pod's port through the API server: ``pods/portforward`` over a WebSocket.
 
-Of the one port that is asked for there are two channels: its bytes, and what goes wrong. A message is the channel's
-number, one byte, and the bytes; the server's first on each channel is the port, little endian.
+Each message begins with one byte, the channel: 0 for data, 1 for errors. The server's first message on each channel is
+the port number, two bytes, little endian.
 """
 
 from __future__ import annotations
@@ -15,54 +15,57 @@ from urllib.parse import quote
 import aiohttp
 
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import KubeError, Malformed, Unanswered
-from vcd.kube.waits import first_of
+from vcd.kube.errors import BadResponse, KubeError, NoResponse
+from vcd.kube.tasks import run_until_first
 
 PROTOCOL = "v4.channel.k8s.io"
 _DATA, _ERROR = 0, 1
 _CHUNK = 32 << 10
-"""Bytes that are sent in one message at most."""
+"""Bytes per message."""
 
 
-class Frames:
-    """What comes on the channels of one port, message by message."""
+class FrameDecoder:
+    """Decode the messages that the server sends for one port."""
 
     def __init__(self, port: int) -> None:
-        self._begins = {channel: port.to_bytes(2, "little") for channel in (_DATA, _ERROR)}
-        """What each channel has yet to begin with."""
+        self._prefixes = {channel: port.to_bytes(2, "little") for channel in (_DATA, _ERROR)}
+        """The rest of the port number expected on each channel."""
 
-    def take(self, message: bytes) -> bytes:
-        """The port's bytes in a message. Raises Malformed for what is no message, Unanswered for the pod's refusal."""
+    def decode(self, message: bytes) -> bytes:
+        """Return the data in a message.
+
+        Raises BadResponse for an invalid message, and NoResponse for a message on the error channel.
+        """
         channel, data = message[:1], message[1:]
         if channel not in (b"\0", b"\1"):
-            raise Malformed(f"port-forward: a message on channel {channel.hex() or 'none'}")
-        begins = self._begins.get(channel[0], b"")
-        if begins and data:
-            if not (begins.startswith(data) or data.startswith(begins)):
-                raise Malformed(f"port-forward: channel {channel[0]} does not begin with the port")
-            self._begins[channel[0]] = begins[len(data) :]
-            data = data[len(begins) :]
+            raise BadResponse(f"port-forward: a message on channel {channel.hex() or 'none'}")
+        prefix = self._prefixes.get(channel[0], b"")
+        if prefix and data:
+            if not (prefix.startswith(data) or data.startswith(prefix)):
+                raise BadResponse(f"port-forward: channel {channel[0]} does not begin with the port")
+            self._prefixes[channel[0]] = prefix[len(data) :]
+            data = data[len(prefix) :]
         if channel[0] == _ERROR and data:
-            raise Unanswered(data[:300].decode(errors="replace").strip(), sent=True)
+            raise NoResponse(data[:300].decode(errors="replace").strip(), sent=True)
         return data
 
 
 @asynccontextmanager
-async def forwarded(client: KubeClient, namespace: str, pod: str, port: int) -> AsyncIterator[socket.socket]:
-    """A connected socket whose other end is a port of a pod, for as long as the context lasts; who uses it closes it.
+async def forward_port(client: KubeClient, namespace: str, pod: str, port: int) -> AsyncIterator[socket.socket]:
+    """Yield a socket connected to a port of a pod, valid inside the context. The caller closes the socket.
 
-    When either side ends, or the pod refuses, the socket ends. Raises ApiError, Unanswered and Malformed; also on
-    leaving, in place of what was raised because the socket ended.
+    The socket closes when the pod or the API server ends the connection. Raises ApiError, NoResponse and
+    BadResponse, also on exit, in place of the caller's exception that the closed socket caused.
     """
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/portforward?ports={port}"
-    stream = await client.socket(path, PROTOCOL)
+    stream = await client.open_websocket(path, PROTOCOL)
     near, far = socket.socketpair()
     far.setblocking(False)
-    pump = asyncio.ensure_future(_pumped(stream, far, Frames(port)))
+    pump = asyncio.ensure_future(_pump(stream, far, FrameDecoder(port)))
     try:
         yield near
     except Exception:
-        # what went wrong there is why the socket ended here
+        # the caller failed because its socket was closed; the reason is in the pump
         if pump.done() and not pump.cancelled() and isinstance(failure := pump.exception(), KubeError):
             raise failure from None
         raise
@@ -74,26 +77,25 @@ async def forwarded(client: KubeClient, namespace: str, pod: str, port: int) -> 
         await stream.close()
 
 
-async def _pumped(stream: aiohttp.ClientWebSocketResponse, far: socket.socket, frames: Frames) -> None:
-    """Carry bytes in both directions until one of them ends; then the socket ends."""
+async def _pump(stream: aiohttp.ClientWebSocketResponse, far: socket.socket, decoder: FrameDecoder) -> None:
     try:
-        await first_of(_sent(stream, far), _received(stream, far, frames))
+        await run_until_first(_send(stream, far), _receive(stream, far, decoder))
     finally:
         far.close()
 
 
-async def _sent(stream: aiohttp.ClientWebSocketResponse, far: socket.socket) -> None:
+async def _send(stream: aiohttp.ClientWebSocketResponse, far: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     while data := await loop.sock_recv(far, _CHUNK):
         await stream.send_bytes(bytes([_DATA]) + data)
 
 
-async def _received(stream: aiohttp.ClientWebSocketResponse, far: socket.socket, frames: Frames) -> None:
+async def _receive(stream: aiohttp.ClientWebSocketResponse, far: socket.socket, decoder: FrameDecoder) -> None:
     loop = asyncio.get_running_loop()
     async for message in stream:
         if message.type is aiohttp.WSMsgType.ERROR:
-            raise Unanswered(f"port-forward: {message.data}", sent=True)
+            raise NoResponse(f"port-forward: {message.data}", sent=True)
         if message.type is not aiohttp.WSMsgType.BINARY:
-            raise Malformed("port-forward: a message that is no bytes")
-        if data := frames.take(message.data):
+            raise BadResponse("port-forward: a message that is no bytes")
+        if data := decoder.decode(message.data):
             await loop.sock_sendall(far, data)

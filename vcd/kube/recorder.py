@@ -1,4 +1,8 @@
-"""Kubernetes Events as client-go's recorder writes them: repeats counted, similar ones combined, rates limited."""
+"""Write Kubernetes Events in the background, as client-go's recorder does.
+
+Repeats are counted, similar Events combined and rates limited, with client-go's limits and formats
+(``tools/record/events_cache.go``), so that no loop floods the API server.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,13 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from vcd.kube.admission import Urgency
+from vcd.kube.background_writer import BackgroundWriter, Fence
 from vcd.kube.client import JSON, STRATEGIC_PATCH, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Clock, Random
 from vcd.kube.errors import ApiError, KubeError, is_final
-from vcd.kube.recent import Recent
+from vcd.kube.lru import LruCache
 from vcd.kube.workqueue import WorkQueue, namespace_lane
-from vcd.kube.writer import Fence, Writer
+from vcd.kube.write_limiter import Urgency
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.words import cut, rfc3339
 
@@ -30,10 +34,10 @@ SPAM_QPS = 1 / 300.0
 COMBINED = "(combined from similar events): "
 
 MESSAGE_LIMIT = 1024
-_LONGEST_NAME = 253
+_MAX_NAME = 253
 
 _CONFIGURATION = "ConfigMap"
-"""What Events about the configuration file are about, whether or not a plugin reads such objects."""
+"""Kind of the Events about the configuration file; it may not be among the watched kinds."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -46,8 +50,8 @@ class Subject(NamedTuple):
     uid: str
 
 
-class _Identity(NamedTuple):
-    """Events with the same identity are one, seen several times."""
+class _EventKey(NamedTuple):
+    """Events with equal keys are one Event with a count."""
 
     subject: Subject
     type: str
@@ -57,7 +61,7 @@ class _Identity(NamedTuple):
 
 @dataclasses.dataclass
 class _Series:
-    """One Event: its name on the server, once written, and how often it was seen. Times in wall nanoseconds."""
+    """One Event and its count. ``name`` is its name on the server; times are in wall nanoseconds."""
 
     name: str
     first: int
@@ -68,26 +72,26 @@ class _Series:
 
 
 @dataclasses.dataclass
-class _Similar:
-    """The different messages of Events that are otherwise alike."""
-
+class _SimilarEvents:
     messages: set[str] = dataclasses.field(default_factory=set)
     last: float = 0.0
 
 
 @dataclasses.dataclass
 class _Bucket:
-    """Tokens for the Events of one object."""
-
     filled: float
     tokens: float = SPAM_BURST
 
 
-class Recorder(Writer[_Identity, _Series]):
-    """Writes Events in the background; ``component`` is their source.
+class EventRecorder(BackgroundWriter[_EventKey, _Series]):
+    """Write Events in the background.
 
-    ``capacity`` bounds the Events that wait; of each beyond it the kind, Event, is told to ``dropped``. ``fence`` says
-    whether this replica may write, ``kinds`` are those that Events are about, by the names that `record` is given.
+    Args:
+        component: The Events' source.
+        fence: Returns whether this replica may write.
+        capacity: Queued Events at most.
+        on_dropped: Called with "Event" for each Event that is lost because the queue is full.
+        kinds: The kinds of involved objects, by the names that `record` takes.
     """
 
     def __init__(
@@ -97,48 +101,50 @@ class Recorder(Writer[_Identity, _Series]):
         fence: Fence,
         *,
         capacity: int = 5000,
-        dropped: Callable[[str], None] = lambda _: None,
+        on_dropped: Callable[[str], None] = lambda _: None,
         clock: Clock = SYSTEM_CLOCK,
         rand: Random = SYSTEM_RANDOM,
         kinds: Mapping[str, Kind] = KINDS,
     ) -> None:
-        work: WorkQueue[_Identity, _Series] = WorkQueue(
-            capacity, dropped=lambda _: dropped("Event"), lane_of=lambda identity: namespace_lane(identity.subject.key)
+        work: WorkQueue[_EventKey, _Series] = WorkQueue(
+            capacity,
+            on_dropped=lambda _: on_dropped("Event"),
+            lane_of=lambda identity: namespace_lane(identity.subject.key),
         )
         super().__init__(client, fence, work, 4, clock, rand)
         self._kinds = kinds
         self._component = component
         self._stamp = 0
-        self._series: Recent[_Identity, _Series] = Recent(CACHE_SIZE)
-        self._similar: Recent[tuple[Subject, str, str], _Similar] = Recent(CACHE_SIZE)
-        self._buckets: Recent[Subject, _Bucket] = Recent(CACHE_SIZE)
+        self._series: LruCache[_EventKey, _Series] = LruCache(CACHE_SIZE)
+        self._similar: LruCache[tuple[Subject, str, str], _SimilarEvents] = LruCache(CACHE_SIZE)
+        self._buckets: LruCache[Subject, _Bucket] = LruCache(CACHE_SIZE)
 
     def record(self, kind: str, key: str, uid: str, type: str, reason: str, message: str) -> None:
-        """Record that something happened to an object. ``type`` is Normal or Warning. Never blocks or raises.
+        """Record an Event about an object. ``type`` is Normal or Warning. Never blocks or raises.
 
-        An object of no namespace gets its Events in "default", as in client-go.
+        Events about cluster-scoped objects are created in namespace "default", as in client-go.
         """
         subject, now, elapsed = Subject(kind, key, uid), self._clock.wall(), self._clock.monotonic()
-        if not self._admit(subject, elapsed):
+        if not self._take_token(subject, elapsed):
             return
         message = cut(message, MESSAGE_LIMIT)
-        combined = self._combine(subject, type, reason, message, elapsed)
-        identity = _Identity(subject, type, reason, "" if combined else message)
-        series = self._series.find(identity, lambda: _Series(self._name(subject, now), now))
+        combined = self._should_combine(subject, type, reason, message, elapsed)
+        identity = _EventKey(subject, type, reason, "" if combined else message)
+        series = self._series.get_or_create(identity, lambda: _Series(self._name(subject, now), now))
         series.count += 1
         series.last = now
         series.message = f"{COMBINED}{message}" if combined else message
         self._work.put(identity, series)
 
     def _name(self, subject: Subject, now: int) -> str:
-        """A name for a new Event, unique in this process, in client-go's form."""
+        """Return a name for a new Event in client-go's form, unique in this process."""
         self._stamp = max(now, self._stamp + 1)
         stamp = f"{self._stamp:x}"
-        about = subject.key.rpartition("/")[2][: _LONGEST_NAME - 1 - len(stamp)]
+        about = subject.key.rpartition("/")[2][: _MAX_NAME - 1 - len(stamp)]
         return f"{about.rstrip('.-')}.{stamp}"
 
-    def _admit(self, subject: Subject, now: float) -> bool:
-        bucket = self._buckets.find(subject, lambda: _Bucket(now))
+    def _take_token(self, subject: Subject, now: float) -> bool:
+        bucket = self._buckets.get_or_create(subject, lambda: _Bucket(now))
         bucket.tokens = min(SPAM_BURST, bucket.tokens + (now - bucket.filled) * SPAM_QPS)
         bucket.filled = now
         if bucket.tokens < 1:
@@ -146,9 +152,9 @@ class Recorder(Writer[_Identity, _Series]):
         bucket.tokens -= 1
         return True
 
-    def _combine(self, subject: Subject, type: str, reason: str, message: str, now: float) -> bool:
-        """Whether so many like it but for the message came lately that one Event stands for all."""
-        similar = self._similar.find((subject, type, reason), _Similar)
+    def _should_combine(self, subject: Subject, type: str, reason: str, message: str, now: float) -> bool:
+        """Return whether so many Events with other messages were recent that they are combined into one."""
+        similar = self._similar.get_or_create((subject, type, reason), _SimilarEvents)
         if now - similar.last > SIMILAR_SECONDS:
             similar.messages.clear()
         similar.last = now
@@ -156,16 +162,16 @@ class Recorder(Writer[_Identity, _Series]):
             similar.messages.add(message)
         return len(similar.messages) >= SIMILAR_LIMIT
 
-    def _may_pass(self, identity: _Identity, error: KubeError) -> bool:
+    def _should_retry(self, identity: _EventKey, error: KubeError) -> bool:
         if is_final(error):
-            self._tell_lost(identity, error)
+            self._report_given_up(identity, error)
         return not is_final(error)
 
-    def _tell_lost(self, identity: _Identity, error: KubeError) -> None:
+    def _report_given_up(self, identity: _EventKey, error: KubeError) -> None:
         subject = identity.subject
         self._client.log_failure(log, "event_lost", error, kind=subject.kind, key=subject.key)
 
-    async def _write(self, identity: _Identity, series: _Series, fence: Fence, *, again: bool) -> None:
+    async def _write(self, identity: _EventKey, series: _Series, fence: Fence) -> None:
         key = identity.subject.key
         namespace = key.partition("/")[0] if "/" in key else "default"
         path = f"/api/v1/namespaces/{namespace}/events"
@@ -177,18 +183,18 @@ class Recorder(Writer[_Identity, _Series]):
             except ApiError as error:
                 if error.status != 404:
                     raise
-            series.name = self._name(identity.subject, self._clock.wall())  # the old one has expired
+            series.name = self._name(identity.subject, self._clock.wall())  # the Event has expired
         try:
             await self._call("POST", path, self._body(identity, series, namespace), fence)
         except ApiError as error:
-            if error.status != 409:  # an earlier attempt got through, its answer did not
+            if error.status != 409:  # 409: an earlier attempt succeeded without a response
                 raise
         series.written = True
 
     async def _call(self, method: str, path: str, body: bytes, fence: Fence, content_type: str = JSON) -> None:
         await self._client.request(method, path, body, content_type=content_type, urgency=Urgency.EVENT, fence=fence)
 
-    def _body(self, identity: _Identity, series: _Series, namespace: str) -> bytes:
+    def _body(self, identity: _EventKey, series: _Series, namespace: str) -> bytes:
         subject = identity.subject
         known = None if subject.kind == _CONFIGURATION else self._kinds[subject.kind]
         involved = {

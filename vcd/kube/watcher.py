@@ -1,4 +1,8 @@
-"""One kind's way from the API server into events: list, compare with what is known, watch; and again after a gap."""
+"""Keep the state in sync with the objects of one kind: list, compare, watch, and list again after a gap.
+
+A watcher emits events and holds no objects: the state, through `KnownObjects`, is what lists and watches are compared
+with. Events of a batch that is not yet in the state are covered by ``_overlay``.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,9 @@ import structlog
 
 from vcd.kube.client import KubeClient, pause_after, with_query
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
-from vcd.kube.errors import ApiError, KubeError, Malformed, Silent, Unanswered, decoded, status_error
-from vcd.kube.waits import ended
-from vcd.kube.writebudget import WriteBudget
+from vcd.kube.errors import ApiError, BadResponse, IdleWatch, KubeError, NoResponse, decode, status_error
+from vcd.kube.log_budget import LogBudget
+from vcd.kube.tasks import run_to_completion
 from vcd.model import codec, jsontext
 from vcd.model.events import Event, KindListed, ObjectBad, ObjectGone, ObjectPut
 from vcd.model.kinds import Kind
@@ -25,53 +29,53 @@ from vcd.model.kinds import Kind
 log = structlog.get_logger(__name__)
 
 Sink = Callable[[Sequence[Event]], Awaitable[object]]
-"""Takes events in order; returns when they are in the log and in the state. What it raises ends the watcher."""
+"""Accepts events in order and returns when they are in the log and in the state. Its exceptions end the watcher."""
 
 WORK_SLICE = 0.02
 """Seconds of decoding after which the event loop gets a turn."""
 
 IDLE_TIMEOUT = 90.0
-"""Seconds of silence after which a watch is begun anew from where it was.
+"""Seconds of silence after which a watch is restarted from its last version.
 
-A quiet kind's watch may be silent for good, without bookmarks; but so is one whose other end is gone, and HTTP/1.1
-knows no ping. A fresh request tells, costs next to nothing, and is no error.
+A quiet kind and a dead connection look the same, and HTTP/1.1 has no ping. A new request distinguishes them cheaply.
 """
 
 HEALTHY_WATCH = 1.0
-"""Seconds a watch must have lasted for its end to be nothing unusual."""
+"""Seconds that a watch must last for its end to be normal."""
 
 RESUME_GRACE = 60.0
-"""Seconds for which a watch that was cut off, or put off with 429, is tried again where it was. Then comes a list."""
+"""Seconds during which a watch that was cut off or refused with 429 is resumed from its last version, before a list."""
 
 RELIST_PERIOD = 1800.0
-RELIST_AGAIN = 300.0
-"""Seconds, give or take a quarter, after which what is known is compared with a list, whatever the watch said; and
-after which a comparison that failed is tried again."""
+"""Seconds (+-25%) between comparisons of the known objects with a list, and before a failed comparison is repeated."""
+COMPARE_RETRY = 300.0
+"""Seconds (+-25%) between comparisons of the known objects with a list, and before a failed comparison is repeated."""
 
-COMPARED_WITHIN = 30.0
-"""Seconds that such a list may take in all: nothing is watched meanwhile."""
+COMPARE_TIMEOUT = 30.0
+"""Seconds for such a list. Nothing is watched during it."""
 
 MISSING_GRACE = 30.0
 MISSING_RETRY = 5.0
-"""Seconds: how long a 404 must last before known objects count as deleted; how often a missing kind is tried."""
+"""Seconds: how long a 404 must last before known objects count as deleted; the interval at which a missing kind is
+tried."""
 
 
 class KnownObjects(Protocol):
-    """What the state holds of a kind, objects that were set aside as bad included."""
+    """What the state holds of a kind, including invalid objects."""
 
     def digest(self, kind: str, key: str) -> int | None:
-        """``codec.payload_digest`` of the last payload; None for an unknown or bad object."""
+        """Return ``codec.payload_digest`` of the last payload; None for an unknown or invalid object."""
 
     def keys(self, kind: str) -> Iterable[str]:
-        """The keys of all objects of the kind."""
+        """Return the keys of all objects of the kind."""
 
 
 @dataclasses.dataclass
 class WatchStatus:
-    """A watcher's counters and gauges; times are the clock's monotonic seconds."""
+    """A watcher's counters and gauges, exported as metrics under their names. Times are monotonic seconds."""
 
     synced: bool = False
-    """The first list is complete (or the kind is not served)."""
+    """The first list is complete, or the kind is not served."""
     missing: bool = False
     """The server does not serve this kind."""
     resource_version: str = ""
@@ -79,25 +83,25 @@ class WatchStatus:
     relists: int = 0
     connections: int = 0
     drift: int = 0
-    """Objects that were not as the watch had told, found by a list of the very version that it had reached."""
+    """Objects that differed from a list at the watch's own version, so the watch had not delivered a change."""
     errors: int = 0
     crashes: int = 0
-    """Defects of the watcher itself, after which it began anew."""
+    """Defects of the watcher, after which it listed again."""
     events: int = 0
     bad: int = 0
     watched: bool = False
-    """The server has agreed to the watch that is under way."""
-    got_on: float = 0.0
-    """While nothing is watched: when a watch ended, or a list last got further than those before it that failed."""
+    """The server has accepted the current watch."""
+    progress_at: float = 0.0
+    """When a watch last ended, or a list last got further than earlier failed attempts."""
     last_event: float = 0.0
     last_contact: float = 0.0
     lag: float = 0.0
-    """Seconds between the arrival of the last lines and their being in the state."""
+    """Seconds from the arrival of the last lines until they were in the state."""
     last_error: str = ""
 
-    def stale(self, now: float) -> float:
-        """Seconds for which neither a watch nor a list has told anything; a watch that is silent has."""
-        return 0.0 if self.watched else max(0.0, now - self.got_on)
+    def stale_seconds(self, now: float) -> float:
+        """Return for how many seconds there was neither a watch nor progress of a list."""
+        return 0.0 if self.watched else max(0.0, now - self.progress_at)
 
 
 class _Line(msgspec.Struct):
@@ -110,7 +114,7 @@ _line_decoder = msgspec.json.Decoder(_Line)
 
 @dataclasses.dataclass(eq=False)
 class Watcher:
-    """Keeps the state up to date with all objects of one kind, or those of them that are read."""
+    """Emit events for all changes of one kind's objects, or of those that its field selector selects."""
 
     client: KubeClient
     kind: Kind
@@ -121,20 +125,20 @@ class Watcher:
     relist_period: float = RELIST_PERIOD
     clock: Clock = SYSTEM_CLOCK
     rand: Random = SYSTEM_RANDOM
-    when_synced: Callable[[], None] = lambda: None
-    """Called when the first list is complete (or the kind turns out not to be served)."""
+    on_synced: Callable[[], None] = lambda: None
+    """Called when the first list is complete, or the kind turns out not to be served."""
 
     def __post_init__(self) -> None:
-        self.status = WatchStatus(got_on=self.clock.monotonic())
-        self._relist_at = 0.0
+        self.status = WatchStatus(progress_at=self.clock.monotonic())
+        self._compare_at = 0.0
         self._backoff = Backoff(0.1, 30.0, self.rand)
         self._version: str | None = None
         self._missing_since: float | None = None
-        self._farthest = 0
-        self._lost_since: float | None = None
+        self._most_listed = 0
+        self._unhealthy_since: float | None = None
         self._sink_failure: Exception | None = None
         self._overlay: dict[str, int | None] = {}
-        self._budget = WriteBudget(self.clock)
+        self._budget = LogBudget(self.clock)
         self._slice_end = 0.0
         fields = self.kind.field_selector
         self._path = with_query(self.kind.path, urlencode({"fieldSelector": fields})) if fields else self.kind.path
@@ -145,42 +149,41 @@ class Watcher:
         while True:
             try:
                 if self._version is not None:
-                    await self._emit(self._released(at_once=True))
+                    await self._emit(self._release_held(at_once=True))
                 if self._version is None:
                     await self._list()
-                elif self.clock.monotonic() >= self._relist_at:
+                elif self.clock.monotonic() >= self._compare_at:
                     await self._compare(self._version)
                 await self._watch()
             except Exception as error:
                 if error is self._sink_failure:
                     raise
-                await self._failed(error)
+                await self._handle_failure(error)
 
     async def _list(self, at: str = "") -> int:
-        """Read all objects, as of now or ``at`` a version; emit those that differ from what is known, those that are
-        gone, and KindListed.
+        """Read all objects, now or at a version given by the query ``at``; emit the differences and KindListed.
 
-        Returns how many differed.
+        Returns the number of differences.
         """
         seen: set[str] = set()
         known = set(self.known.keys(self.kind.name))
         version, changed = "", 0
-        async for page in self.client.pages(self._path, at=at):
+        async for page in self.client.list_pages(self._path, at=at):
             if page.first:
                 seen.clear()
             version = page.resource_version
             changed += await self._emit_page(page.items, seen, known)
-            if not at and len(seen) > self._farthest:  # one that fails at the same page each time gets nowhere
-                self._farthest, self.status.got_on = len(seen), self.clock.monotonic()
+            if not at and len(seen) > self._most_listed:  # failing at the same page each time is no progress
+                self._most_listed, self.status.progress_at = len(seen), self.clock.monotonic()
         gone = sorted(key for key in self.known.keys(self.kind.name) if key not in seen)
         for key in gone:
-            self._budget.gone(key)
+            self._budget.forget(key)
         events: list[Event] = [ObjectGone(self.kind.name, key, version) for key in gone]
         await self._emit([*events, KindListed(self.kind.name, version)])
-        self._budget.release(at_once=True)  # the list had newer versions
+        self._budget.release(at_once=True)  # outdated by the list
         self._version = self.status.resource_version = version
-        self._farthest, self.status.got_on = 0, self.clock.monotonic()
-        self._compare_after(self.relist_period)
+        self._most_listed, self.status.progress_at = 0, self.clock.monotonic()
+        self._schedule_comparison(self.relist_period)
         self.status.lists += 1
         self.status.missing, self._missing_since = False, None
         self._note_synced()
@@ -189,69 +192,69 @@ class Watcher:
     def _note_synced(self) -> None:
         was, self.status.synced = self.status.synced, True
         if not was:
-            self.when_synced()
+            self.on_synced()
 
-    def _compare_after(self, seconds: float) -> None:
-        self._relist_at = self.clock.monotonic() + seconds * (0.75 + 0.5 * self.rand())
+    def _schedule_comparison(self, seconds: float) -> None:
+        self._compare_at = self.clock.monotonic() + seconds * (0.75 + 0.5 * self.rand())
 
     async def _compare(self, version: str) -> None:
-        """A list as of the version that the watch has reached: what differs, no watch has told and none would.
+        """List at the watch's version: every difference is a change that the watch did not deliver.
 
-        Where it fails the watch goes on: a server that sheds lists serves watches, which cost it next to nothing.
+        If it fails, the watch continues: an overloaded server refuses lists and still serves watches.
         """
         query = urlencode({"resourceVersion": version, "resourceVersionMatch": "Exact"})
         try:
-            async with asyncio.timeout(COMPARED_WITHIN):
+            async with asyncio.timeout(COMPARE_TIMEOUT):
                 changed = await self._list(query)
         except TimeoutError:
-            self._overlay.clear()  # of what was read and not told
-            self._put_off(Unanswered(f"GET {self._path}: the list took longer than {COMPARED_WITHIN:g} s", sent=True))
+            self._overlay.clear()  # entries of objects that were not emitted
+            message = f"GET {self._path}: the list took longer than {COMPARE_TIMEOUT:g} s"
+            self._postpone_comparison(NoResponse(message, sent=True))
             return
         except KubeError as error:
             if isinstance(error, ApiError) and error.status == 410:
-                await self._list_in_place_of_comparing()
+                await self._relist_after_expiry()
             else:
-                self._put_off(error)
+                self._postpone_comparison(error)
             return
         if changed and self._version == version:
             self.status.drift += changed
             self._log.warning("watch_drifted", objects=changed, resource_version=version)
 
-    async def _list_in_place_of_comparing(self) -> None:
-        """The version is compacted: what differs from a list of now may also have happened since."""
-        told = self.status.events
+    async def _relist_after_expiry(self) -> None:
+        """List the newest version because the watch's is compacted. Differences do not count as drift then."""
+        emitted = self.status.events
         try:
             await self._list()
         except KubeError as error:
-            if self.status.events != told:  # newer than what the watch would go on with
+            if self.status.events != emitted:  # the state is ahead of the watch's version, so it cannot resume
                 raise
-            self._put_off(error)
+            self._postpone_comparison(error)
 
-    def _put_off(self, error: KubeError) -> None:
-        self._compare_after(min(self.relist_period, RELIST_AGAIN))
-        self._tell("comparison_failed", error, self._relist_at - self.clock.monotonic())
+    def _postpone_comparison(self, error: KubeError) -> None:
+        self._schedule_comparison(min(self.relist_period, COMPARE_RETRY))
+        self._note_error("comparison_failed", error, self._compare_at - self.clock.monotonic())
 
     async def _emit_page(self, items: list[msgspec.Raw], seen: set[str], known: set[str]) -> int:
-        """Emit what a page says that is new; returns how many objects that concerns."""
+        """Emit the differences in a page; return the number of objects concerned."""
         batch: list[Event] = []
         changed = 0
         self._slice_end = time.perf_counter() + WORK_SLICE
         for raw in items:
-            event, _ = self._put(raw)
+            event, _ = self._decode_object(raw)
             seen.add(event.key)
-            # the list says nothing new of an unchanged object; a row for each would double the log at every start
+            # unchanged objects are not emitted: one row for each would double the log at every start
             if isinstance(event, ObjectBad):
                 changed += event.key not in known
                 batch.append(event)
             elif event.payload is not None:
                 changed += 1
                 batch.append(event)
-            await self._give_way()
+            await self._yield_if_due()
         await self._emit(batch)
         return changed
 
     async def _watch(self) -> None:
-        """Follow changes over one connection, from the version reached so far until the server ends it."""
         seconds = int(300 + 300 * self.rand())  # as client-go: between 5 and 10 minutes, so that not all end at once
         query = urlencode(
             {"watch": "1", "resourceVersion": self._version, "allowWatchBookmarks": "true", "timeoutSeconds": seconds}
@@ -259,48 +262,48 @@ class Watcher:
         path = with_query(self._path, query)
         self.status.connections += 1
         started = self.clock.monotonic()
-        told = healthy = False
+        got_lines = healthy = False
         try:
             async with contextlib.aclosing(self.client.watch(path, idle_timeout=self.idle_timeout)) as stream:
                 async for lines in stream:
                     self.status.watched = True
-                    await self._follow(lines)
+                    await self._apply_lines(lines)
                     if lines:
-                        told = True
-                        self._recovered()
-        except Silent:
+                        got_lines = True
+                        self._note_healthy()
+        except IdleWatch:
             healthy = True
         finally:
             if self.status.watched:
-                self.status.watched, self.status.got_on = False, self.clock.monotonic()
+                self.status.watched, self.status.progress_at = False, self.clock.monotonic()
             healthy = healthy or self.clock.monotonic() - started > HEALTHY_WATCH
             if healthy:
-                self._recovered()
-        if not told and not healthy:
-            raise Malformed("the watch ended at once and told nothing")
-        if not healthy:  # a server that ends each watch at once must not be asked without pause
+                self._note_healthy()
+        if not got_lines and not healthy:
+            raise BadResponse("the watch ended at once and delivered nothing")
+        if not healthy:  # do not reconnect in a tight loop to a server that ends each watch at once
             await self.clock.sleep(self._backoff.next())
 
-    def _recovered(self) -> None:
+    def _note_healthy(self) -> None:
         self._backoff.reset()
-        self._lost_since = None
+        self._unhealthy_since = None
 
-    async def _follow(self, lines: list[bytes]) -> None:
-        """Emit what lines say; those before one that ends the watch hold."""
+    async def _apply_lines(self, lines: list[bytes]) -> None:
+        """Emit the events of watch lines, including those before a line that ends the watch."""
         arrived = self.status.last_contact = self.clock.monotonic()
         self._slice_end = time.perf_counter() + WORK_SLICE
-        batch: list[Event] = [*self._released()]
+        batch: list[Event] = [*self._release_held()]
         version = self._version
         failure: KubeError | None = None
         for line in lines:
             try:
-                event, version = self._read(line)
+                event, version = self._decode_line(line)
             except KubeError as error:
                 failure = error
                 break
             if event is not None:
                 batch.append(event)
-            await self._give_way()
+            await self._yield_if_due()
         if batch:
             self.status.last_event = arrived
         await self._emit(batch)
@@ -310,11 +313,11 @@ class Watcher:
         if failure is not None:
             raise failure
 
-    def _read(self, line: bytes) -> tuple[Event | None, str]:
-        """The event of a watch line, None for a bookmark or a change that waits, and the version it brings us to."""
-        entry = _entry(line)
+    def _decode_line(self, line: bytes) -> tuple[Event | None, str]:
+        """Return the event of a watch line, None for a bookmark or a held change, and the version reached."""
+        entry = _parse_line(line)
         if entry.type in ("ADDED", "MODIFIED"):
-            put, is_held = self._put(entry.object, may_wait=self.kind.namespaced)
+            put, is_held = self._decode_object(entry.object, may_wait=self.kind.namespaced)
             return None if is_held else put, put.resource_version or self._version or ""
         key, version = codec.identify(entry.object)
         version = version or self._version or ""
@@ -322,14 +325,14 @@ class Watcher:
             return None, version
         if entry.type == "DELETED":
             self._overlay[key] = None
-            self._budget.gone(key)
+            self._budget.forget(key)
             return ObjectGone(self.kind.name, key, version), version
         if entry.type == "ERROR":
             raise status_error(entry.object)
-        raise Malformed(f"watch line of unknown type {entry.type!r}")
+        raise BadResponse(f"watch line of unknown type {entry.type!r}")
 
-    def _put(self, raw: msgspec.Raw, *, may_wait: bool = False) -> tuple[ObjectPut | ObjectBad, bool]:
-        """Return the event of an object, and whether it is held back, as one that ``may_wait`` can be."""
+    def _decode_object(self, raw: msgspec.Raw, *, may_wait: bool = False) -> tuple[ObjectPut | ObjectBad, bool]:
+        """Return the event of an object, and whether the log budget holds it, which ``may_wait`` permits."""
         name = self.kind.name
         try:
             obj, version = codec.decode_json(self.kind, raw)
@@ -337,21 +340,20 @@ class Watcher:
         except codec.BadObject as error:
             key, version = codec.identify(raw)
             self._overlay[key] = None
-            self._budget.forget(key)
+            self._budget.drop_held(key)
             self.status.bad += 1
             return ObjectBad(name, key, version, str(error)), False
         digest = codec.payload_digest(payload)
         known = self._overlay[key] if key in self._overlay else self.known.digest(name, key)
         event = ObjectPut(name, key, version, None if digest == known else payload)
         if event.payload is None:
-            self._budget.forget(key)
-        elif may_wait and self._budget.holds(event, obj):
+            self._budget.drop_held(key)
+        elif may_wait and self._budget.should_hold(event, obj):
             return event, True
         self._overlay[key] = digest
         return event, False
 
-    def _released(self, *, at_once: bool = False) -> list[ObjectPut]:
-        """Return what the budget held back and does no longer."""
+    def _release_held(self, *, at_once: bool = False) -> list[ObjectPut]:
         released = self._budget.release(at_once=at_once)
         self._overlay.update((event.key, codec.payload_digest(event.payload or b"")) for event in released)
         return released
@@ -359,24 +361,25 @@ class Watcher:
     async def _emit(self, batch: Sequence[Event]) -> None:
         if batch:
             try:
-                await ended(self.sink(batch))  # a watcher that takes the place of this one begins by the state
+                # if cancelled in between, the next watcher would compare with a state that lacks this batch
+                await run_to_completion(self.sink(batch))
             except Exception as error:
                 self._sink_failure = error
                 raise
-        self._overlay.clear()  # the state now answers for what was in the batch
+        self._overlay.clear()  # the state now contains the batch
         self.status.events += len(batch)
 
-    async def _give_way(self) -> None:
+    async def _yield_if_due(self) -> None:
         if time.perf_counter() > self._slice_end:
             await asyncio.sleep(0)
             self._slice_end = time.perf_counter() + WORK_SLICE
 
-    async def _failed(self, error: Exception) -> None:
-        """Whatever it was: pause, then watch on where that is safe, else list again, as client-go's reflector does."""
+    async def _handle_failure(self, error: Exception) -> None:
+        """Pause, then resume the watch if that is safe, else list again, as client-go's reflector does."""
         if isinstance(error, ApiError) and error.status == 404:
-            await self._missing(error)
+            await self._handle_not_served(error)
             return
-        was_well = self._lost_since is None
+        was_well = self._unhealthy_since is None
         if self._version is not None and not self._may_resume(error):
             self._version = None
             self.status.relists += 1
@@ -384,22 +387,23 @@ class Watcher:
             self._log.info("watch_expired", message=error.message)
             await self.clock.sleep(self._backoff.next())
         elif isinstance(error, KubeError):
-            is_cut = was_well and self._version is not None and isinstance(error, Unanswered)
-            await self._retry(error, is_news=not is_cut)  # the next attempt tells whether that means anything
+            is_cut = was_well and self._version is not None and isinstance(error, NoResponse)
+            # a single interruption is normal: log it only if the next attempt fails, too
+            await self._retry(error, is_new=not is_cut)
         else:
-            await self._crashed(error)
+            await self._handle_defect(error)
 
     def _may_resume(self, error: Exception) -> bool:
-        """Whether an error only cut a watch off or put it off, and not for long."""
-        if not isinstance(error, Unanswered) and not (isinstance(error, ApiError) and error.status == 429):
+        """Return whether an error only interrupted the watch, and not for long."""
+        if not isinstance(error, NoResponse) and not (isinstance(error, ApiError) and error.status == 429):
             return False
         now = self.clock.monotonic()
-        if self._lost_since is None:
-            self._lost_since = now
-        return now - self._lost_since < RESUME_GRACE
+        if self._unhealthy_since is None:
+            self._unhealthy_since = now
+        return now - self._unhealthy_since < RESUME_GRACE
 
-    async def _crashed(self, error: Exception) -> None:
-        """A defect of ours must not end the program, which would meet the same input again at its next start."""
+    async def _handle_defect(self, error: Exception) -> None:
+        """Report a defect of vcd and list again. Ending the process would meet the same input after a restart."""
         self.status.crashes += 1
         self.status.last_error = repr(error)
         self._version = None
@@ -408,21 +412,21 @@ class Watcher:
         self._log.error("watcher_crashed", exc_info=error, retry_in=round(pause, 3))
         await self.clock.sleep(pause)
 
-    async def _retry(self, error: KubeError, *, is_news: bool = True) -> None:
+    async def _retry(self, error: KubeError, *, is_new: bool = True) -> None:
         pause = pause_after(error, self._backoff)
-        self._tell("watch_failed", error, pause, is_news=is_news)
+        self._note_error("watch_failed", error, pause, is_new=is_new)
         await self.clock.sleep(pause)
 
-    def _tell(self, what: str, error: KubeError, pause: float, *, is_news: bool = True) -> None:
+    def _note_error(self, what: str, error: KubeError, pause: float, *, is_new: bool = True) -> None:
         self.status.errors += 1
         self.status.last_error = str(error)
-        if is_news:
+        if is_new:
             self.client.log_failure(self._log, what, error, retry_in=round(pause, 3))
         else:
             self._log.debug(what, error=str(error), retry_in=round(pause, 3))
 
-    async def _missing(self, error: ApiError) -> None:
-        """The kind is not served: empty. A server that starts says so, too, so known objects are kept for a while."""
+    async def _handle_not_served(self, error: ApiError) -> None:
+        """Treat the kind as empty once the 404 lasts: a starting API server responds with 404, too."""
         now = self.clock.monotonic()
         if self._missing_since is None:
             self._missing_since = now
@@ -437,16 +441,16 @@ class Watcher:
             await self._emit([*gone, KindListed(self.kind.name, "")])
         self.status.missing = True
         self._note_synced()
-        self.status.got_on = self.clock.monotonic()
+        self.status.progress_at = self.clock.monotonic()
         await self.clock.sleep(MISSING_RETRY * (0.75 + 0.5 * self.rand()))
 
 
-def _entry(line: bytes) -> _Line:
-    """A watch line taken apart, however odd the object in it. Raises Malformed."""
+def _parse_line(line: bytes) -> _Line:
+    """Split a watch line into type and object, also if the object is invalid. Raises BadResponse."""
     what = f"watch line {line[:80]!r}"
     try:
-        return decoded(_line_decoder, line, what)
-    except Malformed:
+        return decode(_line_decoder, line, what)
+    except BadResponse:
         found = jsontext.members(line)
         if "type" not in found or "object" not in found:
             raise

@@ -1,7 +1,7 @@
-"""Work keyed by object: the newest value of a key replaces an older one that waits; a key has one worker at a time.
+"""A queue of work keyed by object: a newer value replaces a queued one, and a key is worked on by one worker at a time.
 
-Keys belong to lanes, such as namespaces, which take turns. A lane that floods the queue delays its own keys: the next
-key of another lane waits for at most one key of each lane.
+Keys belong to lanes, such as namespaces, which are served round-robin. A lane that floods the queue delays only itself:
+between two keys of one lane, every other lane is served at most once.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ log = structlog.get_logger(__name__)
 
 
 def namespace_lane(key: str) -> str:
-    """Return the lane of an object's key: its namespace, or "" for all objects without one."""
+    """Return the namespace of an object's key; "" for cluster-scoped objects."""
     namespace, slash, _ = key.partition("/")
     return namespace if slash else ""
 
 
-class _Turns(Generic[K]):
-    """Keys that are due: lanes take turns; within a lane, lower ranks go first, then earlier keys."""
+class _FairQueue(Generic[K]):
+    """Ready keys. Lanes take turns; within a lane, lower ranks go first, then earlier keys."""
 
     def __init__(self, ranks: int) -> None:
         self._ranks = ranks
@@ -51,7 +51,7 @@ class _Turns(Generic[K]):
         return None
 
     def pop_surplus(self, lane: str) -> K | None:
-        """Remove and return the last key of the longest lane; None unless it is longer than ``lane``."""
+        """Remove and return the last key of the longest lane; None unless that lane is longer than ``lane``."""
         longest = max(self._lanes, key=self._length, default=lane)
         if self._length(longest) <= self._length(lane):
             return None
@@ -66,43 +66,46 @@ class _Turns(Generic[K]):
 
 
 class WorkQueue(Generic[K, V]):
-    """A bounded, coalescing queue with ranks and lanes; in a lane, a lower rank goes first.
+    """A bounded, coalescing queue with lanes and ranks. Within a lane, lower ranks go first.
 
-    ``capacity`` bounds the keys that wait. Beyond it, the lane with the most keys loses its last one, which is passed
-    to ``dropped``. ``lane_of`` gives a key's lane.
+    Args:
+        capacity: Maximum number of queued keys. Above it, the longest lane loses its last key.
+        ranks: Number of ranks.
+        on_dropped: Called with each lost key.
+        lane_of: Returns the lane of a key.
     """
 
     def __init__(
         self,
         capacity: int,
         ranks: int = 1,
-        dropped: Callable[[K], None] = lambda _: None,
+        on_dropped: Callable[[K], None] = lambda _: None,
         lane_of: Callable[[K], str] = lambda _: "",
     ) -> None:
         self._capacity = capacity
-        self._dropped = dropped
+        self._on_dropped = on_dropped
         self._lane_of = lane_of
         self._overflowed = False
-        """Whether a dropped key was logged; reset once the queue is half empty."""
+        """Whether a lost key was logged; reset once the queue is half empty, so that an overflow is logged once."""
         self._values: dict[K, V] = {}
         self._ranks: dict[K, int] = {}
-        self._ready: _Turns[K] = _Turns(ranks)
+        self._ready: _FairQueue[K] = _FairQueue(ranks)
         self._busy: set[K] = set()
         self._wake = asyncio.Event()
         self.idle = asyncio.Event()
-        """Set while nothing waits and nothing is worked on."""
+        """Set while no key is queued or worked on."""
         self.idle.set()
 
     def __len__(self) -> int:
-        """How many keys wait or are worked on."""
+        """Return the number of keys that are queued or worked on."""
         return len(self._values) + len(self._busy - self._values.keys())
 
     def pending(self, key: K) -> V | None:
-        """What waits for a key, if anything."""
+        """Return the queued value of a key, if any."""
         return self._values.get(key)
 
     def put(self, key: K, value: V, rank: int = 0) -> None:
-        """Add work, in place of what waits for the same key. Never blocks."""
+        """Queue a value, replacing the queued value of the same key. Never blocks."""
         if key in self._values:
             self._values[key] = value
             return
@@ -124,20 +127,20 @@ class WorkQueue(Generic[K, V]):
     def _drop(self, key: K) -> None:
         self._values.pop(key, None)
         self._ranks.pop(key, None)
-        self._dropped(key)
+        self._on_dropped(key)
         if not self._overflowed:
             self._overflowed = True
             log.warning("work_dropped", key=key, capacity=self._capacity)
 
     def clear(self) -> None:
-        """Forget all that waits."""
+        """Drop all queued values."""
         self._values.clear()
         self._ranks.clear()
         self._ready.clear()
         self._settle()
 
     async def serve(self, workers: int, work: Callable[[K, V], Awaitable[None]]) -> NoReturn:
-        """Call ``work`` for all that comes, with so many workers, until cancelled. What it raises is told."""
+        """Call ``work`` for each value with ``workers`` concurrent workers until cancelled; log its exceptions."""
         async with asyncio.TaskGroup() as group:
             for _ in range(workers):
                 group.create_task(self._serve(work))

@@ -13,7 +13,7 @@ from tests.dsl import group, queue
 from tests.kube.scripted import FakeClock, running
 from vcd.daemon.controllers.queue_states import QueueStates
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import ApiError, Fenced
+from vcd.kube.errors import ApiError, LeadershipLost
 from vcd.model import events as ev
 from vcd.model.controllers import CLOSED_BY_PARENT
 from vcd.model.manifests import defaulted
@@ -43,7 +43,7 @@ class Kept:
         """As KubeClient."""
         name = path.removesuffix("/status").rpartition("/")[2]
         if name == self.fenced:
-            raise Fenced
+            raise LeadershipLost
         if method == "GET":
             found = self._stored(name)
             self.after_read()

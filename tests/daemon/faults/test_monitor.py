@@ -20,7 +20,7 @@ from vcd.daemon.faults.monitor import FailingWrites, Installation, Sighting
 from vcd.daemon.metrics.families import DAEMON
 from vcd.daemon.metrics.series import SeriesStore
 from vcd.kube.errors import ApiError
-from vcd.kube.requestinfo import CompletedRequest
+from vcd.kube.request_info import CompletedRequest
 from vcd.model import events as ev
 from vcd.model.installation import (
     FAULTS,

@@ -205,7 +205,7 @@ async def test_what_was_missed_before_a_term_is_not_held_against_it() -> None:
         while it.passed < 0.9 * STALE:
             await it.pass_time()
         again, elector = LeadershipChanged(2, "a", leading=True), it.terms.elector
-        it.terms.elector = cast(LeaderElector, SimpleNamespace(changes=lambda: _once(again), wait_safe=_never))
+        it.terms.elector = cast(LeaderElector, SimpleNamespace(changes=lambda: _once(again), wait_until_safe=_never))
         await it.terms._follow()
         it.terms.elector = elector
         while it.passed < 1.8 * STALE:
@@ -252,7 +252,9 @@ class Alone:
 
     async def lead(self, epoch: int, holds: bool = True) -> None:
         """Let it win the Lease."""
-        elector = SimpleNamespace(wait_safe=_yes, holds=lambda other: holds and other == epoch, identity="a")
+        elector = SimpleNamespace(
+            wait_until_safe=_yes, is_leader_in=lambda other: holds and other == epoch, identity="a"
+        )
         self.terms.elector = cast(LeaderElector, elector)
         await self.terms._lead(LeadershipChanged(epoch, "a", leading=True))
 
@@ -287,7 +289,7 @@ async def test_it_decides_only_while_it_leads_sees_all_lists_and_can_write_its_l
     it.watches.synced, it.log.failure = lambda: True, OSError("disk full")
     assert it.terms.epoch_to_decide_under() is None
     it.log.failure = None
-    it.terms.elector = cast(LeaderElector, SimpleNamespace(holds=lambda _: False))
+    it.terms.elector = cast(LeaderElector, SimpleNamespace(is_leader_in=lambda _: False))
     assert (it.terms.leads(), it.terms.epoch_to_decide_under()) == (False, None)
 
 

@@ -118,7 +118,7 @@ async def test_one_that_is_told_to_end_while_it_takes_the_lead_ends(
 
     monkeypatch.setattr(log_follower, "write_copy", slow)
     elector = SimpleNamespace(
-        identity="b", may_stand=None, look=lambda: None, holder="leader", holder_address="there", address="",
+        identity="b", can_lead=None, check_now=lambda: None, holder="leader", holder_address="there", address="",
         has_log=True, lease_duration=15.0,
     )  # fmt: skip
     async with leader(tmp_path / "a") as lead, EventLog.open(tmp_path / "b") as log:

@@ -48,7 +48,7 @@ class Made:
         self.clock = clock
         lease = {"holder": "a", "holder_address": NOWHERE, "has_log": True, "lease_duration": 15.0}
         self.looks = 0
-        self.elector = cast(LeaderElector, SimpleNamespace(identity="b", may_stand=None, look=self._look, **lease))
+        self.elector = cast(LeaderElector, SimpleNamespace(identity="b", can_lead=None, check_now=self._look, **lease))
 
         async def admit(_: object) -> bool:
             raise AssertionError("nobody comes")
@@ -131,24 +131,24 @@ async def test_who_takes_the_lead_asks_the_leader_before_and_all_that_followed_i
 
 async def test_one_that_has_nothing_lets_others_lead_first(tmp_path: Path) -> None:
     async with made(tmp_path / "empty") as one:
-        assert not one.elector.may_stand()
+        assert not one.elector.can_lead()
         one.elector.holder, one.elector.holder_address = "", ""  # who has it gave the Lease back
-        assert not one.elector.may_stand()
+        assert not one.elector.can_lead()
         one.elector.has_log = False  # an older vcd leads: there is nothing to be had
-        assert one.elector.may_stand()
+        assert one.elector.can_lead()
         assert one.replica.behind() is None
 
 
 async def test_one_that_has_a_log_of_its_own_stands_though_nobody_can_be_followed(tmp_path: Path) -> None:
     async with made(tmp_path / "log", events=3) as one:
-        assert one.elector.may_stand()
+        assert one.elector.can_lead()
         one.replica.follower.began = True  # but not while it takes another's over
-        assert not one.elector.may_stand()
+        assert not one.elector.can_lead()
 
 
 async def test_one_that_gave_up_a_part_of_its_log_lets_others_lead_first_until_it_has_the_rest(tmp_path: Path) -> None:
     async with made(tmp_path / "log", events=3) as one:
         one.replica.lacks = True
-        assert not one.elector.may_stand()
+        assert not one.elector.can_lead()
         one.replica.follower.caught_up.set()
-        assert one.elector.may_stand()
+        assert one.elector.can_lead()

@@ -195,9 +195,9 @@ async def test_a_session_that_is_told_after_the_gang_was_placed_says_nothing_of_
         told.happen(*puts(node("n", cpu=2)))
         told.decide()
         async with running(statuses.run()):
-            await statuses.idle()
+            await statuses.wait_until_idle()
             await told.tell()
-            await statuses.idle()
+            await statuses.wait_until_idle()
         written = [seen.body["status"] for seen in server.calls("PATCH") if "/podgroups/" in seen.path]
         assert [[one["type"] for one in each.get("conditions", [])] for each in written] == [[], [], ["Scheduled"]]
 

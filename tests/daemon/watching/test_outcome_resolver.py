@@ -12,8 +12,8 @@ from tests.kube.scripted import Answer, FakeClock, ScriptedServer, client_of, fa
 from vcd.daemon.watching.outcome_resolver import OutcomeResolver
 from vcd.daemon.watching.watches import Watches
 from vcd.kube.committer import Committer
-from vcd.kube.recorder import Recorder
-from vcd.kube.status import StatusWriter
+from vcd.kube.recorder import EventRecorder
+from vcd.kube.status_writer import StatusWriter
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.kinds import KINDS
@@ -58,7 +58,7 @@ async def looking(bound: str = "") -> AsyncIterator[Fixture]:
         server.on("GET", "/api/v1/pods\\?.*watch", Answer(lines=[], stay=True))
         state, clock = ClusterState(), FakeClock()
         watches = Watches(client, state, lambda events: f.sink(events), [KINDS["Pod"]])
-        writers = (Recorder(client, "vcd", lambda: True), StatusWriter(client, lambda: True))
+        writers = (EventRecorder(client, "vcd", lambda: True), StatusWriter(client, lambda: True))
         committer = Committer(client, lambda events: f.sink(events), lambda _: True, *writers)
         lookups = OutcomeResolver(
             committer, state, watches, lambda events: f.sink(events), lambda: f.leads, clock=clock

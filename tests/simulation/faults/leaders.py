@@ -240,7 +240,7 @@ def _has_seen(replica: Replica, transitions: int) -> bool:
     if replica.service is None:
         return False
     elector = replica.service.terms.elector
-    return bool(elector.looked_at) and elector.last_epoch >= transitions
+    return bool(elector.observed_at) and elector.last_epoch >= transitions
 
 
 def take_lease(sim: Simulation, wait: float, seconds: float, count: int) -> None:

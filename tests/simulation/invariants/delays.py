@@ -80,7 +80,7 @@ class Delays:
             return
         self._begun = True
         services = [each.service for each in self._sim.replicas if each.service is not None]
-        rest = [each.terms.elector.rests_until - each.clock.monotonic() for each in services]
+        rest = [each.terms.elector.abstains_until - each.clock.monotonic() for each in services]
         self._rests = max([self._calm, *(self._sim.loop.time() + seconds for seconds in rest)])
         alive = [each.machine for each in self._sim.replicas if each.machine is not None and each.machine.alive]
         lines = [line for machine in alive for line in machine.link.lines]

@@ -18,7 +18,7 @@ from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.leadership.interlock import Interlock
 from vcd.daemon.reporting.verdicts import Verdicts
 from vcd.daemon.service import SchedulerService
-from vcd.kube.recent import Recent
+from vcd.kube.lru import LruCache
 from vcd.model import events as ev
 from vcd.model.objects import ObjectMeta
 from vcd.scheduling.framework.registry import kinds
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 _KEEP = (
-    Recent,  # no more than so many things, whatever they are
+    LruCache,  # no more than so many things, whatever they are
     Changes,  # the last ones that changed, so many by a fixed share: what went is one of them
     Evicted, Immunity,  # UIDs of evicted pods, until whom they were evicted for, nodes or queues are others
     ev.Waiting,  # the words of a group that is there, by the pods that waited when they were said

@@ -87,7 +87,7 @@ class Rest:
     def _all_rest(self) -> bool:
         """Whether nobody leads, since who gave the Lease back for want of lists stands again after a pause."""
         services = [each.service for each in self._sim.replicas if each.service is not None]
-        rests = [each.terms.elector.rests_until > each.clock.monotonic() for each in services]
+        rests = [each.terms.elector.abstains_until > each.clock.monotonic() for each in services]
         return any(rests) and not any(each.terms.elector.is_leader() for each in services)
 
     def at_rest(self) -> set[str]:

@@ -99,7 +99,7 @@ def latecomers_untold(self: LatePods, event: ev.Event) -> None:
 @replaces(ReasonTexts.of, found_by="reasons are true")
 def told_what_was(self: ReasonTexts, reasons: Sequence[ev.Waiting]) -> GroupTexts:
     """A pod shows what its group waited for before, and an autoscaler acts on it."""
-    first = self._known.find(reasons[0].group, lambda: _texts_of(self, reasons)).texts
+    first = self._known.get_or_create(reasons[0].group, lambda: _texts_of(self, reasons)).texts
     return GroupTexts(reasons, [first[min(place, len(first) - 1)] for place in range(len(reasons))])
 
 

@@ -25,18 +25,18 @@ _observe, _find, _offered = LeaderElector._observe, TaskKinds.find, ClusterState
 
 
 @replaces(
-    LeaderElector._look_again,
+    LeaderElector._reread,
     found_by="tests/kube/test_lease.py::test_a_lease_that_another_process_of_the_same_name_took_ends_the_term",
 )
 async def lease_of_our_name_is_ours(self: LeaderElector, wanted: _Spec, sent: float) -> None:
     """A replica goes on leading when another process with its identity has taken the Lease for a new term."""
-    lease = await self._get(left=self._until - self.clock.monotonic())
+    lease = await self._get(left=self._leads_until - self.clock.monotonic())
     if lease is None or lease.spec.holder_identity != self.identity:
-        return self._lose("lease is another's")
+        return self._end_term("lease is another's")
     self._lease = lease
     self._observe(lease)
     if lease.spec == wanted:
-        self._go_on(sent)
+        self._extend_term(sent)
 
 
 @replaces(

@@ -9,20 +9,20 @@ from typing import Any
 import msgspec
 
 from tests.simulation.mutants import replaces
-from vcd.kube.admission import Admission
 from vcd.kube.client import Body, KubeClient, pause_after
 from vcd.kube.clock import Backoff, SystemClock
 from vcd.kube.committer import Committer, Outcome, _Bind, _Call
 from vcd.kube.connection import Credentials
-from vcd.kube.errors import ApiError, Fenced, KubeError
+from vcd.kube.errors import ApiError, KubeError, LeadershipLost
 from vcd.kube.lease import LeaderElector, _Lease, _Spec
-from vcd.kube.status import StatusWriter
+from vcd.kube.status_writer import StatusWriter
 from vcd.kube.watcher import Watcher
+from vcd.kube.write_limiter import WriteLimiter
 from vcd.model.events import Event, KindListed, ObjectGone, Operation
 
 # --- fences ---------------------------------------------------------------------------------------------------------
 
-_make_bind, _make_request = _Bind.make, KubeClient._make
+_make_bind, _send_request = _Bind.make, KubeClient._send
 
 
 class _Unfenced(KubeClient):
@@ -41,7 +41,7 @@ async def bind_unfenced(self: _Bind, client: KubeClient, fence: Callable[[], boo
     await _make_bind(self, _Unfenced(client), fence)
 
 
-@replaces(KubeClient._make, found_by="written by who leads")
+@replaces(KubeClient._send, found_by="written by who leads")
 async def fence_not_asked_when_sent(
     self: KubeClient,
     method: str,
@@ -53,11 +53,11 @@ async def fence_not_asked_when_sent(
 ) -> bytes:
     """A call that waited for its connection while the Lease was lost is sent all the same."""
     if fence is not None and not fence():
-        raise Fenced
-    return await _make_request(self, method, path, body, content_type, timeout, None)
+        raise LeadershipLost
+    return await _send_request(self, method, path, body, content_type, timeout, None)
 
 
-@replaces(LeaderElector.holds, found_by="written by who leads")
+@replaces(LeaderElector.is_leader_in, found_by="written by who leads")
 def fence_ignores_epoch(self: LeaderElector, epoch: int) -> bool:
     """Decisions of an earlier term are carried out in a later one, from an old picture of the cluster."""
     return self.is_leader()
@@ -96,12 +96,12 @@ async def commit_fails_unseen(self: Committer, operation: Operation, fence: Call
 @replaces(pause_after, found_by="Retry-After is kept")
 def retry_after_ignored(error: KubeError, backoff: Backoff) -> float:
     """A server that sheds load with Retry-After is called again at once by its scheduler."""
-    wanted = error.retry_after if isinstance(error, ApiError) else None
-    return min(backoff.next(), wanted or 30.0)
+    operations = error.retry_after if isinstance(error, ApiError) else None
+    return min(backoff.next(), operations or 30.0)
 
 
-@replaces(Admission._take_token, found_by="calls are bounded")
-def writes_without_rate(self: Admission) -> bool:
+@replaces(WriteLimiter._take_token, found_by="calls are bounded")
+def writes_without_rate(self: WriteLimiter) -> bool:
     """A scheduler with thousands of pods to place floods the API server, whatever its rate is."""
     return True
 
@@ -110,14 +110,14 @@ _refresh = Credentials.refresh
 
 
 @replaces(Credentials.refresh, found_by="one leader")
-async def token_never_read_again(self: Credentials, *, refused: bool = False, within: float | None = None) -> bool:
+async def token_never_read_again(self: Credentials, *, refused: bool = False, timeout: float | None = None) -> bool:
     """An hour after its start, when the kubelet has renewed its token, every call of a scheduler is refused."""
-    return False if self.headers else await _refresh(self, refused=refused, within=within)
+    return False if self.headers else await _refresh(self, refused=refused, timeout=timeout)
 
 
 # --- watches --------------------------------------------------------------------------------------------------------
 
-_may_resume, _emit, _read, _follow = Watcher._may_resume, Watcher._emit, Watcher._read, Watcher._follow
+_may_resume, _emit, _apply_lines = Watcher._may_resume, Watcher._emit, Watcher._apply_lines
 
 
 @replaces(Watcher._may_resume, found_by="state is the server's")
@@ -133,11 +133,11 @@ async def ghosts_after_a_list(self: Watcher, batch: Sequence[Event]) -> None:
     await _emit(self, [event for event in batch if not (is_list and isinstance(event, ObjectGone))])
 
 
-@replaces(Watcher._follow, found_by="watches go on")
+@replaces(Watcher._apply_lines, found_by="watches go on")
 async def watch_goes_back(self: Watcher, lines: list[bytes]) -> None:
     """Each reconnect applies old events over new ones: pods lose their nodes, whose resources are given away."""
     version = self._version
-    await _follow(self, lines)
+    await _apply_lines(self, lines)
     self._version = version
 
 
@@ -154,27 +154,27 @@ async def listed_past_a_watch(self: Watcher, batch: Sequence[Event]) -> None:
 
 
 @replaces(Watcher._retry, found_by="all come up")
-async def first_list_once(self: Watcher, error: KubeError, *, is_news: bool = True) -> None:
+async def first_list_once(self: Watcher, error: KubeError, *, is_new: bool = True) -> None:
     """A kind whose first list failed is never listed again: its replica can never take over."""
     await self.clock.sleep(pause_after(error, self._backoff) if self._version else 1e9)
 
 
 # --- statuses -------------------------------------------------------------------------------------------------------
 
-_may_pass = StatusWriter._may_pass
+_should_retry = StatusWriter._should_retry
 
 
-@replaces(StatusWriter.write_again, found_by="what failed is tried again")
+@replaces(StatusWriter.retry_unwritten, found_by="what failed is tried again")
 def refused_twice_forgotten(self: StatusWriter) -> None:
     """A condition that a webhook denies for a while is never written, and no autoscaler reacts to its pod."""
 
 
-@replaces(StatusWriter._may_pass, found_by="conflicts are read anew")
-def status_kept_after_conflict(self: StatusWriter, name: tuple[str, str], error: KubeError) -> bool:
+@replaces(StatusWriter._should_retry, found_by="conflicts are read anew")
+def status_kept_after_conflict(self: StatusWriter, target: tuple[str, str], error: KubeError) -> bool:
     """A group whose status another client changed keeps its old phase: each attempt names the same old version."""
-    kind, key = name
+    kind, key = target
     group = self._groups.get(key)
-    again = _may_pass(self, name, error)
+    again = _should_retry(self, target, error)
     if kind == "PodGroup" and group is not None:
         self._groups.set(key, group)
     return again
@@ -182,7 +182,7 @@ def status_kept_after_conflict(self: StatusWriter, name: tuple[str, str], error:
 
 # --- the Lease ------------------------------------------------------------------------------------------------------
 
-_won = LeaderElector._won
+_begin_term = LeaderElector._begin_term
 
 
 @replaces(SystemClock.monotonic, found_by="decided by who leads")
@@ -197,10 +197,10 @@ def deadline_not_kept(self: LeaderElector) -> bool:
     return self._leading
 
 
-@replaces(LeaderElector._won, found_by="a new leader waits")
+@replaces(LeaderElector._begin_term, found_by="a new leader waits")
 def new_leader_does_not_wait(self: LeaderElector, lease: _Lease, sent: float, *, wait: bool) -> None:
     """Calls of a former leader, whose Lease was deleted, arrive after the new one has listed: nodes get too much."""
-    _won(self, lease, sent, wait=False)
+    _begin_term(self, lease, sent, wait=False)
 
 
 @replaces(LeaderElector._spec, found_by="an epoch is one term")

@@ -11,10 +11,10 @@ import msgspec
 import structlog
 
 from vcd.daemon.controllers.retry import Retry
-from vcd.kube.admission import Urgency
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, Fenced, KubeError
+from vcd.kube.errors import ApiError, KubeError, LeadershipLost
+from vcd.kube.write_limiter import Urgency
 from vcd.model.events import Event, KindListed
 from vcd.model.kinds import KINDS
 
@@ -76,7 +76,7 @@ class DefaultQueues:
                 continue
             try:
                 await self._make(name, reclaimable)
-            except Fenced:
+            except LeadershipLost:
                 return []  # the next leader looks for itself
             except KubeError as error:
                 if isinstance(error, ApiError) and error.status == 409:

@@ -14,12 +14,12 @@ import structlog
 from vcd.daemon.concurrency.followup import in_slices
 from vcd.daemon.controllers.retry import LONGEST_PAUSE, Retry
 from vcd.daemon.controllers.workloads import WorkloadGone, Workloads, changes, group_for, group_key
-from vcd.kube.admission import Urgency
 from vcd.kube.client import MERGE_PATCH, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, Fenced, KubeError, is_final
-from vcd.kube.recent import Recent
+from vcd.kube.errors import ApiError, KubeError, LeadershipLost, is_final
+from vcd.kube.lru import LruCache
 from vcd.kube.workqueue import WorkQueue, namespace_lane
+from vcd.kube.write_limiter import Urgency
 from vcd.model import events as ev
 from vcd.model.controllers import GROUP_NAME, Manifest
 from vcd.model.kinds import KINDS
@@ -92,9 +92,9 @@ class PodGroups:
         """What pods lacked when they were last looked at, by key; until they change."""
         self._retries: dict[str, _Retry] = {}
         """Groups that could not be made."""
-        self._named: Recent[str, float] = Recent(_CAPACITY)
+        self._named: LruCache[str, float] = LruCache(_CAPACITY)
         """When pods were named their group that the watch has not shown so, by UID: one that comes again is another."""
-        self._made: Recent[str, float] = Recent(_CAPACITY)
+        self._made: LruCache[str, float] = LruCache(_CAPACITY)
         """When groups were asked for that the watch has not shown yet."""
         self._unneeded: set[str] = set()
         """Groups without pods, as of the last sweep."""
@@ -195,7 +195,7 @@ class PodGroups:
         try:
             await self._bring_about(group, pods[0])
             await self._name(group, pods)
-        except Fenced:
+        except LeadershipLost:
             self._pods.clear()
             self._retries.clear()  # who leads next looks for itself
         except WorkloadGone as error:  # so is what it owns, once the API server has collected it
@@ -308,7 +308,7 @@ class PodGroups:
         for key in sorted((without & self._unneeded) - resting):
             try:
                 await self._delete_if_unneeded(key)
-            except Fenced:
+            except LeadershipLost:
                 break
             except KubeError as error:
                 retry = self._unswept.setdefault(key, Retry(self.clock, _SWEEP))

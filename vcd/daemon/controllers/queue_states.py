@@ -11,10 +11,10 @@ import msgspec
 import structlog
 
 from vcd.daemon.controllers.retry import Retry
-from vcd.kube.admission import Urgency
 from vcd.kube.client import MERGE_PATCH, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, Fenced, KubeError, Malformed, Superseded, decoded
+from vcd.kube.errors import ApiError, BadResponse, KubeError, LeadershipLost, ObsoleteWrite, decode
+from vcd.kube.write_limiter import Urgency
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_json
 from vcd.model.controllers import CLOSE, CLOSED_BY_PARENT, OPEN, action_of_parent, counts_by_phase, state_after
@@ -97,7 +97,7 @@ class QueueStates:
                 try:
                     for name in sorted(self._due()):
                         await self._attend(name)
-                except Fenced:
+                except LeadershipLost:
                     self._begin()  # and the others are written from counts that are made anew
             await self.clock.sleep(_LOOK)
 
@@ -150,13 +150,13 @@ class QueueStates:
     # --- writing it -------------------------------------------------------------------------------------------------
 
     async def _attend(self, name: str) -> None:
-        """Write what is due of a queue. Raises Fenced."""
+        """Write what is due of a queue. Raises LeadershipLost."""
         try:
             await self._write(name)
-        except Fenced:
+        except LeadershipLost:
             raise
         except KubeError as error:
-            if isinstance(error, Superseded) or (isinstance(error, ApiError) and error.status == 404):
+            if isinstance(error, ObsoleteWrite) or (isinstance(error, ApiError) and error.status == 404):
                 return  # it was changed or deleted meanwhile, as the watch will show
             retry = self._retries.setdefault(name, Retry(self.clock, _LOOK))
             if retry.failed_anew(error):
@@ -190,7 +190,7 @@ class QueueStates:
             await self._mark(name, "false")
 
     async def _version_of(self, queue: Queue) -> str:
-        """The version of a queue, read now. Raises Superseded where the watch has yet to show what was written to it.
+        """The version of a queue, read now. Raises ObsoleteWrite until the watch has delivered the last write.
 
         Our own writes make versions, too, faster than the watch shows them: none that it showed would do.
         """
@@ -198,9 +198,9 @@ class QueueStates:
         try:
             found, version = decode_json(_QUEUE, await self.client.request("GET", path, fence=self.fence))
         except BadObject as error:
-            raise Malformed(str(error)) from error
+            raise BadResponse(str(error)) from error
         if _grounds(cast(Queue, found)) != _grounds(queue):
-            raise Superseded(f"{path}: it is another now")
+            raise ObsoleteWrite(f"{path}: it is another now")
         return version
 
     async def _mark(self, name: str, value: str, version: str = "") -> str:
@@ -224,7 +224,7 @@ class QueueStates:
             urgency=Urgency.STATUS,
             fence=self.fence,
         )
-        return decoded(_decoder, raw, path).metadata.resource_version
+        return decode(_decoder, raw, path).metadata.resource_version
 
 
 def _grounds(queue: Queue) -> tuple[str, ...]:

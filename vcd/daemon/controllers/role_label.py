@@ -10,10 +10,10 @@ import msgspec
 import structlog
 
 from vcd.daemon.controllers.retry import Retry
-from vcd.kube.admission import Urgency
 from vcd.kube.client import MERGE_PATCH, KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.errors import KubeError
+from vcd.kube.write_limiter import Urgency
 from vcd.model.kinds import KINDS
 
 log = structlog.get_logger(__name__)

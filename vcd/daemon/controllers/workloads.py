@@ -9,7 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import ApiError, decoded
+from vcd.kube.errors import ApiError, decode
 from vcd.model.controllers import Manifest
 from vcd.model.objects import OwnerReference, Pod, PodGroup
 from vcd.model.podgroups import group_name, group_of_pod
@@ -92,7 +92,7 @@ class Workloads:
             raise WorkloadGone(f"no {owner.kind} can be called {owner.name!r}")  # nobody checks what references name
         path = form.format(namespace, quote(owner.name, safe=""))
         try:
-            shown = decoded(_decoder, await self._client.request("GET", path, fence=self._fence), path)
+            shown = decode(_decoder, await self._client.request("GET", path, fence=self._fence), path)
         except ApiError as error:
             if error.status != 404:
                 raise

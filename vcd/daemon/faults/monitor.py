@@ -16,7 +16,7 @@ import structlog
 
 from vcd.daemon.metrics.series import SeriesStore
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.requestinfo import CompletedRequest, is_installation_fault
+from vcd.kube.request_info import CompletedRequest, is_installation_fault
 from vcd.model.events import Event, InstallationFault
 from vcd.model.installation import FAULTS, MOST_SUBJECTS, OTHERS, fault_in_words
 from vcd.state.cluster import ClusterState

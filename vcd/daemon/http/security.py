@@ -12,9 +12,9 @@ from aiohttp import web
 from vcd.daemon.options import Options
 from vcd.daemon.replicas.identity import AUDIENCE
 from vcd.daemon.replicas.wire import PATH
+from vcd.kube.access_reviews import User, review_access, review_token
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import ConfigurationError
-from vcd.kube.tokens import User, may, user_of
 from vcd.serving.access import Access
 from vcd.serving.people import Person, Tokens
 from vcd.serving.tls import Certificate, CertificateError
@@ -36,11 +36,11 @@ class ApiReviews:
 
     async def who(self, token: str) -> User | None:
         """Whom a token stands for; None: nobody. Raises KubeError."""
-        return await user_of(self._client, token, self._audiences)
+        return await review_token(self._client, token, self._audiences)
 
     async def may(self, who: User, access: Access) -> bool:
         """Whether they may do something. Raises KubeError."""
-        return await may(self._client, who, access.attributes())
+        return await review_access(self._client, who, access.attributes())
 
 
 class Security:

@@ -79,7 +79,7 @@ class StatusNote:
     def now(self) -> WriterStanding:
         """Return the current status."""
         elector, name = self.elector, self.elector.identity
-        lease, seen = f"{elector.namespace}/{elector.name}", elector.looked_at
+        lease, seen = f"{elector.namespace}/{elector.name}", elector.observed_at
         since = elector.clock.monotonic() - seen if seen else None
         if elector.is_leader() or self.leads():
             return WriterStanding("leader", name, lease, name, since)

@@ -80,7 +80,7 @@ class Terms:
 
     def holds(self, epoch: int) -> bool:
         """Return whether this replica still leads under an epoch."""
-        return self.elector.holds(epoch) if self._elected else epoch == 0
+        return self.elector.is_leader_in(epoch) if self._elected else epoch == 0
 
     def epoch_to_decide_under(self) -> int | None:
         """Return the epoch while this replica leads, all lists are complete, and the log can be written."""
@@ -154,14 +154,14 @@ class Terms:
                 self.watches.count_anew()  # what the watches missed before this term does not count against it
                 await self._lead(change)
             elif self.replica is not None:
-                raise LeadershipLost(f"no longer leading under epoch {change.epoch}", self.elector.rests_until)
+                raise LeadershipLost(f"no longer leading under epoch {change.epoch}", self.elector.abstains_until)
             else:
                 _log.warning("no longer leading", epoch=change.epoch)
                 await self.state_writer.put([change])
 
     async def _lead(self, change: ev.LeadershipChanged) -> None:
         if self._elected:
-            if not await self.elector.wait_safe():
+            if not await self.elector.wait_until_safe():
                 return
             if self.replica is None:
                 await self.watches.list_again()

@@ -26,7 +26,7 @@ from vcd.daemon.metrics import families as fam
 from vcd.daemon.metrics.pending_pods import NO_QUEUE, Alignment, WaitingCounts
 from vcd.daemon.metrics.series import LabelValues, SeriesStore
 from vcd.kube.clock import SYSTEM_CLOCK
-from vcd.kube.requestinfo import CompletedRequest
+from vcd.kube.request_info import CompletedRequest
 from vcd.kube.watcher import WatchStatus
 from vcd.model.events import OperationDone, Plan, Result, SessionDecided, Statement
 from vcd.model.quantity import per_unit
@@ -467,7 +467,9 @@ class Metrics:
     def _show_watches(self, statuses: Mapping[str, WatchStatus], now: float) -> None:
         for name, family in fam.WATCH.items():
             self.series.show(family.name, {(kind,): getattr(status, name) for kind, status in statuses.items()})
-        self.series.show("vcd_watch_stale_seconds", {(kind,): each.stale(now) for kind, each in statuses.items()})
+        self.series.show(
+            "vcd_watch_stale_seconds", {(kind,): each.stale_seconds(now) for kind, each in statuses.items()}
+        )
         for name, family in fam.WATCH_AGES.items():
             times = {(kind,): getattr(status, name) for kind, status in statuses.items()}
             self.series.show(family.name, {kind: max(0.0, now - since) for kind, since in times.items() if since})

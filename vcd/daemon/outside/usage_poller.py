@@ -22,8 +22,8 @@ import structlog
 from vcd.daemon.outside.http_client import headers_for, open_session, read_within
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, KubeError, Malformed, decoded
-from vcd.kube.waits import first_of
+from vcd.kube.errors import ApiError, BadResponse, KubeError, decode
+from vcd.kube.tasks import run_until_first
 from vcd.model.events import Event
 from vcd.model.objects import Named
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
@@ -91,10 +91,10 @@ class UsagePoller:
             if not (given.get("type") or given.get("address")):
                 await self.reloaded.wait()
             elif not self.state.nodes:
-                await first_of(self.clock.sleep(_LOOK), self.reloaded.wait())
+                await run_until_first(self.clock.sleep(_LOOK), self.reloaded.wait())
             else:
                 await self.once(settings)
-                await first_of(self.clock.sleep(settings["interval"] / 1e9), self.reloaded.wait())
+                await run_until_first(self.clock.sleep(settings["interval"] / 1e9), self.reloaded.wait())
 
     async def once(self, settings: ArgumentValues) -> None:
         """Take one sample and log it. A failure is told and counted, and changes nothing."""
@@ -317,10 +317,10 @@ _list_decoder, _item_decoder = msgspec.json.Decoder(_List), msgspec.json.Decoder
 
 
 def _items(raw: bytes) -> Iterator[_Item]:
-    """The measurements of a list; what is none of them is passed over. Raises Malformed."""
-    for item in decoded(_list_decoder, raw, "list of measurements").items:
-        with contextlib.suppress(Malformed):
-            yield decoded(_item_decoder, item, "measurement")
+    """The measurements of a list; what is none of them is passed over. Raises BadResponse."""
+    for item in decode(_list_decoder, raw, "list of measurements").items:
+        with contextlib.suppress(BadResponse):
+            yield decode(_item_decoder, item, "measurement")
 
 
 def _part(used: Any, capacity: Any, read: Callable[[str | int | float], int]) -> float | None:

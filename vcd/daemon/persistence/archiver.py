@@ -17,7 +17,7 @@ from vcd.eventlog.archive.worker import done
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
-from vcd.kube.waits import first_of
+from vcd.kube.tasks import run_until_first
 
 _log = structlog.get_logger(__name__)
 
@@ -153,7 +153,7 @@ async def restore_from_archive(
     if not options.archive or not await asyncio.to_thread(_is_missing, log):
         return
     with restoring:
-        await first_of(_begun(options, log), stop.wait())
+        await run_until_first(_begun(options, log), stop.wait())
 
 
 def _is_missing(log: Path) -> bool:

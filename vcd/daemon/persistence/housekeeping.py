@@ -76,14 +76,14 @@ async def watch_wall_clock(clock: SteadyClock, state_writer: StateWriter, metric
     """Tell, and log, where the machine's wall clock jumps, until cancelled."""
     while True:
         await clock.sleep(_CLOCK_LOOK)
-        for jump in clock.news():
+        for jump in clock.take_jumps():
             metrics.series.add("vcd_clock_jumps_total")
             _log.error(
-                "the machine's wall clock jumped" + ("; it is believed now" if jump.followed else ""),
-                seconds=round(jump.by / 1e9, 3),
+                "the machine's wall clock jumped" + ("; it is believed now" if jump.accepted else ""),
+                seconds=round(jump.offset / 1e9, 3),
             )
-            await state_writer.put([ClockJumped(jump.by, jump.followed)])
-        metrics.series.show("vcd_clock_ahead_seconds", clock.ahead)
+            await state_writer.put([ClockJumped(jump.offset, jump.accepted)])
+        metrics.series.show("vcd_clock_ahead_seconds", clock.wall_offset)
 
 
 def _sizes(log: EventLog, limit: int | None) -> dict[str, int]:

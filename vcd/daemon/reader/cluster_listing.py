@@ -17,7 +17,7 @@ import msgspec
 from vcd.daemon.reader.kubeconfig import ClusterError as ClusterError
 from vcd.daemon.reader.kubeconfig import greet, refused, way_of
 from vcd.kube.client import KubeClient, with_query
-from vcd.kube.errors import ApiError, KubeError, decoded
+from vcd.kube.errors import ApiError, KubeError, decode
 from vcd.model.kinds import Kind
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.action import Action
@@ -140,12 +140,12 @@ class _Reader:
         fields = kind.field_selector
         path = with_query(kind.path, urlencode({"fieldSelector": fields})) if fields else kind.path
         try:
-            async for page in self._client.pages(path):
+            async for page in self._client.list_pages(path):
                 if page.first:
                     found.clear()
                 # items of a list do not say what they are
                 head = {"apiVersion": kind.api_version, "kind": kind.manifest_kind}
-                found.extend(decoded(_manifests, item, kind.name) | head for item in page.items)
+                found.extend(decode(_manifests, item, kind.name) | head for item in page.items)
         except ApiError as error:
             if error.status == 403:
                 return Missing(_resource(kind), "forbidden", _role(kind), self._without(kind))

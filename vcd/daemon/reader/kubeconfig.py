@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vcd.kube.client import KubeClient
-from vcd.kube.connection import ConfigurationError, Connection, Context, connect, contexts_of
+from vcd.kube.connection import ConfigurationError, Connection, Context, connect, list_contexts
 from vcd.kube.errors import ApiError, KubeError
 from vcd.model.words import did_you_mean, some
 
@@ -49,7 +49,7 @@ async def way_of(
             connection.check_streams()
     except ConfigurationError as error:
         raise ClusterError(_misconfigured(error, file, context)) from None
-    known, current = ([], "") if file is None else contexts_of(file)
+    known, current = ([], "") if file is None else list_contexts(file)
     name = context or current
     return Way(connection, next((one for one in known if one.name == name), Context(name, "")))
 
@@ -61,7 +61,7 @@ def _of_home() -> str | None:
 
 def _misconfigured(error: ConfigurationError, file: str | None, context: str | None) -> str:
     """Explain an invalid kubeconfig in one line."""
-    names = [] if file is None else [one.name for one in contexts_of(file)[0]]
+    names = [] if file is None else [one.name for one in list_contexts(file)[0]]
     if context is not None and names and context not in names:
         return f"kubeconfig {file} has no context {context}{did_you_mean(context, names)}; it has {some(names, 10)}"
     words = " ".join(str(error).split())

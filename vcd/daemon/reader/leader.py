@@ -18,10 +18,10 @@ import msgspec
 
 from vcd.daemon.reader.kubeconfig import ClusterError, refused
 from vcd.daemon.replicas.identity import AUDIENCE, Address
-from vcd.kube.admission import Urgency
 from vcd.kube.client import KubeClient, with_query
-from vcd.kube.errors import ApiError, decoded
+from vcd.kube.errors import ApiError, decode
 from vcd.kube.lease import ADDRESS, DEFAULT_NAME, DEFAULT_NAMESPACE, POD_NAMESPACE
+from vcd.kube.write_limiter import Urgency
 from vcd.model.words import some
 
 Object = dict[str, Any]
@@ -142,7 +142,7 @@ class Finder:
                     f"there is no ServiceAccount {account} in namespace {namespace}: {comes}; {other}"
                 ) from None
             raise self._told(error, "create", f"serviceaccounts/token {account}", "", namespace) from None
-        return str((decoded(_object, raw, "TokenRequest").get("status") or {}).get("token", ""))
+        return str((decode(_object, raw, "TokenRequest").get("status") or {}).get("token", ""))
 
     def may_not_forward(self, error: ApiError, at: PodPort) -> Exception:
         """What a refused port-forward means."""
@@ -153,7 +153,7 @@ class Finder:
     async def _lease_of(self, namespace: str, name: str) -> Object | None:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(name, safe='')}"
         try:
-            return decoded(_object, await self._client.request("GET", path), "Lease")
+            return decode(_object, await self._client.request("GET", path), "Lease")
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -167,10 +167,10 @@ class Finder:
         path = f"{base}/namespaces/{quote(namespace, safe='')}/{plural}" if namespace else f"{base}/{plural}"
         found: list[Object] = []
         try:
-            async for page in self._client.pages(with_query(path, query) if query else path):
+            async for page in self._client.list_pages(with_query(path, query) if query else path):
                 if page.first:
                     found.clear()
-                found += [decoded(_object, item, plural) for item in page.items]
+                found += [decode(_object, item, plural) for item in page.items]
         except ApiError as error:
             raise self._told(error, "list", f"{plural}.{group}" if group else plural, group, namespace) from None
         return found

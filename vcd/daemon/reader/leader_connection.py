@@ -22,7 +22,7 @@ from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.network import Socket, connected
 from vcd.kube.client import KubeClient
 from vcd.kube.errors import ApiError
-from vcd.kube.portforward import forwarded
+from vcd.kube.portforward import forward_port
 
 if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
@@ -37,7 +37,7 @@ async def reached(client: KubeClient, finder: Finder, lease: Lease, token_file: 
     at = await finder.pod(lease)
     headers = {"Authorization": f"Bearer {await finder.token(at, token_file)}"}
     try:
-        async with forwarded(client, at.namespace, at.pod, at.port) as near:
+        async with forward_port(client, at.namespace, at.pod, at.port) as near:
             through = _Through(near, lease.address.fingerprint)
             async with connected(lease.address.url, headers, through) as stream:
                 yield stream

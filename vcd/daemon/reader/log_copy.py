@@ -30,7 +30,7 @@ from vcd.eventlog.rows import Logged
 from vcd.eventlog.standing import WriterStanding, say_standing
 from vcd.kube.client import KubeClient
 from vcd.kube.errors import KubeError
-from vcd.kube.waits import ended, first_of
+from vcd.kube.tasks import run_to_completion, run_until_first
 
 PATIENCE = 30.0
 """Seconds for finding and reaching a leader; a change of leaders takes no longer."""
@@ -90,7 +90,7 @@ class LogCopier:
 
     async def once(self) -> ReadUpTo:
         """Copy all that the leader has, or wait while another process does. Raises ClusterError, LogError."""
-        await first_of(self._work(), self._ready.wait())
+        await run_until_first(self._work(), self._ready.wait())
         return self._taken()
 
     async def forever(self, ready: Callable[[ReadUpTo], None]) -> None:
@@ -104,7 +104,7 @@ class LogCopier:
             ready(await asyncio.to_thread(self._taken))  # may wait for the lock while retention runs
             await asyncio.Event().wait()
 
-        await first_of(self._work(), tell())
+        await run_until_first(self._work(), tell())
 
     def _taken(self) -> ReadUpTo:
         state = self.cache.state
@@ -193,7 +193,7 @@ class LogCopier:
             follower = LogFollower(_NAME, log, self._count)
             try:
                 noted = self._note(log, follower, lease)
-                await first_of(follower.follow(stream, lease.holder), noted, self._keep_house(log))
+                await run_until_first(follower.follow(stream, lease.holder), noted, self._keep_house(log))
                 return
             except LogDiverged as parted:
                 back = parted.to
@@ -231,7 +231,7 @@ class LogCopier:
 
     async def _alone(self, work: Callable[..., None], *given: int | None) -> None:
         """Work on the files in a thread, to its end even if cancelled: the next writer must not meet it."""
-        await ended(asyncio.to_thread(work, *given))
+        await run_to_completion(asyncio.to_thread(work, *given))
 
     async def _count(self, logged: Sequence[Logged]) -> None:
         self._events += len(logged)

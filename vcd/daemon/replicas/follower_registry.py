@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.waits import first_of
+from vcd.kube.tasks import run_until_first
 
 PATIENCE = 1.0
 """Seconds that a session waits for a follower. A follower that takes longer is ignored for a pause."""
@@ -109,7 +109,7 @@ class Followers:
                 for one in keeping_up:
                     one.was_late(now)
                 return False
-            await first_of(self._moved.wait(), self._clock.sleep(left))
+            await run_until_first(self._moved.wait(), self._clock.sleep(left))
 
     def _tell(self) -> None:
         self._moved.set()

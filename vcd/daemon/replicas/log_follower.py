@@ -22,7 +22,7 @@ from vcd.eventlog.copying import Events, Kept, LogSource, Piece, write_copy
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.rows import Logged
-from vcd.kube.waits import ended
+from vcd.kube.tasks import run_to_completion
 
 _log = structlog.get_logger(__name__)
 
@@ -107,8 +107,10 @@ class LogFollower:
     async def _begin(self, socket: Socket, leader: str, address: str) -> None:
         """Agree on the last common event."""
         with ExitStack() as stack:
-            own = await ended(asyncio.to_thread(lambda: stack.enter_context(LogSource(self._log.path))))
-            known, sealed = await ended(asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head))))
+            own = await run_to_completion(asyncio.to_thread(lambda: stack.enter_context(LogSource(self._log.path))))
+            known, sealed = await run_to_completion(
+                asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head)))
+            )
             await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, self._name, known, sealed, address)))
             welcome = await _welcomed(socket)
             if welcome.name != leader:
@@ -118,7 +120,7 @@ class LogFollower:
                 follow = wire.Follow(None, [])
             elif welcome.shared == self._log.head and set(sealed) <= set(welcome.sealed):
                 follow = wire.Follow(self._log.head, sealed)
-            elif welcome.head is None or await ended(asyncio.to_thread(own.has, welcome.head)):
+            elif welcome.head is None or await run_to_completion(asyncio.to_thread(own.has, welcome.head)):
                 raise LeaderBehind(f"{self.leader} has event {self.head}, and this replica {self._log.head}")
             elif welcome.shared is None:
                 raise LogDiverged(None, self.leader)
@@ -138,7 +140,7 @@ class LogFollower:
         elif isinstance(message, wire.Welcome):
             raise wire.BadMessage("the leader says Welcome twice")
         else:
-            await ended(self._write(socket, message))  # so that what is durable is in the state, too
+            await run_to_completion(self._write(socket, message))  # so that what is durable is in the state, too
 
     async def _write(self, socket: Socket, piece: Piece) -> None:
         logged = await write_copy(self._log, piece)
@@ -159,7 +161,7 @@ async def _last_in_common(socket: Socket, own: LogSource, shared: int) -> int:
     Rewinding further than necessary would lose common events until they are sent again. Raises what
     ``LogFollower.follow`` does.
     """
-    sealed = await ended(asyncio.to_thread(own.seals_at, shared))
+    sealed = await run_to_completion(asyncio.to_thread(own.seals_at, shared))
     await socket.send_bytes(wire.packed(wire.Follow(shared, sealed)))
     last = shared
     async for message in socket:
@@ -168,7 +170,7 @@ async def _last_in_common(socket: Socket, own: LogSource, shared: int) -> int:
         said = wire.from_leader(message.data)
         if isinstance(said, Events):
             theirs = {content[0]: link for content, link in said.rows}
-            same = await ended(asyncio.to_thread(own.same, theirs))
+            same = await run_to_completion(asyncio.to_thread(own.same, theirs))
             last = max(same, default=last)
             if len(same) < len(theirs):
                 return last

@@ -23,7 +23,7 @@ from vcd.eventlog.copying import DamagedHistory, LogSource, Piece
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.waits import ended, first_of
+from vcd.kube.tasks import run_to_completion, run_until_first
 
 _log = structlog.get_logger(__name__)
 
@@ -54,12 +54,12 @@ class LogServer:
         socket = await network.accepted(request)
         try:
             with ExitStack() as stack:
-                source = await ended(asyncio.to_thread(lambda: stack.enter_context(self._source())))
+                source = await run_to_completion(asyncio.to_thread(lambda: stack.enter_context(self._source())))
                 hello, pieces = await self._greeted(socket, source)
                 address = hello.address if is_replica else ""
                 follower = stack.enter_context(self._followers.joined(hello.name, address))
                 _log.info("followed" if address else "read", by=hello.name, ignored=hello.address[len(address) :])
-                await first_of(self._send(socket, source, pieces, follower), self._listen(socket, follower))
+                await run_until_first(self._send(socket, source, pieces, follower), self._listen(socket, follower))
                 await socket.close()
         except LogError as error:
             if isinstance(error, DamagedHistory):
@@ -78,9 +78,9 @@ class LogServer:
         hello = await _heard(socket)
         if not isinstance(hello, wire.Hello) or hello.version != wire.VERSION:
             raise wire.BadMessage(f"a follower must begin with Hello of version {wire.VERSION}")
-        shared = await ended(asyncio.to_thread(source.shared, hello.positions))
-        sealed = [] if shared is None else await ended(asyncio.to_thread(source.seals_at, shared))
-        head = await ended(asyncio.to_thread(source.head))
+        shared = await run_to_completion(asyncio.to_thread(source.shared, hello.positions))
+        sealed = [] if shared is None else await run_to_completion(asyncio.to_thread(source.seals_at, shared))
+        head = await run_to_completion(asyncio.to_thread(source.head))
         welcome = wire.Welcome(wire.VERSION, self._name, shared, sealed, head)
         await socket.send_bytes(wire.packed(welcome))
         follow = await _heard(socket)
@@ -97,7 +97,7 @@ class LogServer:
         while True:
             growth, head = self._log.growth(), self._log.head
             for some in (pieces, source.news()):
-                while found := await ended(asyncio.to_thread(_next, some)):
+                while found := await run_to_completion(asyncio.to_thread(_next, some)):
                     for piece in found:
                         packed = wire.packed(piece)
                         await socket.send_bytes(packed)
@@ -114,7 +114,7 @@ class LogServer:
                 await self._clock.sleep(_HEARD)
             elif not follower.address:
                 await self._clock.sleep(READ_EACH)
-            await first_of(growth.wait(), dismissed.wait(), self._clock.sleep(HEARTBEAT))
+            await run_until_first(growth.wait(), dismissed.wait(), self._clock.sleep(HEARTBEAT))
 
     async def _listen(self, socket: Socket, follower: Follower) -> None:
         async for message in socket:

@@ -28,7 +28,7 @@ from vcd.daemon.replicas.takeover import take_over
 from vcd.eventlog.errors import LogError
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
 from vcd.kube.lease import LeaderElector
-from vcd.kube.waits import first_of, is_cancelled
+from vcd.kube.tasks import is_being_cancelled, run_until_first
 
 _log = structlog.get_logger(__name__)
 
@@ -48,12 +48,12 @@ Admit = Callable[[web.Request], Awaitable[bool]]
 class LeadershipLost(Exception):
     """This replica no longer leads, and its log may diverge from the next leader's, which it has to follow.
 
-    It stands for election again from `rests_until` on, by the monotonic clock.
+    It stands for election again from `abstains_until` on, by the monotonic clock.
     """
 
-    def __init__(self, why: str, rests_until: float) -> None:
+    def __init__(self, why: str, abstains_until: float) -> None:
         super().__init__(why)
-        self.rests_until = rests_until
+        self.abstains_until = abstains_until
 
 
 class Replica:
@@ -82,7 +82,7 @@ class Replica:
         """Connections of authorized followers."""
         self._lost_at = 0.0
         """When the last connection to a leader ended, by the monotonic clock."""
-        elector.may_stand = self._may_stand
+        elector.can_lead = self._may_stand
         self.followers = Followers(clock)
         self.follower = self._made_follower()
         self._led_by: dict[str, wire.Peer] = {}
@@ -115,7 +115,7 @@ class Replica:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_replica = await self._admit(request)
         if is_replica:
-            self._elector.look()  # the other replica is taking the lead, or this replica leads without knowing
+            self._elector.check_now()  # the other replica is taking the lead, or this replica leads without knowing
         readers = sum(not one.address for one in self.followers.connected)
         if not is_replica and readers >= READERS:
             raise web.HTTPServiceUnavailable(text=f"{readers} read the log already; try again later, or at a replica")
@@ -183,7 +183,7 @@ class Replica:
                 await asyncio.shield(self._following)
                 pauses.reset()
             except asyncio.CancelledError:
-                if not self._leads.is_set() or is_cancelled():
+                if not self._leads.is_set() or is_being_cancelled():
                     self._following.cancel()
                     await asyncio.gather(self._following, return_exceptions=True)
                     raise
@@ -192,8 +192,8 @@ class Replica:
                     raise
                 _log.warning("the leader's log is not followed", leader=other[0], reason=str(error) or repr(error))
             if not self._leads.is_set():
-                self._elector.look()
-                await first_of(self._clock.sleep(pauses.next()), self._replaced(other[0]))
+                self._elector.check_now()
+                await run_until_first(self._clock.sleep(pauses.next()), self._replaced(other[0]))
                 if self._elector.holder != other[0]:
                     pauses.reset()
         await asyncio.Event().wait()
@@ -208,7 +208,7 @@ class Replica:
     async def _follow(self, holder: str, address: str) -> None:
         """Follow one leader until the connection ends, or another replica holds the Lease."""
         self._led_by = {holder: wire.Peer(holder, address)}
-        await first_of(self._connected(holder, address), self._replaced(holder))
+        await run_until_first(self._connected(holder, address), self._replaced(holder))
 
     async def _connected(self, holder: str, address: str) -> None:
         heard = self.follower.heard

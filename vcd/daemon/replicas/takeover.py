@@ -17,7 +17,7 @@ from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.log_follower import LeaderBehind, LogDiverged, LogFollower
 from vcd.daemon.replicas.network import Socket
 from vcd.eventlog.errors import LogError
-from vcd.kube.waits import first_of
+from vcd.kube.tasks import run_until_first
 
 _log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ async def _taken(peer: wire.Peer, socket: Socket, follower: LogFollower) -> None
     before = follower.has
     try:
         async with asyncio.timeout(TAKEN):
-            await first_of(follower.follow(socket, peer.name), follower.caught_up.wait())
+            await run_until_first(follower.follow(socket, peer.name), follower.caught_up.wait())
     except LeaderBehind:
         return
     except (LogDiverged, LogError, TimeoutError) as error:

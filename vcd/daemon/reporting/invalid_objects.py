@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import structlog
 
-from vcd.kube.recorder import Recorder
-from vcd.kube.status import StatusWriter
+from vcd.kube.recorder import EventRecorder
+from vcd.kube.status_writer import StatusWriter
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload
 from vcd.model.objects import Condition
@@ -27,7 +27,7 @@ class InvalidObjects:
     """Follows what the state sets aside. Each message is told once, however often its object changes otherwise."""
 
     state: ClusterState
-    recorder: Recorder
+    recorder: EventRecorder
     conditions: StatusWriter
     _told: dict[tuple[str, str], _Told] = field(default_factory=dict, init=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from vcd.kube.recent import Recent
+from vcd.kube.lru import LruCache
 from vcd.model.events import Waiting
 from vcd.scheduling.framework.reasons import cause_of
 from vcd.scheduling.holdnotes import remarks_on
@@ -38,7 +38,7 @@ class ReasonTexts:
     """Caches the texts of groups."""
 
     def __init__(self) -> None:
-        self._known: Recent[str, GroupTexts] = Recent(_GROUPS)
+        self._known: LruCache[str, GroupTexts] = LruCache(_GROUPS)
 
     def of(self, reasons: Sequence[Waiting]) -> GroupTexts:
         """Return the texts of all reasons of one group."""

@@ -22,8 +22,8 @@ from vcd.daemon.reporting.late_pods import LatePods
 from vcd.daemon.reporting.reason_texts import ReasonTexts
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import Clock
-from vcd.kube.recorder import Recorder
-from vcd.kube.status import StatusWriter
+from vcd.kube.recorder import EventRecorder
+from vcd.kube.status_writer import StatusWriter
 from vcd.model import events as ev
 from vcd.model.codec import group_status
 from vcd.model.objects import Condition, Pod, PodGroupStatus
@@ -76,18 +76,18 @@ class Telling:
         self._shown_groups: dict[str, tuple[str, PodGroupStatus, str]] = {}
         """Version, status and UID of groups, as the watch last told them."""
         dropped = partial(self.metrics.series.add, "vcd_writes_dropped_total")
-        self.recorder = Recorder(
-            client, self.options.scheduler_names[0], self.leads, dropped=dropped, clock=clock, kinds=kinds()
+        self.recorder = EventRecorder(
+            client, self.options.scheduler_names[0], self.leads, on_dropped=dropped, clock=clock, kinds=kinds()
         )
         self.statuses = StatusWriter(
             client,
             self.leads,
             known_group=self._shown_groups.get,
-            waits=self._may_wait,
-            holds=self._holds,
-            shown=self._shown,
-            dropped=dropped,
-            refused=self._status_refused,
+            is_pending=self._may_wait,
+            is_current=self._holds,
+            observed_status=self._shown,
+            on_dropped=dropped,
+            on_refused=self._status_refused,
             clock=clock,
         )
         self.followup = FollowUp()
@@ -110,7 +110,7 @@ class Telling:
 
     def begin(self) -> None:
         """This replica leads: tell what only the log was told."""
-        self.statuses.begin()
+        self.statuses.begin_term()
         self._sentences.clear()
         self._latecomers.look()
         self._set_aside.tell_owners()
@@ -146,10 +146,10 @@ class Telling:
             yield
         self.told(record, plan, session, at)
 
-    def write_again(self) -> None:
+    def retry_unwritten(self) -> None:
         """What was decided and the API server does not show; of pods what it did not take."""
         self.write_groups_again()
-        self.statuses.write_again()
+        self.statuses.retry_unwritten()
 
     def write_groups_again(self) -> None:
         """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
@@ -398,7 +398,7 @@ class Telling:
                 if not isinstance(event, ev.ObjectPut):
                     self._sentences.pop(event.key, None)
             elif event.kind == "Queue":
-                self.statuses.saw(event.key, event.resource_version)
+                self.statuses.observe_queue(event.key, event.resource_version)
             if isinstance(event, ev.ObjectGone):
                 if event.kind == "Pod":
                     self._nominated.pop(event.key, None)

@@ -24,7 +24,7 @@ from vcd.diagnosis.dominant import dominant
 from vcd.diagnosis.waiting import GroupWait
 from vcd.diagnosis.waittimeline import Kind, kind_of
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.waits import first_of
+from vcd.kube.tasks import run_until_first
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
 from vcd.scheduling.framework.guard import Interrupted, at_fault
@@ -165,7 +165,7 @@ class Verdicts:
     async def _wait(self, seconds: float | None) -> None:
         """Until there is a new session, or for so long."""
         passing = () if seconds is None else (self.clock.sleep(seconds),)
-        await first_of(self._wake.wait(), *passing)
+        await run_until_first(self._wake.wait(), *passing)
 
     async def _ask_some(self) -> None:
         """Ask about some groups."""

@@ -23,7 +23,7 @@ import structlog
 from vcd.daemon.watching.watches import Watches
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
-from vcd.kube.errors import ApiError, KubeError, Unanswered
+from vcd.kube.errors import ApiError, KubeError, NoResponse
 from vcd.model import codec
 from vcd.model import events as ev
 from vcd.model.kinds import KINDS, Kind
@@ -113,7 +113,7 @@ class ConsistentReads:
                 await asyncio.gather(*(self._read_kind(kind, needed[kind.name], readings) for kind in kinds))
         except TimeoutError:
             needed = self._needed(plan, snapshot, is_one_counter=bool(self._is_one_counter))
-            error = Unanswered(f"no answer within {self.client.request_timeout:g} s", sent=True)
+            error = NoResponse(f"no answer within {self.client.request_timeout:g} s", sent=True)
             for kind in kinds:
                 if missing := [key for key in needed[kind.name] if (kind.name, key) not in readings.objects]:
                     self._failed(kind, missing, error, readings)
@@ -193,7 +193,7 @@ class ConsistentReads:
 
     async def _list(self, kind: Kind, keys: Mapping[str, None]) -> Found:
         found: Found = {(kind.name, key): None for key in keys}
-        async with contextlib.aclosing(self.client.pages(kind.path)) as pages:  # type: ignore[type-var]
+        async with contextlib.aclosing(self.client.list_pages(kind.path)) as pages:  # type: ignore[type-var]
             async for page in pages:
                 for raw in page.items:
                     if (key := codec.identify(raw)[0]) in keys:

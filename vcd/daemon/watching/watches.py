@@ -31,7 +31,7 @@ class Watches:
     sink: Sink
     kinds: InitVar[Iterable[Kind]]
     clock: Clock = SYSTEM_CLOCK
-    when_synced: Callable[[], None] = lambda: None
+    on_synced: Callable[[], None] = lambda: None
     """Called when the last missing list is complete: until then no session considered the observed changes."""
 
     def __post_init__(self, kinds: Iterable[Kind]) -> None:
@@ -45,11 +45,11 @@ class Watches:
         self._watchers = {kind.name: self._watcher(kind) for kind in kinds}
 
     def _watcher(self, kind: Kind) -> Watcher:
-        return Watcher(self.client, kind, self.state, self.sink, clock=self.clock, when_synced=self._one_synced)
+        return Watcher(self.client, kind, self.state, self.sink, clock=self.clock, on_synced=self._one_synced)
 
     def _one_synced(self) -> None:
         if self.synced():
-            self.when_synced()
+            self.on_synced()
 
     @property
     def narrow(self) -> frozenset[str]:
@@ -71,7 +71,7 @@ class Watches:
         return {
             kind: s.last_error or "no answer"
             for kind, s in self.running().items()
-            if s.stale(now) >= (later if s.synced else first)
+            if s.stale_seconds(now) >= (later if s.synced else first)
         }
 
     def not_served(self) -> list[str]:
@@ -81,7 +81,7 @@ class Watches:
     def count_anew(self) -> None:
         """Restart the deadlines of ``stuck``."""
         for watcher in self._watchers.values():
-            watcher.status.got_on = self.clock.monotonic()
+            watcher.status.progress_at = self.clock.monotonic()
 
     def synced(self) -> bool:
         """Return whether the first list of every kind is complete."""
@@ -106,7 +106,7 @@ class Watches:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _start(self, kind: str) -> None:
-        self._watchers[kind].status.got_on = self.clock.monotonic()  # it is idle until now
+        self._watchers[kind].status.progress_at = self.clock.monotonic()  # it is idle until now
         task = asyncio.get_running_loop().create_task(self._watchers[kind].run())
         self._tasks[kind] = task
         task.add_done_callback(self._ended)

@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 
 from tests.kube.scripted import Answer, client_of, failure, scripted
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import ApiError, Unanswered
-from vcd.kube.requestinfo import CompletedRequest, is_installation_fault, namespace_of, verb_and_resource
+from vcd.kube.errors import ApiError, NoResponse
+from vcd.kube.request_info import CompletedRequest, is_installation_fault, namespace_of, verb_and_resource
 
 POD = "/api/v1/namespaces/default/pods/a"
 GROUPS = "/apis/scheduling.volcano.sh/v1beta1"
@@ -73,7 +73,7 @@ def test_what_is_a_fault_of_the_installation(error: ApiError, expected: bool) ->
 def counted(client: KubeClient) -> list[CompletedRequest]:
     """The requests that a client completes from now on."""
     found: list[CompletedRequest] = []
-    client.completed = found.append
+    client.on_completed = found.append
     return found
 
 
@@ -86,7 +86,7 @@ async def test_each_request_is_reported_once_with_how_it_ended() -> None:
         await client.request("PATCH", POD, b"{}")
         with pytest.raises(ApiError):
             await client.request("PATCH", f"{POD[:-1]}b", b"{}")
-        with pytest.raises(Unanswered):
+        with pytest.raises(NoResponse):
             await client.request("PATCH", f"{POD[:-1]}c", b"{}")
     assert [(*one[:3], str(one.error or "")) for one in found] == [
         ("patch", "pods", 200, ""), ("patch", "pods", 403, "403 Forbidden: no right"), ("patch", "pods", 0, ""),
@@ -116,7 +116,7 @@ async def test_an_api_server_that_is_gone_is_one_warning_and_then_details() -> N
         server.on("GET", "/a", *[Answer(drop=True)] * 5, Answer(200, {}))
         with capture_logs() as lines:
             for _ in range(5):
-                with pytest.raises(Unanswered) as caught:
+                with pytest.raises(NoResponse) as caught:
                     await client.request("GET", POD)
                 client.log_failure(structlog.get_logger(), "failed", caught.value, kind="Pod")
             assert client.unreachable_since > 0

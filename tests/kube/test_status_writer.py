@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from tests.kube.recorded import answer, exchange
 from tests.kube.scripted import Answer, HastyClock, ScriptedServer, Seen, client_of, failure, running, scripted, until
 from vcd.kube import status as module
-from vcd.kube.status import StatusWriter
+from vcd.kube.status_writer import StatusWriter
 from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.objects import Condition, PodGroupStatus
 
@@ -72,15 +72,15 @@ class Fixture:
 
     async def groups(self, *groups: GroupStatus, transition: str = "") -> None:
         self.writer.submit_groups(groups, transition)
-        await self.writer.idle()
+        await self.writer.wait_until_idle()
 
     async def condition(self, condition: Condition, uid: str = "u") -> None:
         self.writer.submit_pod_condition("ns/p", uid, condition)
-        await self.writer.idle()
+        await self.writer.wait_until_idle()
 
     async def again(self) -> None:
-        self.writer.write_again()
-        await self.writer.idle()
+        self.writer.retry_unwritten()
+        await self.writer.wait_until_idle()
 
     def patches(self) -> list[Any]:
         return [seen.body for seen in self.server.calls("PATCH")]
@@ -177,7 +177,7 @@ async def test_a_group_that_is_gone_is_doubted_no_more(end: str) -> None:
         if end == "deleted":
             f.writer.forget("PodGroup", "ns/g")
         elif end == "the Lease is lost":
-            f.writer.begin()
+            f.writer.begin_term()
         else:
             f.server.on("GET", "/namespaces/ns/podgroups/g", lambda _: failure(404, "NotFound", ""))
             await f.groups(GroupStatus("ns/g", "Running", running=2))
@@ -190,12 +190,12 @@ async def test_a_group_that_is_gone_is_doubted_no_more(end: str) -> None:
 async def test_what_is_too_much_to_wait_is_told_by_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_CAPACITY", 2)
     dropped: list[str] = []
-    async with writing(dropped=dropped.append) as f:
+    async with writing(on_dropped=dropped.append) as f:
         for name in "abc":
             f.writer.submit_groups([GroupStatus(f"ns/{name}", "Running")])
         f.writer.submit_queues([QueueUsage("q", {}), QueueUsage("r", {})])  # the first takes the place of a group
         f.writer.submit_pod_condition("ns/p", "u", Condition("PodScheduled", "False", "Unschedulable", "m"))
-        await f.writer.idle()
+        await f.writer.wait_until_idle()
     assert dropped == ["PodGroup", "PodGroup", "Queue", "Pod"]
 
 
@@ -283,7 +283,7 @@ async def test_a_group_that_is_gone_is_left(f: Fixture) -> None:
 async def test_a_queues_allocation_goes_to_its_status_alone(f: Fixture) -> None:
     f.queue(state="Open", allocated={"cpu": "1", "nvidia.com/gpu": "8"})
     f.writer.submit_queues([QueueUsage("q", {"cpu": "2", "memory": "1Gi"})])
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     assert f.patches() == [{"status": {"allocated": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": None}}}]
     assert f.server.calls("PATCH")[0].path.endswith("/queues/q/status")
 
@@ -292,7 +292,7 @@ async def test_an_unchanged_queue_is_not_written(f: Fixture) -> None:
     f.queue()
     for _ in range(2):
         f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
-        await f.writer.idle()
+        await f.writer.wait_until_idle()
     assert len(f.patches()) == 1
 
 
@@ -476,7 +476,7 @@ async def test_a_condition_is_not_lost_to_figures_that_come_before_it_is_written
         else:
             f.server.on("PATCH", "pods/p/status", in_the_way)
             f.writer.submit_pod_condition("ns/p", "u", Condition("PodScheduled", "False", "Unschedulable", "no"))
-        await f.writer.idle()
+        await f.writer.wait_until_idle()
         told = f.patches()[-1]["status"]
         assert (told["phase"], told["running"]) == ("Running", 1)
         assert [each["transitionID"] for each in told["conditions"]] == ["session-1"]
@@ -493,7 +493,7 @@ async def test_of_a_pod_that_was_bound_while_it_waited_for_its_turn_nothing_is_w
         f.server.on("PATCH", "pods/p/status", Answer(200, {}))
         for key in ("ns/o", "ns/p"):
             f.writer.submit_pod_condition(key, "u", Condition("PodScheduled", "False", "Unschedulable", "no"))
-        await f.writer.idle()
+        await f.writer.wait_until_idle()
         assert [seen.path for seen in f.server.calls("PATCH")] == ["/api/v1/namespaces/ns/pods/o/status"]
 
 
@@ -508,7 +508,7 @@ async def test_of_a_group_that_was_placed_while_it_waited_for_its_turn_it_is_not
         f.server.on("PATCH", "pods/p/status", in_the_way)
         f.writer.submit_pod_condition("ns/p", "u", Condition("PodScheduled", "False", "Unschedulable", "no"))
         f.writer.submit_groups([GroupStatus("ns/g", "Running", UNSCHEDULABLE)])
-        await f.writer.idle()
+        await f.writer.wait_until_idle()
         assert store.object["status"] == {"phase": "Running"}
 
 
@@ -522,40 +522,40 @@ async def test_a_replica_that_does_not_lead_writes_nothing(f: Fixture) -> None:
 async def test_a_replica_that_leads_again_trusts_nothing_it_wrote_before(f: Fixture) -> None:
     store = f.queue()
     f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     f.leading = False
     f.writer.submit_queues([QueueUsage("q", {"cpu": "3"})])
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     store.merge({"status": {"allocated": {"cpu": "9"}}})  # by the leader meanwhile
     f.leading = True
     f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     assert store.object["status"]["allocated"] == {"cpu": "2"}
 
 
 async def test_a_new_queue_of_that_name_is_written(f: Fixture) -> None:
     f.queue()
     f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     store = f.queue()
     f.writer.forget("Queue", "q")
     f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     assert store.object["status"]["allocated"] == {"cpu": "2"}
 
 
 async def test_what_a_restored_server_has_no_more_is_written_again_after_a_list(f: Fixture) -> None:
     f.queue()
     f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     store = f.queue()  # as it was before
     f.writer.forget_all("Pod")
     f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     assert "allocated" not in store.object.get("status", {})
     f.writer.forget_all("Queue")
     f.writer.submit_queues([QueueUsage("q", {"cpu": "2"})])
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     assert store.object["status"]["allocated"] == {"cpu": "2"}
 
 
@@ -574,7 +574,7 @@ async def test_writes_under_way_are_bounded() -> None:
         f.server.on("PATCH", "pods", slow)
         for index in range(6):
             f.writer.submit_pod_condition(f"ns/p{index}", "u", Condition("PodScheduled", "False", "U", "m"))
-        await f.writer.idle()
+        await f.writer.wait_until_idle()
         assert most == 3
 
 
@@ -598,10 +598,10 @@ async def test_an_answer_that_comes_after_the_group_went_says_nothing_about_the_
     await until(lambda: f.server.calls("PATCH"))
     f.writer.forget("PodGroup", "ns/g")
     answered.set()
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     again = group_of(f, "u-2")  # the next one of that name
     f.writer.submit_groups([GroupStatus("ns/g", "Inqueue")], uid="u-2")
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     assert again.object["status"]["phase"] == "Inqueue"
 
 
@@ -619,7 +619,7 @@ async def test_a_status_of_a_group_that_went_is_not_written_to_the_next_one(f: F
 
     f.clock.sleep = remade  # type: ignore[method-assign]
     f.writer.submit_groups([GroupStatus("ns/g", "Inqueue")], uid="u-1")
-    await f.writer.idle()
+    await f.writer.wait_until_idle()
     assert again
     assert again[0].object["status"]["phase"] == "Pending"
 
@@ -631,7 +631,7 @@ async def test_conditions_that_were_refused_in_one_term_are_not_written_in_the_n
     shown = Store(f.server, "/pods/p", {"status": {"conditions": ["new: by another leader"]}})
     for kind in ("Pod", "Node", "PodGroup"):
         f.writer.forget_all(kind)  # a new leader lists
-    f.writer.begin()  # as Telling does
+    f.writer.begin_term()  # as Telling does
     f.clock.now += 60
     await f.again()
     assert shown.object["status"]["conditions"] == ["new: by another leader"]
@@ -647,11 +647,11 @@ async def test_what_waits_to_be_sent_when_a_term_ends_is_not_sent_in_the_next() 
         await until(lambda: f.server.seen)
         f.writer.submit_pod_condition("ns/p", "u", words)
         await until(lambda: f.writer._work.pending(("Pod", "ns/p")) is None)
-        f.writer.begin()
+        f.writer.begin_term()
         f.group(phase="Pending")
         f.writer.submit_groups([GroupStatus("ns/g", "Inqueue")])
         f.server.closing.set()
-        await f.writer.idle()
+        await f.writer.wait_until_idle()
         assert shown.version == 10
         assert [patch["status"]["phase"] for patch in f.patches() if "phase" in patch["status"]] == ["Inqueue"]
 

@@ -1,6 +1,6 @@
-"""What a request to the API server was about and how it ended, for metrics and for faults of the installation.
+"""Describe requests to the API server by RBAC verb and resource, for metrics and for reports of installation faults.
 
-Verbs and resources are those of RBAC, so that a refusal names the rule that is missing.
+RBAC's terms are used so that a refusal names the missing rule. The matched messages are kube-apiserver's own texts.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from vcd.kube.errors import ApiError
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _BEING_DELETED = "because it is being terminated"
-"""What an API server says of an object for a namespace that is being deleted."""
-_ANOTHER = "metadata.uid"
-"""The field in the answer to a patch of an object that was made again under its name."""
+"""Part of the refusal to create an object in a terminating namespace."""
+_OTHER_UID = "metadata.uid"
+"""Field named in the refusal to patch an object that was recreated under its name."""
 
 
 _NOT_SERVED = "could not find the requested resource"
-"""What an API server says of a part of an object that it does not serve, and not of an object that is gone. If it does
-not serve the whole kind, lists fail, too, and name it."""
+"""Message for a subresource that is not served, as opposed to a missing object. If the whole kind is not served, its
+list fails with the same message."""
 
 
 class CompletedRequest(NamedTuple):
-    """A request that was made: ``code`` is the HTTP status, 0 without an answer; ``seconds`` is how long it took;
-    ``error`` is the server's refusal; ``namespace`` is empty where the request names none."""
+    """A completed request. ``code`` is the HTTP status, 0 without a response; ``seconds`` is its duration;
+    ``namespace`` is empty for cluster-scoped objects and for requests over all namespaces."""
 
     verb: str
     resource: str
@@ -36,7 +36,7 @@ class CompletedRequest(NamedTuple):
 def verb_and_resource(method: str, path: str) -> tuple[str, str]:
     """Return the RBAC verb and ``resource`` or ``resource/subresource`` of a request; ``path`` may have a query.
 
-    A path that is no resource's stands for itself.
+    For a path that names no resource, such as ``/version``, the resource is the path itself.
     """
     plain, _, query = path.partition("?")
     root, *parts = plain.lstrip("/").split("/")
@@ -50,17 +50,17 @@ def verb_and_resource(method: str, path: str) -> tuple[str, str]:
 
 
 def namespace_of(path: str) -> str:
-    """Return the namespace of the objects that a request is about; empty for those of the cluster."""
+    """Return the namespace in a request's path; empty if it has none."""
     _, _, found = path.partition("/namespaces/")
     namespace, slash, _ = found.partition("?")[0].partition("/")
     return namespace if slash else ""
 
 
 def is_installation_fault(error: ApiError) -> bool:
-    """Whether a refusal is due to how vcd or the cluster is set up, and not to what happened to the object meanwhile.
+    """Return whether a refusal is due to the setup of vcd or the cluster, not to a concurrent change of the object.
 
-    These are: a webhook that denies (400 unless it states another status), no right (403), a part of an
-    object that is not served (404), an object that validation refuses (422), and a webhook that fails (5xx).
+    Faults are: a webhook that denies (400 unless it states another status), missing permission (403), a subresource
+    that is not served (404), an object that fails validation (422), and a webhook that cannot be called (5xx).
     """
     if error.status == 400:
         return True
@@ -69,5 +69,5 @@ def is_installation_fault(error: ApiError) -> bool:
     if error.status == 404:
         return _NOT_SERVED in error.message
     if error.status == 422:
-        return _ANOTHER not in error.message
+        return _OTHER_UID not in error.message
     return error.status >= 500 and "webhook" in error.message

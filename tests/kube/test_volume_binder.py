@@ -12,8 +12,8 @@ import pytest
 
 from tests.kube.scripted import FakeClock
 from vcd.kube.client import KubeClient
-from vcd.kube.errors import ApiError, Fenced
-from vcd.kube.volumes import AGAIN_PER_SECOND, NotBound, VolumeBinder
+from vcd.kube.errors import ApiError, LeadershipLost
+from vcd.kube.volume_binder import REPEATS_PER_SECOND, VolumeBinder, VolumeError
 from vcd.model.events import Operation, VolumeChoice
 
 MANY = 300
@@ -32,7 +32,7 @@ class Storage:
         self, method: str, path: str, *args: Any, fence: Callable[[], bool] | None = None, **options: Any
     ) -> bytes:
         if fence is not None and not fence():
-            raise Fenced
+            raise LeadershipLost
         self.requests += 1
         if self.overloaded:
             raise ApiError(429, "TooManyRequests", "later")
@@ -66,9 +66,9 @@ class Waiting:
         try:
             await self.binder.bind(operation, lambda: term == self.term, self._look_at_pod)
             self.ended.append((self.clock.now, ""))
-        except NotBound as error:
+        except VolumeError as error:
             self.ended.append((self.clock.now, error.detail))
-        except Fenced as error:
+        except LeadershipLost as error:
             self.ended.append((self.clock.now, str(error)))
 
     async def _look_at_pod(self) -> None:
@@ -97,9 +97,9 @@ async def test_the_rate_of_requests_does_not_grow_with_the_pods_that_wait(overlo
     waiting = Waiting(MANY)
     waiting.storage.overloaded = overloaded
     assert await waiting.pass_by(0) <= 3 * MANY
-    assert await waiting.pass_by(60) <= 2 * AGAIN_PER_SECOND * (60 + 1)
+    assert await waiting.pass_by(60) <= 2 * REPEATS_PER_SECOND * (60 + 1)
     waiting.storage.overloaded, waiting.storage.provisioned = False, True
-    assert await waiting.all_end_within(MANY / AGAIN_PER_SECOND + 2)
+    assert await waiting.all_end_within(MANY / REPEATS_PER_SECOND + 2)
     assert {why for _, why in waiting.ended} == {""}
 
 
@@ -116,7 +116,7 @@ async def test_where_many_wait_time_is_up_for_each_at_its_turn() -> None:
     began = waiting.clock.now
     await waiting.pass_by(29.9)
     assert waiting.ended == []
-    assert await waiting.all_end_within(0.1 + MANY / AGAIN_PER_SECOND + 2)
+    assert await waiting.all_end_within(0.1 + MANY / REPEATS_PER_SECOND + 2)
     assert {why.partition(":")[0] for _, why in waiting.ended} == {"binding volumes took longer than 30 s"}
     assert min(at for at, _ in waiting.ended) >= began + 30.0
 

@@ -1,4 +1,4 @@
-"""What was asked for or set last, and no more of it than is wanted."""
+"""A bounded mapping that evicts its least recently used entry."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
-    """The last ``size`` values that were asked for or set, by key."""
+class LruCache(Generic[K, V]):
+    """Map at most ``size`` keys to values; ``get``, ``set`` and ``get_or_create`` count as uses. None is no value."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._values: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """The value of a key, None where there is none (any more)."""
+        """Return the value of a key, or None."""
         value = self._values.get(key)
         if value is not None:
             self._values.move_to_end(key)
         return value
 
     def set(self, key: K, value: V) -> None:
-        """Remember a value; the oldest goes where there are too many."""
+        """Set a value, evicting the least recently used entry if the cache is full."""
         self._values[key] = value
         self._values.move_to_end(key)
         if len(self._values) > self._size:
             self._values.popitem(last=False)
 
-    def find(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key, made where there is none."""
+    def get_or_create(self, key: K, make: Callable[[], V]) -> V:
+        """Return the value of a key, which ``make`` creates if it is missing."""
         value = self.get(key)
         if value is None:
             value = make()
@@ -40,9 +40,8 @@ class Recent(Generic[K, V]):
         return value
 
     def drop(self, key: K) -> None:
-        """Forget a key."""
+        """Remove a key, if present."""
         self._values.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all."""
         self._values.clear()

@@ -9,8 +9,8 @@ import pytest
 
 from tests.kube.scripted import Answer, FakeClock, Log, until
 from tests.kube.test_watcher import line, listing, pod, watching
-from vcd.kube import writebudget
-from vcd.kube.writebudget import MOST_BYTES, WINDOW, WriteBudget
+from vcd.kube import log_budget
+from vcd.kube.log_budget import MAX_BYTES, WINDOW, LogBudget
 from vcd.model import codec
 from vcd.model.events import ObjectGone, ObjectPut
 from vcd.model.kinds import KINDS
@@ -25,17 +25,17 @@ def patched(version: int, text: str = "", **spec: Any) -> dict[str, Any]:
     return {**made, "spec": spec}
 
 
-def offered(budget: WriteBudget, manifest: dict[str, Any]) -> int:
+def offered(budget: LogBudget, manifest: dict[str, Any]) -> int:
     """The bytes that go to the log at once."""
     obj, version = codec.decode_json(KINDS["Pod"], msgspec.Raw(msgspec.json.encode(manifest)))
     event = ObjectPut("Pod", obj.key, version, codec.encode_payload(obj))
-    return 0 if budget.holds(event, obj) else len(event.payload or b"")
+    return 0 if budget.should_hold(event, obj) else len(event.payload or b"")
 
 
 def test_patches_of_an_annotation_write_no_more_than_the_budget_in_a_window() -> None:
     clock = FakeClock()
-    budget = WriteBudget(clock)
-    assert sum(offered(budget, patched(version)) for version in range(640)) <= MOST_BYTES
+    budget = LogBudget(clock)
+    assert sum(offered(budget, patched(version)) for version in range(640)) <= MAX_BYTES
     assert budget.release() == []
     clock.now += WINDOW
     assert [event.resource_version for event in budget.release()] == ["639"]
@@ -54,7 +54,7 @@ def test_patches_of_an_annotation_write_no_more_than_the_budget_in_a_window() ->
     ids=["bound", "phase", "resized", "made again"],
 )
 def test_what_others_depend_on_is_never_held(changed: dict[str, Any]) -> None:
-    budget = WriteBudget(FakeClock())
+    budget = LogBudget(FakeClock())
     for version in range(8):
         offered(budget, patched(version))
     assert offered(budget, changed) > LARGE
@@ -62,7 +62,7 @@ def test_what_others_depend_on_is_never_held(changed: dict[str, Any]) -> None:
 
 
 def test_objects_have_budgets_of_their_own() -> None:
-    budget = WriteBudget(FakeClock())
+    budget = LogBudget(FakeClock())
     for version in range(8):
         offered(budget, patched(version))
     other = patched(9)
@@ -71,7 +71,7 @@ def test_objects_have_budgets_of_their_own() -> None:
 
 
 async def test_the_newest_version_comes_when_the_window_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writebudget, "MOST_BYTES", 500)
+    monkeypatch.setattr(log_budget, "MAX_BYTES", 500)
     clock, log = FakeClock(), Log()
     lines = [line("MODIFIED", patched(version, f"{version}".ljust(300, "x"))) for version in range(6, 20)]
     more = [line("ADDED", pod("b", 20))]
@@ -79,12 +79,12 @@ async def test_the_newest_version_comes_when_the_window_is_over(monkeypatch: pyt
         await until(lambda: f.watcher.status.resource_version == "19")
         assert [event.resource_version for event in log.of(ObjectPut)] == ["5", "6"]
         clock.now += WINDOW
-        await f.watcher._follow([msgspec.json.encode(each) for each in more])
+        await f.watcher._apply_lines([msgspec.json.encode(each) for each in more])
     assert [event.resource_version for event in log.of(ObjectPut)[2:]] == ["19", "20"]
 
 
 async def test_what_is_held_of_an_object_that_is_gone_or_as_it_was_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writebudget, "MOST_BYTES", 500)
+    monkeypatch.setattr(log_budget, "MAX_BYTES", 500)
     clock, log = FakeClock(), Log()
     first = patched(6, "first".ljust(300, "x"))
     held = patched(7, "second".ljust(300, "x"))
