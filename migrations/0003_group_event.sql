@@ -1,5 +1,5 @@
 -- The events that concern a group: what its pods showed while they named it, and the sessions that say something of it.
--- What is in the file already is indexed by vcd/eventlog/store.py.
+-- What is in the file already is indexed by vcd/eventlog/log_file.py.
 CREATE TABLE group_event (
     group_key TEXT NOT NULL,
     sequence INTEGER NOT NULL,

@@ -12,7 +12,7 @@ from tests.cli.results import without_defect
 from tests.timetravel.histories import write_busy_history
 from vcd.cli import main
 from vcd.eventlog import LogReader
-from vcd.eventlog.archive.shipping import Ship, ship
+from vcd.eventlog.archive.shipping import ShipJob, ship
 from vcd.model.words import rfc3339
 
 
@@ -33,7 +33,7 @@ async def log(tmp_path: Path) -> Path:
 def archive(tmp_path: Path, log: Path) -> Path:
     """It is shipped there."""
     (tmp_path / "archive").mkdir()
-    ship(Ship(str(log), str(tmp_path / "archive"), "test", 1), lambda _: None)
+    ship(ShipJob(str(log), str(tmp_path / "archive"), "test", 1), lambda _: None)
     return tmp_path / "archive"
 
 
@@ -73,7 +73,7 @@ def test_a_log_is_restored_as_of_a_time(tmp_path: Path, log: Path, archive: Path
     result = run("log", "restore", archive, tmp_path / "none.sqlite", "--at", "noon")
     assert (result.exit_code, "'noon' is no time" in result.stderr) == (2, True)
     result = run("log", "restore", archive, tmp_path / "none.sqlite", "--at", "9999d")
-    assert (result.exit_code, "there is nothing of then to restore" in result.stderr) == (2, True)
+    assert (result.exit_code, "nothing to restore for the given end" in result.stderr) == (2, True)
 
 
 def test_what_was_changed_is_named(tmp_path: Path, archive: Path) -> None:

@@ -30,7 +30,7 @@ class FakeLog:
             await gate
         return last
 
-    def hurry(self) -> None:
+    def flush_soon(self) -> None:
         """Nothing is gathered."""
 
     @property

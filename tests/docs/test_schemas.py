@@ -27,7 +27,7 @@ from vcd import api
 from vcd.cli import main
 from vcd.cli.documents import API_VERSION
 from vcd.cli.schemas import documents, schema_of
-from vcd.eventlog.archive.shipping import Ship, ship
+from vcd.eventlog.archive.shipping import ShipJob, ship
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 GANG = "examples/gang.yaml"
@@ -110,7 +110,7 @@ async def _write(path: Path) -> None:
 
 def _ship(log: Path, archive: Path) -> None:
     archive.mkdir()
-    ship(Ship(str(log), str(archive), "test", 1), lambda _: None)
+    ship(ShipJob(str(log), str(archive), "test", 1), lambda _: None)
 
 
 def printed(folder: Path, words: str) -> list[Any]:

@@ -17,8 +17,8 @@ from tests.e2e.test_replicas import Replicas
 from tests.sizes import some
 from vcd.api import explain
 from vcd.eventlog import LogReader
-from vcd.eventlog.archive.checking import check
-from vcd.eventlog.archive.lines import ListedSegments
+from vcd.eventlog.archive.segment_index import SegmentIndex
+from vcd.eventlog.archive.verification import check
 
 WITHOUT = "the event log begins without its history; `vcd log restore` gives it from the archive"
 OFTEN = ("--archive-every=200ms", "--checkpoint-interval=100")
@@ -48,7 +48,7 @@ def partials(folder: Path) -> list[str]:
 
 def shipped(archive: Path) -> int:
     """The last event that is there."""
-    return max((one.last for one in ListedSegments.of(names(archive)).segments), default=0)
+    return max((one.last for one in SegmentIndex.of(names(archive)).segments), default=0)
 
 
 def head(daemon: Daemon) -> int:
@@ -247,7 +247,7 @@ async def test_what_killed_processes_had_begun_to_write_is_removed_unless_it_may
         cluster.add_nodes(1)
         first = await cluster.started("a", f"--archive={archive}", *OFTEN)
         await until(lambda: first.lines("shipped"), what="it is shipped")
-        segment = ListedSegments.of(names(archive)).segments[0].name
+        segment = SegmentIndex.of(names(archive)).segments[0].name
         left, older, stopped, new = (
             archive / f"{segment}{suffix}.partial" for suffix in (".1a2b3c4d", "", ".00000001", ".00000002")
         )

@@ -1,4 +1,4 @@
-"""Events to put into a log."""
+"""EventsPiece to put into a log."""
 
 from __future__ import annotations
 

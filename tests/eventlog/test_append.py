@@ -11,7 +11,7 @@ import pytest
 
 from tests.eventlog.samples import Clock, execute, gone, outcome, put, session, write_history
 from vcd.eventlog import EventLog, LogError, LogReader
-from vcd.eventlog.log import ENOUGH
+from vcd.eventlog.log import GATHER_LIMIT
 from vcd.eventlog.statements import statements
 from vcd.model import events as e
 
@@ -55,8 +55,8 @@ async def test_sequence_numbers_follow_the_order_of_the_calls(tmp_path: Path) ->
 async def test_calls_that_wait_share_a_transaction(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "log.sqlite") as log:
         commits: list[int] = []
-        take = log._take
-        log._take = lambda: commits.append(1) or take()  # type: ignore[method-assign, func-returns-value]
+        take = log._next_transaction
+        log._next_transaction = lambda: commits.append(1) or take()  # type: ignore[method-assign, func-returns-value]
         await asyncio.gather(*(log.append([gone(n)]) for n in range(2000)))
     assert len(commits) <= 2
 
@@ -65,7 +65,7 @@ async def test_calls_that_wait_share_a_transaction(tmp_path: Path) -> None:
 async def test_what_comes_soon_after_a_shared_transaction_shares_the_next_unless_one_is_in_a_hurry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurry: str
 ) -> None:
-    monkeypatch.setattr("vcd.eventlog.log.GATHERING", 3600.0)
+    monkeypatch.setattr("vcd.eventlog.log.GATHER_SECONDS", 3600.0)
     async with EventLog.open(tmp_path / "log.sqlite") as log:
         await asyncio.gather(log.append([put(1)]), log.append([gone(1)]))
         waiting = [asyncio.ensure_future(log.append([put(number)])) for number in range(2, 5)]
@@ -81,19 +81,19 @@ async def test_what_comes_soon_after_a_shared_transaction_shares_the_next_unless
 async def test_where_enough_wait_the_next_transaction_does_not_wait_for_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vcd.eventlog.log.GATHERING", 3600.0)
+    monkeypatch.setattr("vcd.eventlog.log.GATHER_SECONDS", 3600.0)
     async with EventLog.open(tmp_path / "log.sqlite") as log:
         await asyncio.gather(log.append([put(1)]), log.append([gone(1)]))
         for _ in range(3):  # each is a shared transaction, after which the next gathers again
-            await asyncio.gather(*(log.append([put(number)]) for number in range(ENOUGH)))
-        waiting = [asyncio.ensure_future(log.append([put(number)])) for number in range(ENOUGH - 1)]
+            await asyncio.gather(*(log.append([put(number)]) for number in range(GATHER_LIMIT)))
+        waiting = [asyncio.ensure_future(log.append([put(number)])) for number in range(GATHER_LIMIT - 1)]
         await asyncio.to_thread(read_all, log.path)
-        assert (log.head, any(each.done() for each in waiting)) == (2 + 3 * ENOUGH, False)
-    assert len(await asyncio.gather(*waiting)) == ENOUGH - 1
+        assert (log.head, any(each.done() for each in waiting)) == (2 + 3 * GATHER_LIMIT, False)
+    assert len(await asyncio.gather(*waiting)) == GATHER_LIMIT - 1
 
 
 async def test_one_who_writes_alone_never_waits_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcd.eventlog.log.GATHERING", 3600.0)
+    monkeypatch.setattr("vcd.eventlog.log.GATHER_SECONDS", 3600.0)
     async with EventLog.open(tmp_path / "log.sqlite") as log:
         assert [await log.append([put(number)]) for number in range(10)] == list(range(1, 11))
 
@@ -260,7 +260,7 @@ async def test_packed_rows_are_read_with_the_files_own_dictionary(
     path = tmp_path / "log.sqlite"
     await write_history(path, 1)
     before = read_all(path)
-    monkeypatch.setattr("vcd.eventlog.store.typical_payloads", lambda: b"another dictionary of a later version")
+    monkeypatch.setattr("vcd.eventlog.log_file.build_dictionary", lambda: b"another dictionary of a later version")
     async with EventLog.open(path) as log:
         await log.append([put(1)])
     assert read_all(path) == [*before, put(1)]

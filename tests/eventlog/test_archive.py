@@ -17,22 +17,22 @@ import pytest
 import zstandard
 
 from tests.eventlog.samples import SECOND, Clock, fold, leads, noise, put, write_history
-from tests.eventlog.test_copying import content
+from tests.eventlog.test_replication import content
 from tests.eventlog.test_retention import begin_retention
 from tests.kube.scripted import FakeClock, until
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.persistence.archiver import Archiver
 from vcd.eventlog import EventLog, LogError, LogReader, verify
-from vcd.eventlog.archive import restoring, shipping
-from vcd.eventlog.archive.checking import check
-from vcd.eventlog.archive.lines import ListedSegments
-from vcd.eventlog.archive.names import ArchiveSegment
-from vcd.eventlog.archive.restoring import Restore, Restored, restore
-from vcd.eventlog.archive.segments import pieces
-from vcd.eventlog.archive.shipping import Ship, Shipped, ship
+from vcd.eventlog.archive import restoration, shipping
+from vcd.eventlog.archive.restoration import Restored, RestoreJob, restore
+from vcd.eventlog.archive.segment_index import SegmentIndex
+from vcd.eventlog.archive.segment_names import ArchiveSegment
+from vcd.eventlog.archive.segments import read_pieces
+from vcd.eventlog.archive.shipping import ShipJob, ShipProgress, ship
 from vcd.eventlog.archive.stores import ArchiveError, store_of
-from vcd.eventlog.copying import Piece
+from vcd.eventlog.archive.verification import check
+from vcd.eventlog.replication import Piece
 
 
 @pytest.fixture
@@ -43,15 +43,15 @@ def archive(tmp_path: Path) -> Path:
 
 
 def shipped(path: Path, archive: Path, epoch: int | None = 1, age: int | None = None, size: int | None = None) -> int:
-    """Ship a log; up to which event it is there then."""
-    told: list[Shipped] = []
-    ship(Ship(str(path), str(archive), "test", epoch, age, size), told.append)
+    """ShipJob a log; up to which event it is there then."""
+    told: list[ShipProgress] = []
+    ship(ShipJob(str(path), str(archive), "test", epoch, age, size), told.append)
     return told[-1].sequence
 
 
 def listed(archive: Path) -> list[ArchiveSegment]:
     """The segments that are there."""
-    return ListedSegments.of(each.name for each in archive.iterdir()).segments
+    return SegmentIndex.of(each.name for each in archive.iterdir()).segments
 
 
 def names(folder: Path) -> set[str]:
@@ -60,8 +60,8 @@ def names(folder: Path) -> set[str]:
 
 
 async def restored(archive: Path, out: Path, **job: int) -> Restored:
-    """Restore a log, which is sound and stands alone."""
-    found = await restore(Restore(str(archive), str(out), **job))
+    """RestoreJob a log, which is sound and stands alone."""
+    found = await restore(RestoreJob(str(archive), str(out), **job))
     assert verify(out, fold).problems == []
     assert [each.name for each in out.parent.glob(f"{out.name}*")] == [out.name]
     return found
@@ -177,7 +177,7 @@ async def test_a_segment_that_was_changed_with_its_name_is_named(tmp_path: Path,
     file.unlink()
     (archive / name).write_bytes(forged)
     (problem,) = check(str(archive)).problems
-    assert "is not as it was logged" in problem
+    assert "was changed or moved" in problem
     assert name in problem
 
 
@@ -195,9 +195,9 @@ async def test_a_log_is_restored_up_to_a_session_or_a_time(tmp_path: Path, archi
         time = next(iter(reader.read(9, 10))).time
     assert (await restored(archive, tmp_path / "at.sqlite", at=time)).last == 12
     with pytest.raises(ArchiveError, match="it ends with session 4"):
-        await restore(Restore(str(archive), str(tmp_path / "none.sqlite"), to=9))
-    with pytest.raises(ArchiveError, match="its events are of later"):
-        await restore(Restore(str(archive), str(tmp_path / "none.sqlite"), at=5))
+        await restore(RestoreJob(str(archive), str(tmp_path / "none.sqlite"), to=9))
+    with pytest.raises(ArchiveError, match="all its events are later"):
+        await restore(RestoreJob(str(archive), str(tmp_path / "none.sqlite"), at=5))
     assert names(tmp_path) == {"archive", "at.sqlite", "log.sqlite", "to.sqlite"}
 
 
@@ -265,15 +265,15 @@ async def test_what_cannot_be_used_is_told(tmp_path: Path, archive: Path) -> Non
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 1)
     with pytest.raises(ArchiveError, match="there is no segment"):
-        await restore(Restore(str(archive), str(out)))
+        await restore(RestoreJob(str(archive), str(out)))
     with pytest.raises(ArchiveError, match="there is no such directory; mount it"):
         shipped(path, tmp_path / "unmounted")
     with pytest.raises(ArchiveError, match="it is no directory, and no s3://BUCKET/PREFIX"):
-        ship(Ship(str(path), "gs://bucket", "test", 1), lambda _: None)
+        ship(ShipJob(str(path), "gs://bucket", "test", 1), lambda _: None)
     shipped(path, archive)
     out.write_text("mine")
     with pytest.raises(LogError, match="exists already"):
-        await restore(Restore(str(archive), str(out)))
+        await restore(RestoreJob(str(archive), str(out)))
     assert out.read_text() == "mine"
 
 
@@ -285,7 +285,7 @@ async def test_what_a_newer_vcd_ships_is_not_taken_for_damage(
     monkeypatch.setattr(shipping, "FORMAT", 2)
     shipped(path, archive)
     with pytest.raises(LogError, match="wrote the archive; use that version"):
-        await restore(Restore(str(archive), str(tmp_path / "out.sqlite")))
+        await restore(RestoreJob(str(archive), str(tmp_path / "out.sqlite")))
 
 
 async def test_what_is_left_of_a_log_that_is_gone_is_not_replayed(tmp_path: Path, archive: Path) -> None:
@@ -309,7 +309,7 @@ async def test_a_log_that_is_made_meanwhile_stays(
 
     def made_meanwhile(segment: ArchiveSegment, data: bytes) -> Iterator[Piece]:
         out.write_text("mine")
-        return pieces(segment, data)
+        return read_pieces(segment, data)
 
     def refused(*_: Path) -> None:
         raise PermissionError
@@ -317,9 +317,9 @@ async def test_a_log_that_is_made_meanwhile_stays(
     if not has_links:
         monkeypatch.setattr(os, "link", refused)
         await restored(archive, tmp_path / "unlinked.sqlite")
-    monkeypatch.setattr(restoring, "pieces", made_meanwhile)
+    monkeypatch.setattr(restoration, "read_pieces", made_meanwhile)
     with pytest.raises(LogError, match="exists already"):
-        await restore(Restore(str(archive), str(out)))
+        await restore(RestoreJob(str(archive), str(out)))
     assert out.read_text() == "mine"
 
 
@@ -328,7 +328,7 @@ async def test_a_session_before_the_archives_first_is_refused(tmp_path: Path, ar
     await three_segments(path, archive)
     (archive / listed(archive)[0].name).unlink()
     with pytest.raises(ArchiveError, match="it begins after session 2"):
-        await restore(Restore(str(archive), str(tmp_path / "out.sqlite"), to=1))
+        await restore(RestoreJob(str(archive), str(tmp_path / "out.sqlite"), to=1))
     assert (await restored(archive, tmp_path / "out.sqlite", to=3)).session == 3
 
 
@@ -392,12 +392,12 @@ async def test_a_checkpoint_that_goes_while_the_log_is_shipped(
     retained = lambda: asyncio.run(begin_retention(path, clock, 1))  # noqa: E731
     monkeypatch.setattr(shipping, "store_of", lambda where: Slow(where, retained))
     with suppress(LogError):
-        await asyncio.to_thread(ship, Ship(str(path), str(archive), "test", 1), lambda _: None)
-    await asyncio.to_thread(ship, Ship(str(path), str(archive), "test", 1), lambda _: None)  # the next run
+        await asyncio.to_thread(ship, ShipJob(str(path), str(archive), "test", 1), lambda _: None)
+    await asyncio.to_thread(ship, ShipJob(str(path), str(archive), "test", 1), lambda _: None)  # the next run
     first, *_ = listed(archive)
     (archive / first.name).unlink()  # as --archive-keep does, since the next begins with a state
     assert not [one for one in check(str(archive)).problems if "are missing" not in one]
-    await restore(Restore(str(archive), str(out)))
+    await restore(RestoreJob(str(archive), str(out)))
     assert verify(out, fold).problems == []
     with LogReader(out) as reader:
         reader.base(reader.head())
@@ -418,7 +418,7 @@ async def test_a_state_that_was_damaged_before_it_was_shipped(tmp_path: Path, ar
     shipped(path, archive)
     assert [one.after for one in listed(archive)] == [0, 12, 30]
     assert any("checkpoint 12" in problem for problem in check(str(archive)).problems)
-    found = await restore(Restore(str(archive), str(out)))
+    found = await restore(RestoreJob(str(archive), str(out)))
     assert (found.first, found.last) == (31, 36)
     assert any("checkpoint 12" in gap for gap in found.gaps)
     assert verify(out, fold).problems == []

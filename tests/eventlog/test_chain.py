@@ -13,7 +13,7 @@ import pytest
 from tests.eventlog.samples import as_is, execute, fold, gone, leads, outcome, put, session, write_history
 from tests.eventlog.test_transfer import write_replicas
 from vcd.eventlog import EventLog, Head, LogError, LogReader, compact, export, import_logs, verify
-from vcd.eventlog.chain import Chain, seal, segment
+from vcd.eventlog.chain import Chain, seal_mark, segment_mark
 
 SCHEMA_1 = Path(__file__).parents[1] / "data" / "older" / "schema-1.sqlite"
 """Written by a simulation of version 0.1.0 before there was a chain: 185 events, a checkpoint after the last."""
@@ -39,7 +39,7 @@ async def test_a_payload_exchanged_for_another_valid_one_is_found(tmp_path: Path
     await write_history(path, 2)
     execute(path, EXCHANGED.replace("= 8", "= 1"))
     (problem,) = verify(path).problems
-    assert problem == "event 1 is not as it was logged, or not in its place: so its link says"
+    assert problem == "event 1 was changed or moved: its link does not match"
 
 
 async def test_the_head_does_not_depend_on_how_events_came(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ async def test_a_tail_that_was_cut_off_shows_by_a_head_that_was_noted(tmp_path: 
         """,
     )
     assert verify(path, fold).problems == []
-    assert verify(path, fold, noted).problems == ["the log ends with event 6, before event 12, whose link was noted"]
+    assert verify(path, fold, noted).problems == ["the log ends with event 6, before the noted event 12"]
 
 
 async def test_a_chain_that_was_made_anew_shows_by_a_head_that_was_noted(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_a_chain_that_was_made_anew_shows_by_a_head_that_was_noted(tmp_pat
     noted = head_of(path)
     assert verify(other, fold).problems == []
     assert verify(other, fold, noted).problems == [
-        "event 12 has not the link that was noted: another log, or a changed one"
+        "event 12 does not have the noted link: it is another log, or was changed"
     ]
 
 
@@ -92,7 +92,7 @@ async def test_a_noted_head_stays_good_while_the_log_grows_and_loses_its_beginni
         noted = Head(24, links(path)[24] or b"")
         await log.retain(max_age=0)
     assert verify(path, fold, noted).problems == []
-    assert verify(path, fold, late).problems == ["the log begins with event 25, after event 12, whose link was noted"]
+    assert verify(path, fold, late).problems == ["the log begins with event 25, after the noted event 12"]
 
 
 async def test_after_retention_the_chain_begins_with_the_checkpoint(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ async def test_after_retention_the_chain_begins_with_the_checkpoint(tmp_path: Pa
         await log.retain(max_age=0)
     assert head_of(path) == before
     execute(path, "UPDATE checkpoint SET chain = zeroblob(16)")
-    assert any(problem.startswith("event 13 is not as it was logged") for problem in verify(path).problems)
+    assert any(problem.startswith("event 13 was changed or moved") for problem in verify(path).problems)
 
 
 async def test_the_first_checkpoint_after_retention_cannot_be_exchanged(tmp_path: Path) -> None:
@@ -121,9 +121,9 @@ async def test_the_first_checkpoint_after_retention_cannot_be_exchanged(tmp_path
         UPDATE checkpoint SET (size, parts, digest) = (SELECT size, parts, digest FROM other.checkpoint);
     """
     execute(path, exchange)
-    assert verify(path, fold).problems == ["checkpoint 12 is not the one that was kept: so the chain says"]
+    assert verify(path, fold).problems == ["checkpoint 12 was changed: its digest does not match the chain"]
     execute(path, "UPDATE seal SET digest = (SELECT digest FROM checkpoint)")
-    assert verify(path, fold).problems == ["event 13 is not as it was logged, or not in its place: so its link says"]
+    assert verify(path, fold).problems == ["event 13 was changed or moved: its link does not match"]
 
 
 async def test_a_log_without_events_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_what_was_changed_is_neither_exported_nor_imported(tmp_path: Path)
         lambda: export(path, out, fold, 3),  # it would be in the state that this begins with
         lambda: import_logs([path], out, as_is),
     ):
-        with pytest.raises(LogError, match="event 8 is not the one that was logged"):
+        with pytest.raises(LogError, match="event 8 was changed after it was logged"):
             make()
 
 
@@ -186,7 +186,7 @@ async def test_a_checkpoint_that_was_changed_is_neither_exported_nor_imported(tm
     await write_history(path, 2, checkpoints=(1,))
     execute(path, "UPDATE checkpoint SET time = time + 1")
     for make in (lambda: export(path, out, fold), lambda: import_logs([path], out, as_is)):
-        with pytest.raises(LogError, match="checkpoint 6 is not the one that was logged"):
+        with pytest.raises(LogError, match="checkpoint 6 was changed after it was logged"):
             make()
 
 
@@ -197,7 +197,7 @@ async def test_an_import_has_one_chain_over_its_segments(tmp_path: Path) -> None
     assert verify(out).uncovered == []
     head_of(out)
     execute(out, "UPDATE segment SET source = 'c.sqlite' WHERE sequence = (SELECT min(sequence) FROM segment)")
-    assert any("is not as it was logged" in problem for problem in verify(out).problems)
+    assert any("was changed or moved" in problem for problem in verify(out).problems)
 
 
 async def test_an_export_out_of_the_middle_of_a_segment_keeps_the_chain(tmp_path: Path) -> None:
@@ -233,9 +233,9 @@ async def test_a_log_of_before_the_chain_is_migrated_and_goes_on(tmp_path: Path)
     assert found.head is not None
     assert found.head.sequence == 188
     execute(path, "UPDATE event SET resource_version = '9' WHERE sequence = 186")
-    assert [problem.partition(" is ")[0] for problem in verify(path).problems] == ["event 186"]
+    assert [problem.partition(" was ")[0] for problem in verify(path).problems] == ["event 186"]
     execute(path, "UPDATE event SET chain = NULL WHERE sequence = 187")
-    assert any(problem.startswith("event 187 is not as it was logged") for problem in verify(path).problems)
+    assert any(problem.startswith("event 187 was changed or moved") for problem in verify(path).problems)
 
 
 async def test_an_export_keeps_what_had_no_chain_without(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_events_of_an_older_log_are_written_as_they_were_read(tmp_path: Path) ->
     compact(path)
     export(path, out, lambda state, _: state)
     with LogReader(path) as reader, LogReader(out) as copy:
-        rows = [[one.parsed(row[:-1])[0] for row in one.cursor("chained")] for one in (reader, copy)]
+        rows = [[one.parse_row(row[:-1])[0] for row in one.cursor("chained")] for one in (reader, copy)]
     assert rows[0][-len(rows[1]) :] == rows[1]
 
 
@@ -270,8 +270,8 @@ def test_lengths_are_part_of_a_link() -> None:
 
 
 MARKS = [
-    seal(5, 10, b"state"), seal(6, 10, b"state"), seal(5, 11, b"state"), seal(5, 10, b"other"),
-    segment(5, "a"), segment(6, "a"), segment(5, "b"),
+    seal_mark(5, 10, b"state"), seal_mark(6, 10, b"state"), seal_mark(5, 11, b"state"), seal_mark(5, 10, b"other"),
+    segment_mark(5, "a"), segment_mark(6, "a"), segment_mark(5, "b"),
 ]  # fmt: skip
 CONTENT = (6, 0, "put", "Pod", "default/p", "1", b"payload")
 

@@ -58,7 +58,7 @@ async def test_no_checkpoint_where_there_is_no_event(tmp_path: Path, sequence: i
 async def test_an_unfinished_checkpoint_does_not_count_and_is_cleared(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "log.sqlite") as log:
         await log.append([put(1)])
-        await log.transact(lambda db: db.execute("INSERT INTO checkpoint_part VALUES (1, 0, x'00')"))
+        await log.run_in_transaction(lambda db: db.execute("INSERT INTO checkpoint_part VALUES (1, 0, x'00')"))
     with LogReader(log.path) as reader:
         assert reader.latest_checkpoint() is None
     async with EventLog.open(log.path) as log:
@@ -160,14 +160,14 @@ async def test_an_interrupted_retention_leaves_a_sound_file_and_is_finished_late
     path = tmp_path / "log.sqlite"
     await write_history(path, 6, checkpoints=(2, 4))
     async with EventLog.open(path) as log:
-        transact, steps = log.transact, iter(range(2))
+        transact, steps = log.run_in_transaction, iter(range(2))
 
         async def interrupted(work):  # type: ignore[no-untyped-def]
             if next(steps, None) is None:
                 raise asyncio.CancelledError
             return await transact(work)
 
-        log.transact = interrupted  # type: ignore[method-assign]
+        log.run_in_transaction = interrupted  # type: ignore[method-assign]
         with pytest.raises(asyncio.CancelledError):
             await log.retain(max_age=0)
     assert verify(path, fold).problems == []

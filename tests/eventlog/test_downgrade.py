@@ -12,7 +12,7 @@ from tests import dsl
 from tests.eventlog.samples import SECOND, leads
 from tests.timetravel.histories import Scheduler, scheduler, write_busy_history
 from vcd.api import explain
-from vcd.eventlog import EventLog, LogError, LogReader, store
+from vcd.eventlog import EventLog, LogError, LogReader, log_file
 from vcd.eventlog.errors import NewerSchema
 from vcd.model.events import ForeignBound
 from vcd.state.cluster import ClusterState
@@ -42,7 +42,7 @@ def schema(path: Path) -> list[tuple[str, str]]:
 def first_schema(path: Path) -> list[tuple[str, str]]:
     """What the first migration makes."""
     with closing(sqlite3.connect(path)) as db:
-        db.executescript(store.migrations()[0][1])
+        db.executescript(log_file.migrations()[0][1])
     return schema(path)
 
 
@@ -55,7 +55,7 @@ def events(path: Path) -> list[tuple[object, ...]]:
 async def test_it_has_the_older_schema_and_every_event(path: Path, tmp_path: Path) -> None:
     before = events(path)
     done = downgrade(path, "0.1.0")
-    assert (done.before, done.after) == (store.migrations()[-1][0], FIRST)
+    assert (done.before, done.after) == (log_file.migrations()[-1][0], FIRST)
     assert schema(path) == first_schema(tmp_path / "first.sqlite")
     assert events(path) == before
     with closing(sqlite3.connect(path)) as db:
@@ -85,7 +85,7 @@ async def test_what_the_older_version_cannot_read_is_told_and_nothing_is_changed
 
 
 async def test_a_version_that_is_not_known_is_told(path: Path) -> None:
-    with pytest.raises(LogError, match=r"version 0\.0\.9 is none whose schema is known; there are 0\.1\.0"):
+    with pytest.raises(LogError, match=r"the schema of version 0\.0\.9 is unknown; known versions: 0\.1\.0"):
         downgrade(path, "0.0.9")
 
 

@@ -23,8 +23,8 @@ from tests.eventlog.samples import gone, noise, put, write_history
 from tests.sizes import WIDE
 from tests.waiting import WAIT_LIMIT
 from vcd.eventlog import EventLog, LogError, LogReader, verify
-from vcd.eventlog.errors import DamagedLog, explained
-from vcd.eventlog.store import migrations
+from vcd.eventlog.errors import DamagedLog, explain_error
+from vcd.eventlog.log_file import migrations
 
 ROOT = Path(__file__).parents[2]
 
@@ -141,7 +141,7 @@ async def test_an_older_schema_is_migrated_by_a_writer_only(tmp_path: Path, monk
     path = tmp_path / "log.sqlite"
     await write_history(path, 1)
     later = (*migrations(), (migrations()[-1][0] + 1, "CREATE TABLE later (x INTEGER) STRICT;\n"))
-    monkeypatch.setattr("vcd.eventlog.store.migrations", lambda: later)
+    monkeypatch.setattr("vcd.eventlog.log_file.migrations", lambda: later)
     with pytest.raises(LogError, match="written by an older vcd"):
         LogReader(path)
     async with EventLog.open(path) as log:
@@ -190,7 +190,7 @@ async def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
         import asyncio, os, sys
         from vcd.eventlog import EventLog, LogError, LogReader
         from vcd.eventlog.statements import statements
-        from vcd.eventlog.store import migrations
+        from vcd.eventlog.log_file import migrations
         async def write():
             async with EventLog.open(sys.argv[1]): pass
         for group in ("read", "append", "checkpoint"):
@@ -252,7 +252,7 @@ async def test_a_full_disk_is_said_so_and_the_log_works_again_when_opened_anew(t
     path = tmp_path / "log.sqlite"
     async with EventLog.open(path) as log:
         await log.append([put(1)])
-        await log.transact(lambda db: db.execute_fetchall("PRAGMA max_page_count = 60"))
+        await log.run_in_transaction(lambda db: db.execute_fetchall("PRAGMA max_page_count = 60"))
         with pytest.raises(LogError, match="the disk is full"):
             await log.append([noise(n, 3000) for n in range(200)])
         with pytest.raises(LogError, match="the disk is full"):
@@ -309,7 +309,7 @@ async def test_a_file_that_another_program_locks_is_said_to_be_locked(
 
 async def test_every_waiting_call_is_told_of_the_failure(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "log.sqlite") as log:
-        await log.transact(lambda db: db.execute_fetchall("PRAGMA max_page_count = 60"))
+        await log.run_in_transaction(lambda db: db.execute_fetchall("PRAGMA max_page_count = 60"))
         results = await asyncio.gather(*(log.append([noise(n, 900)] * 50) for n in range(500)), return_exceptions=True)
     assert all(isinstance(result, LogError) for result in results)
 
@@ -457,7 +457,7 @@ async def test_a_directory_that_takes_no_lock_file_is_told_by_its_path(tmp_path:
 def test_a_disk_without_room_for_the_lock_is_told_as_such(number: int) -> None:
     """Of the files beside the log, which SQLite does not write."""
     words = f"event log log.sqlite: {os.strerror(number)}; make room and restart"
-    assert str(explained(Path("log.sqlite"), OSError(number, os.strerror(number)))) == words
+    assert str(explain_error(Path("log.sqlite"), OSError(number, os.strerror(number)))) == words
 
 
 # --- a file that is not where it was ----------------------------------------------------------------------------------

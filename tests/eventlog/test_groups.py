@@ -25,7 +25,7 @@ from tests.eventlog.samples import (
 )
 from vcd.eventlog import EventLog, LogReader, export, import_logs, verify
 from vcd.eventlog.errors import DamagedLog
-from vcd.eventlog.store import migrated_copy
+from vcd.eventlog.log_file import migrate_copy
 from vcd.model.codec import decode_payload, encode_payload
 from vcd.model.events import ObjectPut
 
@@ -79,7 +79,7 @@ async def test_what_retention_takes_away_is_out_of_the_index(tmp_path: Path) -> 
 
 
 def test_a_file_of_before_the_index_is_indexed_as_if_it_had_been_there(tmp_path: Path) -> None:
-    copy = migrated_copy(SCHEMA_1, tmp_path)
+    copy = migrate_copy(SCHEMA_1, tmp_path)
     assert copy is not None
     with LogReader(copy) as reader:
         groups = {group for group, _ in rows(copy)}
@@ -95,7 +95,7 @@ def test_a_file_of_before_the_index_whose_dictionary_a_disk_changed_is_told_of(t
     execute(damaged, "DELETE FROM dictionary")
     (tmp_path / "copy").mkdir()
     with pytest.raises(DamagedLog, match="the dictionary of its payloads is missing; restore a copy"):
-        migrated_copy(damaged, tmp_path / "copy")
+        migrate_copy(damaged, tmp_path / "copy")
 
 
 async def test_files_made_of_files_are_indexed(tmp_path: Path) -> None:

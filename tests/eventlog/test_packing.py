@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcd.eventlog.packing import Packer, PackError, typical_payloads
+from vcd.eventlog.packing import Packer, PackError, build_dictionary
 
 OLD = Packer({1: b"an older dictionary " * 20})
-BOTH = Packer({1: b"an older dictionary " * 20, 2: typical_payloads()})
+BOTH = Packer({1: b"an older dictionary " * 20, 2: build_dictionary()})
 
 
 @given(st.binary(max_size=300), st.integers(1, 40))

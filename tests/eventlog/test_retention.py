@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.eventlog.samples import Clock, fold, write_history
-from tests.eventlog.test_copying import copied
+from tests.eventlog.test_replication import copied
 from vcd.eventlog import EventLog, LogError, LogReader, export, verify
-from vcd.eventlog.copying import LogSource, write_copy
-from vcd.eventlog.rewinding import rewind
+from vcd.eventlog.replication import LogSource, write_piece
+from vcd.eventlog.rewind import rewind
 
 
 class Ended(Exception):
@@ -22,7 +22,7 @@ class Ended(Exception):
 async def begin_retention(path: Path, clock: Clock, steps: int) -> None:
     """Its first steps."""
     async with EventLog.open(path, clock=clock) as log:
-        transact = log.transact
+        transact = log.run_in_transaction
 
         async def ending(work: Any) -> Any:
             nonlocal steps
@@ -31,7 +31,7 @@ async def begin_retention(path: Path, clock: Clock, steps: int) -> None:
                 raise Ended
             return await transact(work)
 
-        log.transact = ending  # type: ignore[method-assign]
+        log.run_in_transaction = ending  # type: ignore[method-assign]
         with suppress(Ended):
             await log.retain(max_age=0)
 
@@ -64,18 +64,18 @@ async def test_a_copy_that_goes_back_is_sound(tmp_path: Path, steps: int) -> Non
 async def test_a_copy_that_is_made_beside_it_lacks_no_checkpoint(
     tmp_path: Path, steps: int, sent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vcd.eventlog.copying._EVENTS", 10)
+    monkeypatch.setattr("vcd.eventlog.replication._MAX_EVENTS", 10)
     path, out, clock = tmp_path / "log", tmp_path / "out", Clock()
     await write_history(path, 8, checkpoints=(2, 4, 6, 8), clock=clock)
     with LogSource(path) as source:
         async with EventLog.open(out) as log:
-            for piece in source.from_the_beginning():
-                await write_copy(log, piece)
-            news = source.news()
+            for piece in source.pieces_from_start():
+                await write_piece(log, piece)
+            news = source.new_pieces()
             for _ in range(sent):
-                await write_copy(log, next(news))
+                await write_piece(log, next(news))
             await begin_retention(path, clock, steps)
             with suppress(LogError):
                 for piece in news:
-                    await write_copy(log, piece)
+                    await write_piece(log, piece)
     assert verify(out, fold).problems == []

@@ -12,7 +12,7 @@ import pytest
 
 from tests.eventlog.samples import as_is, fold, gone, leads, noise, outcome, put, session, write_history
 from vcd.eventlog import EventLog, LogError, Logged, LogReader, compact, export, import_logs, transfer, verify
-from vcd.eventlog.store import opened_to_write
+from vcd.eventlog.log_file import open_for_writing
 from vcd.model.events import PolicyLoaded
 
 
@@ -203,7 +203,7 @@ async def test_compacting_gives_room_back_and_changes_nothing(tmp_path: Path) ->
     path = tmp_path / "log.sqlite"
     async with EventLog.open(path) as log:
         await log.append([noise(n, 900) for n in range(500)])
-        await log.transact(lambda db: db.execute("DELETE FROM event WHERE sequence > 100"))
+        await log.run_in_transaction(lambda db: db.execute("DELETE FROM event WHERE sequence > 100"))
     with LogReader(path) as reader:
         events = list(reader.read())
     before, after = compact(path)
@@ -228,12 +228,12 @@ async def test_what_compacting_writes_first_is_in_a_file_and_not_in_memory(
 
     @contextmanager
     def opened(path: Path) -> Iterator[sqlite3.Connection]:
-        with opened_to_write(path) as connection:
+        with open_for_writing(path) as connection:
             connection.execute("PRAGMA cache_size = 10")  # pages, beyond which a file is made
             connection.set_progress_handler(look, 1000)
             yield connection
 
-    monkeypatch.setattr(transfer, "opened_to_write", opened)
+    monkeypatch.setattr(transfer, "open_for_writing", opened)
     compact(path)
     assert "etilqs_" in seen, "SQLite's name for a temporary file"
 

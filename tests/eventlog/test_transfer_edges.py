@@ -18,7 +18,7 @@ async def test_an_event_that_was_changed_is_not_in_the_state_that_an_export_begi
     with closing(sqlite3.connect(path)) as db, db:
         db.execute("UPDATE event SET key = 'ns/other' WHERE sequence = 2")
     assert verify(path, fold).problems
-    with pytest.raises(LogError, match="event 2 is not the one that was logged"):
+    with pytest.raises(LogError, match="event 2 was changed after it was logged"):
         export(path, out, fold, first=3)
     assert not out.exists()
 

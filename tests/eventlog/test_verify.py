@@ -13,8 +13,8 @@ import zstandard
 from tests.eventlog.samples import execute, fold, gone, outcome, spoil_plan, write_history
 from vcd.eventlog import EventLog, LogError, Logged, LogReader, verify
 from vcd.eventlog.errors import DamagedLog
-from vcd.eventlog.packing import PART, Packer, PackError, typical_payloads, unpacked_state
-from vcd.eventlog.store import connect, connect_read_only
+from vcd.eventlog.log_file import connect, connect_read_only
+from vcd.eventlog.packing import PART, Packer, PackError, build_dictionary, unpack_state
 
 DAMAGE = {
     "DELETE FROM event WHERE sequence = 5": "events 5 to 5 are missing",
@@ -31,14 +31,14 @@ DAMAGE = {
     "UPDATE operation SET node = 'other' WHERE session = 2": "session 2: the index of its operations",
     "DELETE FROM operation WHERE session = 2 AND operation = 1": "event 12: the outcome of operation 1 of statement 0",
     "DELETE FROM session WHERE number = 2": "1 sessions are indexed, 2 are in the events",
-    "DELETE FROM outcome WHERE sequence = 6": "event 6: its outcome is not indexed",
-    "DELETE FROM group_event WHERE sequence = 4": "event 4: the groups that it concerns",
-    "UPDATE group_event SET sequence = 5 WHERE sequence = 4": "event 5: the groups that it concerns",
-    "INSERT INTO group_event VALUES ('ns/gang', 7)": "event 7: the groups that it concerns",
+    "DELETE FROM outcome WHERE sequence = 6": "event 6: its outcome differs from the index",
+    "DELETE FROM group_event WHERE sequence = 4": "event 4: its groups differ from the index",
+    "UPDATE group_event SET sequence = 5 WHERE sequence = 4": "event 5: its groups differ from the index",
+    "INSERT INTO group_event VALUES ('ns/gang', 7)": "event 7: its groups differ from the index",
     "INSERT INTO outcome VALUES (3, 1, 0, 0, 'done')": "5 outcomes are indexed, 4 are in the events",
     "UPDATE checkpoint SET digest = x'00'": "checkpoint 6 is damaged",
     "UPDATE checkpoint_part SET data = x'00'": "checkpoint 6 cannot be read",
-    "DELETE FROM checkpoint_part": "checkpoint 6 cannot be read: its parts have not the",
+    "DELETE FROM checkpoint_part": "checkpoint 6 cannot be read: its parts do not add up",
 }
 
 
@@ -148,36 +148,39 @@ async def test_a_checkpoint_is_not_unpacked_before_its_size_is_known(
         connection.execute("UPDATE checkpoint_part SET data = ?", (bomb(4 * PART),))
         connection.execute("UPDATE checkpoint SET size = ?", (says,))
     monkeypatch.setattr("zstandard.decompress", lambda *_: pytest.fail("it is unpacked"))
-    with LogReader(path) as reader, pytest.raises(LogError, match="checkpoint 6 cannot be read: its parts have not"):
+    with (
+        LogReader(path) as reader,
+        pytest.raises(LogError, match="checkpoint 6 cannot be read: its parts do not add up"),
+    ):
         reader.latest_checkpoint()
 
 
 async def test_a_state_larger_than_any_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
     parts = [bomb(PART)] * 4
-    monkeypatch.setattr("vcd.eventlog.packing.LARGEST_STATE", 4 * PART)
-    assert len(unpacked_state(parts, 4 * PART)) == 4 * PART
-    monkeypatch.setattr("vcd.eventlog.packing.LARGEST_STATE", 4 * PART - 1)
-    with pytest.raises(PackError, match="more than a state has"):
-        unpacked_state(parts, 4 * PART)
+    monkeypatch.setattr("vcd.eventlog.packing.MAX_STATE", 4 * PART)
+    assert len(unpack_state(parts, 4 * PART)) == 4 * PART
+    monkeypatch.setattr("vcd.eventlog.packing.MAX_STATE", 4 * PART - 1)
+    with pytest.raises(PackError, match="exceeds the limit"):
+        unpack_state(parts, 4 * PART)
 
 
 def test_a_payload_is_not_unpacked_before_its_size_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcd.eventlog.packing._LARGEST", PART)
-    packer = Packer({1: typical_payloads()})
+    monkeypatch.setattr("vcd.eventlog.packing._MAX_PAYLOAD", PART)
+    packer = Packer({1: build_dictionary()})
     for body in (bomb(2 * PART), zstandard.ZstdCompressor(write_content_size=False).compress(b"a" * 1000)):
-        with pytest.raises(PackError, match="says no size, or more than"):
+        with pytest.raises(PackError, match="has no size, or more than"):
             packer.unpack(b"\x01" + body)
 
 
 def test_what_is_unpacked_is_in_proportion_to_what_is_packed() -> None:
-    packer = Packer({1: typical_payloads()})
+    packer = Packer({1: build_dictionary()})
     size = 32 * PART
     with pytest.raises(
-        PackError, match=r"packed payload of [\d,]+ bytes says no size, or more than 1[67],\d{3},\d{3} b"
+        PackError, match=r"packed payload of [\d,]+ bytes has no size, or more than 1[67],\d{3},\d{3} b"
     ):
         packer.unpack(b"\x01" + bomb(size))
-    with pytest.raises(PackError, match="more than a state has"):
-        unpacked_state([bomb(PART)] * 32, size)
+    with pytest.raises(PackError, match="exceeds the limit"):
+        unpack_state([bomb(PART)] * 32, size)
     assert packer.unpack(packer.pack(bytes(size))) == bytes(size)
 
 

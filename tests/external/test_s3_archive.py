@@ -16,15 +16,15 @@ import pytest
 from tests.deploy.programs import go_tool
 from tests.e2e.cluster import Cluster, Daemon, until
 from tests.eventlog.samples import SECOND, fold, write_history
-from tests.eventlog.test_copying import content
+from tests.eventlog.test_replication import content
 from tests.ports import free_port
 from tests.waiting import WAIT_LIMIT
 from vcd.eventlog import verify
-from vcd.eventlog.archive.checking import check
-from vcd.eventlog.archive.lines import ListedSegments
-from vcd.eventlog.archive.restoring import Restore, restore
-from vcd.eventlog.archive.shipping import Ship, Shipped, ship
+from vcd.eventlog.archive.restoration import RestoreJob, restore
+from vcd.eventlog.archive.segment_index import SegmentIndex
+from vcd.eventlog.archive.shipping import ShipJob, ShipProgress, ship
 from vcd.eventlog.archive.stores import ArchiveError, store_of
+from vcd.eventlog.archive.verification import check
 
 pytestmark = pytest.mark.external
 SECRET = "not-to-be-told-anywhere"
@@ -71,9 +71,9 @@ def answers(port: int) -> bool:
 
 
 def shipped(path: Path, where: str = WHERE, age: int | None = None) -> int:
-    """Ship a log; up to which event it is there then."""
-    told: list[Shipped] = []
-    ship(Ship(str(path), where, "test", 1, age), told.append)
+    """ShipJob a log; up to which event it is there then."""
+    told: list[ShipProgress] = []
+    ship(ShipJob(str(path), where, "test", 1, age), told.append)
     return told[-1].sequence
 
 
@@ -83,7 +83,7 @@ def test_a_log_is_shipped_checked_and_restored(bucket: None, tmp_path: Path) -> 
         asyncio.run(write_history(path, 2, checkpoints=(2 * round_ + 1,)))
         assert shipped(path) == 12 * (round_ + 1)
     assert check(WHERE).problems == []
-    assert asyncio.run(restore(Restore(WHERE, str(out)))).session == 6
+    assert asyncio.run(restore(RestoreJob(WHERE, str(out)))).session == 6
     assert verify(out, fold).problems == []
     assert content(out) == content(path)
 
@@ -106,13 +106,13 @@ def test_a_segment_that_is_missing_or_was_exchanged_is_named(bucket: None, tmp_p
     asyncio.run(write_history(path, 6, checkpoints=(2, 4)))
     shipped(path)
     store = store_of(WHERE)
-    first, second, third = ListedSegments.of(store.sizes()).segments
+    first, second, third = SegmentIndex.of(store.sizes()).segments
     store.put(second.name, store.get(third.name))
     (problem,) = check(WHERE).problems
     assert second.name in problem
     store.delete(first.name)
     store.delete(second.name)
-    found = asyncio.run(restore(Restore(WHERE, str(tmp_path / "out.sqlite"))))
+    found = asyncio.run(restore(RestoreJob(WHERE, str(tmp_path / "out.sqlite"))))
     assert (found.first, found.gaps) == (third.after + 1, [])
 
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from tests.kube.recorded import answer, exchange
 from tests.kube.scripted import Answer, HastyClock, ScriptedServer, Seen, client_of, failure, running, scripted, until
-from vcd.kube import status as module
+from vcd.kube import status_writer as module
 from vcd.kube.status_writer import StatusWriter
 from vcd.model.events import GroupStatus, QueueUsage
 from vcd.model.objects import Condition, PodGroupStatus
@@ -90,9 +90,9 @@ class Fixture:
 async def writing(in_flight: int = 64, **options: Any) -> AsyncIterator[Fixture]:
     clock = HastyClock()
     async with scripted() as server, client_of(server, in_flight=in_flight) as client:
-        waits = lambda key: key not in f.with_nodes  # noqa: E731
-        holds = lambda key, type: type not in f.opposite  # noqa: E731
-        options |= {"waits": waits, "holds": holds}
+        is_pending = lambda key: key not in f.with_nodes  # noqa: E731
+        is_current = lambda key, type: type not in f.opposite  # noqa: E731
+        options |= {"is_pending": is_pending, "is_current": is_current}
         writer = StatusWriter(client, lambda: f.leading, clock=clock, rand=lambda: 0.5, **options)
         f = Fixture(server, writer, clock)
         async with running(writer.run()):

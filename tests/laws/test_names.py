@@ -17,7 +17,6 @@ SHARED = {
     "Problem": 2,  # of an object, told by a plugin; of a configuration
     "Question": 2,  # to the index of pods; to the world outside
     "Queue": 2,  # Volcano's object; what a session sees of it
-    "Recorder": 2,  # of Kubernetes' Events; of answers from outside
     "Statement": 2,  # as it is logged; as it is made
     "TopologyError": 2,  # of a Numatopology; of a job's annotations
     "Waiting": 2,  # why a group waits; the pods that wait for cards

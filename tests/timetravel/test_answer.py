@@ -9,7 +9,7 @@ import pytest
 from tests import dsl
 from tests.timetravel.histories import CONF, START, scheduler, write_busy_history
 from vcd import api
-from vcd.eventlog.standing import WriterStanding, say_standing
+from vcd.eventlog.writer_status import WriterStatus, write_status
 
 COLUMNS = 120
 
@@ -69,10 +69,10 @@ async def test_a_job_for_which_nothing_is_evicted_says_which_rules_protect_the_v
 def test_a_wait_goes_on_in_a_quiet_cluster_while_its_log_is_written(
     busy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = WriterStanding("leader", "vcd-0", "volcano-system/vcd", "vcd-0", 0.0)
+    said = WriterStatus("leader", "vcd-0", "volcano-system/vcd", "vcd-0", 0.0)
     monkeypatch.setattr("time.time", lambda: START / 1e9 + 1266)
     monkeypatch.setattr("time.time_ns", lambda: START + 1266 * 10**9)
-    say_standing(busy, said)
+    write_status(busy, said)
     lines = answer(busy, "third")
     assert lines[0] == "default/third  WAITING 21 min 4 s  queue small  2 x 2 cpu, all or nothing"
     assert lines[-1] == "As of    2026-01-01T00:21:06.000Z; the last event was 10 min before"
@@ -87,7 +87,7 @@ def test_a_log_that_nothing_writes_any_more_is_as_of_its_last_event(
     busy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("time.time", lambda: START / 1e9)
-    say_standing(busy, WriterStanding("leader", "vcd-0", "volcano-system/vcd", "vcd-0", 0.0))
+    write_status(busy, WriterStatus("leader", "vcd-0", "volcano-system/vcd", "vcd-0", 0.0))
     monkeypatch.setattr("time.time", lambda: START / 1e9 + 1266)
     assert answer(busy, "third")[-1] == "As of    2026-01-01T00:11:06.000Z"
 

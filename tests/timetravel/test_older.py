@@ -12,7 +12,7 @@ import pytest
 from tests.timetravel.histories import write_busy_history
 from vcd.api import explain
 from vcd.eventlog import LogError, LogReader
-from vcd.eventlog.store import migrations
+from vcd.eventlog.log_file import migrations
 from vcd.timetravel.older import up_to_date
 from vcd.timetravel.replay import replay
 
@@ -26,7 +26,7 @@ def make_older(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         connection.execute("DROP TABLE segment")
     before = [(number, _SEGMENT.sub("", text)) for number, text in migrations()]
     later = (*before, (before[-1][0] + 1, f"{script};\n"))
-    monkeypatch.setattr("vcd.eventlog.store.migrations", lambda: later)
+    monkeypatch.setattr("vcd.eventlog.log_file.migrations", lambda: later)
 
 
 @pytest.fixture

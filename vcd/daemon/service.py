@@ -40,7 +40,7 @@ from vcd.daemon.policy_file import PolicyFile
 from vcd.daemon.quiescence import Quiescence
 from vcd.daemon.replicas.log_divergence import rewind_and_preserve
 from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced
-from vcd.daemon.replicas.replica import LeadershipLost, Replica
+from vcd.daemon.replicas.replica import Replica, TermEnded
 from vcd.daemon.reporting.status_reporter import Telling
 from vcd.daemon.reporting.verdicts import Verdicts
 from vcd.daemon.shadow import Shadow, ShadowTerms, check_log
@@ -86,7 +86,7 @@ __all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "SchedulerService",
 _COLLECTIONS = (10_000, 5, 500)
 """How many new objects begin a collection, how many of these one of older objects, and of those one of all."""
 
-_ANEW = (LeadershipLost, LogReplaced, LogDiverged)
+_ANEW = (TermEnded, LogReplaced, LogDiverged)
 """What ends a service that begins anew in its process: it has not failed."""
 
 
@@ -655,7 +655,7 @@ async def _served(
                 with probes.of(service.healthy, service.ready):
                     await service.run(stop)
         return None
-    except LeadershipLost as unseated:
+    except TermEnded as unseated:
         stands_at, lacks = unseated.abstains_until, False
         _log.warning("no longer as it was", reason=str(unseated))
     except LogReplaced:

@@ -15,7 +15,7 @@ import msgspec
 
 from vcd.diagnosis.waittimeline import MOST_SPANS, Reasons, WaitTimeline
 from vcd.eventlog import LogError, Logged, LogReader
-from vcd.eventlog.reader import with_takeovers
+from vcd.eventlog.reader import merge_takeovers
 from vcd.model import events as ev
 from vcd.model.codec import BadObject
 from vcd.state.checkpoint import decoded
@@ -63,7 +63,7 @@ def fold(
     it is folded. A session that states nothing of the timeline's groups may be left out.
     """
     sessions = _Sessions(reader, until)
-    for one in with_takeovers(reader.segments(), events, after, until):
+    for one in merge_takeovers(reader.segments(), events, after, until):
         if isinstance(one, int):
             timeline.last = sessions.before(one + 1)
             following = next(reader.find(after=one, limit=1), None)

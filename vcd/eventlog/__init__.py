@@ -1,9 +1,9 @@
-"""The event log: one SQLite file that holds everything the scheduler saw and decided."""
+"""The event log: one SQLite file with everything that the scheduler observed and decided."""
 
 from typing import TYPE_CHECKING, Any
 
 from vcd.eventlog.errors import LogError as LogError
-from vcd.eventlog.plain import event_line as event_line
+from vcd.eventlog.event_lines import format_event_line as format_event_line
 from vcd.eventlog.reader import LogReader as LogReader
 from vcd.eventlog.reader import SessionInfo as SessionInfo
 from vcd.eventlog.rows import Logged as Logged
@@ -11,7 +11,7 @@ from vcd.eventlog.transfer import Written as Written
 from vcd.eventlog.transfer import compact as compact
 from vcd.eventlog.transfer import export as export
 from vcd.eventlog.transfer import import_logs as import_logs
-from vcd.eventlog.transfer import write_anew as write_anew
+from vcd.eventlog.transfer import write_new_log as write_new_log
 from vcd.eventlog.verify import Head as Head
 from vcd.eventlog.verify import Verified as Verified
 from vcd.eventlog.verify import verify as verify
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Who only reads a log starts sooner without what its writer needs."""
     if name == "EventLog":
         from vcd.eventlog.log import EventLog
 

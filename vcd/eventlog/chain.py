@@ -1,9 +1,9 @@
-"""The chain of a log: each event's link is made of the link before it and of all that the event's row says.
+"""The hash chain of a log: each event's link covers the previous link and the event's row.
 
-A link is BLAKE2b, 16 bytes, of the msgpack array ``[before, marks, content]``: ``before`` is the link of the event
-before (nil where the chain begins), ``content`` the row with its payload unpacked, and ``marks`` what was written
-between the two events: checkpoints that were kept, and segments that begin. Whoever knows one link can tell whether
-anything up to its event was changed.
+A link is BLAKE2b, 16 bytes, of the msgpack array ``[before, marks, content]``: the previous event's link (nil where the
+chain begins), what was written between the two events (checkpoints, and segments of imported logs), and the row with
+its payload unpacked. So one trusted link proves that nothing up to its event was changed. This encoding is fixed: a
+change makes every existing log invalid.
 """
 
 from __future__ import annotations
@@ -14,56 +14,54 @@ from typing import Any
 import msgspec
 
 Content = tuple[int, int, str, str, str, str, bytes | None]
-"""What a link is made of: sequence, time (ns), type, kind, key, resource version and payload of an event."""
+"""The linked columns of an event's row: sequence, time (ns), type, kind, key, resource version and payload."""
 Mark = tuple[Any, ...]
-"""What was written between two events: ``seal`` or ``segment``, and what it says."""
+"""What was written between two events: "seal" or "segment", and its fields."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def seal(checkpoint: int, time: int, digest: bytes) -> Mark:
-    """The mark of a checkpoint that was kept: its sequence, time (ns) and the digest of its state."""
+def seal_mark(checkpoint: int, time: int, digest: bytes) -> Mark:
+    """Return the mark of a complete checkpoint: its sequence, time (ns) and the digest of its state."""
     return "seal", checkpoint, time, digest
 
 
-def segment(live: int, source: str) -> Mark:
-    """The mark of a segment that begins."""
+def segment_mark(live: int, source: str) -> Mark:
+    """Return the mark of the start of a segment."""
     return "segment", live, source
 
 
 class Chain:
-    """A chain as of one event, going from event to event."""
+    """The chain at one event, advancing event by event."""
 
     def __init__(self, link: bytes | None = None) -> None:
-        """``link``: that of the last event; None where the chain is yet to begin."""
         self.link = link
         self._marks: dict[int, list[Mark]] = {}
 
     def mark(self, after: int, mark: Mark) -> None:
-        """Note what was written after an event, and is part of the next one's link; in any order."""
+        """Add a mark written after an event, to be covered by the next event's link. Order does not matter."""
         self._marks.setdefault(after, []).append(mark)
 
     def copy(self) -> Chain:
-        """Another chain that is where this one is."""
         other = Chain(self.link)
         other._marks = {after: list(marks) for after, marks in self._marks.items()}
         return other
 
-    def go_to(self, sequence: int, link: bytes | None) -> None:
-        """Be where an event has a link that is known to be its own."""
+    def set_link(self, sequence: int, link: bytes | None) -> None:
+        """Advance to an event whose link is already verified."""
         self._marks.pop(sequence - 1, None)
         self.link = link
 
     def extend(self, content: Content) -> bytes:
-        """Go on to the next event; returns its link."""
+        """Advance to the next event and return its link."""
         marks = sorted(self._marks.pop(content[0] - 1, ())) if self._marks else ()
         self.link = link = blake2b(_encode((self.link, marks, content)), digest_size=16).digest()
         return link
 
-    def follow(self, content: Content, link: bytes | None) -> bool:
-        """Go on to the next event, whose row has ``link``; whether that is the one that its content gives.
+    def check_next(self, content: Content, link: bytes | None) -> bool:
+        """Advance to the next event and return whether ``link``, as stored in its row, is right.
 
-        None is right only where no event had a link yet.
+        A missing link is right only before the first link, in logs that an older vcd began.
         """
         begun = self.link is not None
         expected = self.extend(content)

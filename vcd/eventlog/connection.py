@@ -1,4 +1,4 @@
-"""The writer's connection to the log's file, with transactions by hand."""
+"""The log writer's asynchronous SQLite connection, in autocommit mode: transactions are explicit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ import aiosqlite
 import anyio
 
 from vcd.eventlog.errors import LogError
+from vcd.eventlog.log_file import BUSY_SECONDS, SETTINGS, check_in_place, sqlite_uri, translate_errors
 from vcd.eventlog.rows import Row
-from vcd.eventlog.store import BUSY_SECONDS, SETTINGS, failures_explained, in_place, uri_of
 
 BEGIN = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
 
 
 class LogConnection(aiosqlite.Connection):
-    """One that can make a whole transaction in a single turn of its thread: each turn costs the event loop as much as a
-    few rows."""
+    """A connection that can run a whole transaction in one call to its thread.
+
+    Each call costs the event loop as much as writing a few rows.
+    """
 
     async def write(self, statements: Iterable[tuple[str, Iterable[Row]]]) -> None:
-        """Execute statements, each for its rows, in one transaction. Raises what sqlite3 does, the transaction open."""
+        """Execute statements, each for its rows, in one transaction.
+
+        Raises sqlite3's errors and leaves the transaction open.
+        """
         await self._execute(self._write, statements)  # type: ignore[no-untyped-call]
 
     def _write(self, statements: Iterable[tuple[str, Iterable[Row]]]) -> None:
@@ -34,15 +39,15 @@ class LogConnection(aiosqlite.Connection):
 
 
 @asynccontextmanager
-async def connected(path: Path, file: int) -> AsyncIterator[LogConnection]:
-    """A connection for writing to a log's file that is there, and locked by a descriptor. Raises LogError."""
-    uri = uri_of(path, "mode=rw")
+async def open_connection(path: Path, file: int) -> AsyncIterator[LogConnection]:
+    """Open an existing, locked log file for writing; ``file`` is its descriptor. Raises LogError."""
+    uri = sqlite_uri(path, "mode=rw")
     connection = LogConnection(lambda: sqlite3.connect(uri, uri=True, isolation_level=None, timeout=BUSY_SECONDS), 64)
-    with failures_explained(path):
+    with translate_errors(path):
         await connection
     try:
-        with failures_explained(path):
-            await connection.executescript(SETTINGS)  # which touches the file
+        with translate_errors(path):
+            await connection.executescript(SETTINGS)
         yield connection
     finally:
         with anyio.CancelScope(shield=True):
@@ -51,10 +56,9 @@ async def connected(path: Path, file: int) -> AsyncIterator[LogConnection]:
 
 
 async def _empty_wal_of_moved(connection: LogConnection, path: Path, file: int) -> None:
-    """Write what is in the WAL to a file that was moved. SQLite leaves it there, to be read as that of whatever file
-    has taken its place."""
+    """Write back the WAL of a moved file, which SQLite would leave for whatever file has taken its place."""
     try:
-        in_place(path, file)
+        check_in_place(path, file)
     except LogError:
-        with suppress(sqlite3.Error):  # of a disk that fails; that the file was moved is told in any case
+        with suppress(sqlite3.Error):  # the writer reports the move in any case
             await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -1,4 +1,4 @@
-"""A log for an older vcd: the file taken back to the schema that it reads."""
+"""Convert a log to the schema of an older vcd, in place."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 import zstandard
 
 from vcd.eventlog.errors import LogError
+from vcd.eventlog.log_file import migrations, open_for_writing, split_script, transaction
 from vcd.eventlog.packing import PART
 from vcd.eventlog.reader import LogReader
-from vcd.eventlog.rows import Row, digest_of
+from vcd.eventlog.rows import Row, state_digest
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import migrations, opened_to_write, split_script, transaction
 from vcd.model.events import decode_plan
 
 
 class Version(msgspec.Struct, frozen=True):
-    """What a version reads: the schema of its log, and types of events."""
+    """What a version of vcd can read: its log schema and event types."""
 
     schema: int
     types: frozenset[str]
@@ -27,13 +27,13 @@ class Version(msgspec.Struct, frozen=True):
 
 _FIRST = "put gone bad listed policy leadership clock answer late session outcome"
 VERSIONS = {"0.1.0": Version(1, frozenset(_FIRST.split()))}
-"""By the name of the version."""
+"""By version."""
 Older = Callable[[bytes], bytes]
-"""An encoded state to the same in the words of versions whose checkpoints have no tables."""
+"""Converts an encoded state to the encoding of versions before state tables."""
 
 
 class Downgraded(msgspec.Struct, frozen=True):
-    """What was done: the file's schema before and after, and what of it is no more, in sentences."""
+    """The result: schema before and after, and sentences that state what was lost."""
 
     before: int
     after: int
@@ -41,21 +41,21 @@ class Downgraded(msgspec.Struct, frozen=True):
 
 
 def downgrade(path: str | Path, version: str, older: Older) -> Downgraded:
-    """Take a log, which nobody may be writing, to the schema that a version reads, in one transaction.
+    """Convert a log to the schema that ``version`` reads, in one transaction. No writer may have the log open.
 
-    Raises LogError, and changes nothing, for a version to which that cannot be done, or a file that cannot be used.
+    Raises LogError and changes nothing if the version is unknown, or the file cannot be converted.
     """
     if version not in VERSIONS:
         known = ", ".join(VERSIONS)
-        raise LogError(f"event log {path}: version {version} is none whose schema is known; there are {known}")
+        raise LogError(f"event log {path}: the schema of version {version} is unknown; known versions: {known}")
     after, before = VERSIONS[version].schema, migrations()[-1][0]
     sql = statements("downgrade")
     with (
-        opened_to_write(Path(path)) as connection,
+        open_for_writing(Path(path)) as connection,
         LogReader(path) as reader,
         reader.pinned(),
         transaction(connection),
-    ):  # the reader sees the file as it was
+    ):  # the reader's pinned transaction still sees the old schema
         _check_readable(reader, version)
         for number in range(before, after, -1):
             for statement in split_script(sql[str(number)]):
@@ -70,14 +70,13 @@ def downgrade(path: str | Path, version: str, older: Older) -> Downgraded:
                 connection.execute(sql["parts"], (checkpoint.sequence,))
                 connection.execute(sql["remove"], (checkpoint.sequence,))
         connection.execute(f"PRAGMA user_version = {after}")
-    return Downgraded(before, after, ["the chain: whether anything was changed cannot be told any more"])
+    return Downgraded(before, after, ["the chain: changes of the file can no longer be detected"])
 
 
 def _bases(reader: LogReader) -> set[int]:
-    """Return the sequences of the checkpoints whose state no earlier event or checkpoint leads to.
+    """Return the checkpoints to keep: those whose state cannot be folded from an earlier place.
 
-    The older version's checkpoints lack part of the state. Only these are stored without it; the state at every other
-    place is folded from the events, which have all of it.
+    An older version's checkpoints lack part of the state, which only the events have.
     """
     starts = [0, *(segment.sequence for segment in reader.segments())]
     found = {
@@ -89,7 +88,6 @@ def _bases(reader: LogReader) -> set[int]:
 
 
 def _check_readable(reader: LogReader, version: str) -> None:
-    """Raises LogError for events that a version does not know: it could read nothing of the file."""
     known = msgspec.json.encode(sorted(VERSIONS[version].types)).decode()
     ((kind, first),) = reader.rows("other_types", types=known)
     if first is None:
@@ -103,7 +101,7 @@ def _check_readable(reader: LogReader, version: str) -> None:
 
 
 def _session_groups(reader: LogReader, number: int) -> list[Row]:
-    """The rows of schema 1's index of groups: those that a session acted for, or set the status of."""
+    """Return the rows of schema 1's index of the groups that a session acted on or set the status of."""
     plan = decode_plan(reader.session(number).plan)
     named = {statement.group for statement in plan.statements} | {status.key for status in plan.groups}
     return [(group, number) for group in sorted(named)]
@@ -114,4 +112,4 @@ def _write_state(connection: sqlite3.Connection, sequence: int, state: bytes) ->
     connection.execute(sql["parts"], (sequence,))
     parts = [(sequence, part, zstandard.compress(state[start : start + PART], 3)) for part, start in enumerate(starts)]
     connection.executemany(statements("checkpoint")["part"], parts)
-    connection.execute(sql["checkpoint"], (len(state), len(starts), digest_of(state), sequence))
+    connection.execute(sql["checkpoint"], (len(state), len(starts), state_digest(state), sequence))

@@ -1,4 +1,4 @@
-"""What can go wrong with a log file, said so that it can be mended."""
+"""Errors about log files, with messages that state what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 
 
 class LogError(Exception):
-    """The event log cannot be used; the message says what is wrong, where, and how to mend it."""
+    """The event log cannot be used."""
 
 
 class NewerSchema(LogError):
     """A newer vcd wrote the file."""
 
 
-class NoSession(LogError):
-    """A session that is not in the file."""
+class SessionNotFound(LogError):
+    """The session is not in the file."""
 
 
 class DamagedLog(LogError):
-    """What is in the file is no log, or not whole: only another file can take its place."""
+    """The file is not a log or is incomplete; only another file can replace it."""
 
 
 _DAMAGED = "it is truncated or damaged; restore a copy, or start a new file"
@@ -39,8 +39,8 @@ _CAUSES = (
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-def explained(path: Path, error: Exception) -> LogError:
-    """The LogError that says what a failed access to ``path`` means."""
+def explain_error(path: Path, error: Exception) -> LogError:
+    """Return the LogError for a failed access to ``path``."""
     if isinstance(error, LogError):
         return DamagedLog(str(error)) if isinstance(error, DamagedLog) else LogError(str(error))
     name, made = sqlite_name(error), DamagedLog if is_damage(error) else LogError
@@ -59,11 +59,11 @@ def explained(path: Path, error: Exception) -> LogError:
 
 
 def sqlite_name(error: Exception) -> str:
-    """SQLite's name of an error; empty for those that Python raises for it, as for a text that is none."""
+    """Return SQLite's name of an error; empty for errors that Python raises, such as for invalid UTF-8."""
     return str(getattr(error, "sqlite_errorname", ""))
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether SQLite found the file itself to be wrong, or the file has a text that is none."""
+    """Return whether the file itself is wrong: SQLite reports corruption, or a text in it is not UTF-8."""
     is_no_text = isinstance(error, UnicodeDecodeError) or str(error).startswith("Could not decode to UTF-8")
     return is_no_text or sqlite_name(error).startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB"))

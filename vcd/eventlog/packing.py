@@ -1,8 +1,9 @@
-"""Payloads as they lie in the file: compressed where it pays, against a dictionary that the file carries.
+"""Compress payloads and states in the file.
 
-A packed payload is one byte and a body. Byte 0: the body is the payload itself. Byte n: the body is a zstd frame
-made with dictionary n of the file's table ``dictionary``. The dictionary is a run of payloads of typical objects:
-what objects have in common (field names, conditions, resource names) then costs almost nothing in each row.
+A packed payload is one byte and a body. For byte 0, the body is the payload. For byte n, the body is a zstd frame made
+with dictionary n of the table ``dictionary``. The dictionary consists of payloads of typical objects, so that field
+names and other common text cost almost nothing per row. Unpacked sizes are checked before unpacking: a log can come
+from anywhere.
 """
 
 from __future__ import annotations
@@ -16,35 +17,35 @@ import zstandard
 from vcd.model.codec import encode_payload, from_manifest
 
 LEVEL = 1
-SHORTEST = 64
-"""Payloads of fewer bytes are kept as they are."""
-_LARGEST = 1 << 28
-"""Bytes of a packed payload at most, five times what a session says of 100,000 groups that wait."""
-_SMALL = 1 << 24
-_MOST_TIMES = 512
-"""What is unpacked may have this many times the bytes that it has packed, beyond ``_SMALL``: 100,000 groups that wait
-for one reason reach 192, a state 8. Otherwise a small file could fill a reader's memory."""
+MIN_PACKED = 64
+"""Shorter payloads are stored uncompressed."""
+_MAX_PAYLOAD = 1 << 28
+"""Bytes of an unpacked payload: five times a session that lists 100,000 pending groups."""
+_FREE_BYTES = 1 << 24
+_MAX_RATIO = 512
+"""Maximum ratio of unpacked to packed bytes, beyond ``_FREE_BYTES``, so that a small file cannot fill a reader's
+memory. 100,000 groups pending for one reason reach 192, a state 8."""
 PART = 1 << 20
-"""Bytes of state in one part of a checkpoint, before compression."""
-LARGEST_STATE = 2 << 30
-"""Bytes of a state at most: as many as etcd holds by default, of which a state leaves much out."""
+"""Bytes of state per part of a checkpoint, before compression."""
+MAX_STATE = 2 << 30
+"""Bytes of a state: as many as etcd stores by default, of which a state needs only part."""
 
 
 class PackError(ValueError):
     """A packed payload cannot be unpacked."""
 
 
-def typical_payloads() -> bytes:
-    """The dictionary of new files: the payloads of the objects in ``typical.json``, one after the other."""
+def build_dictionary() -> bytes:
+    """Return the dictionary for new files: the payloads of the objects in ``typical.json``."""
     manifests = msgspec.json.decode((resources.files("vcd.eventlog") / "typical.json").read_bytes())
     return b"".join(encode_payload(from_manifest(manifest)[1]) for manifest in manifests)
 
 
 class Packer:
-    """Packs with the newest dictionary of a file, unpacks with any. For use by one thread at a time."""
+    """Pack with a file's newest dictionary, unpack with any. For one thread at a time."""
 
     def __init__(self, dictionaries: Mapping[int, bytes]) -> None:
-        """``dictionaries`` by number, 1 and up, as in the file."""
+        """Create a packer with ``dictionaries`` by number, from 1."""
         data = {n: zstandard.ZstdCompressionDict(d, zstandard.DICT_TYPE_RAWCONTENT) for n, d in dictionaries.items()}
         self._number = max(data)
         self._prefix = bytes([self._number])
@@ -53,41 +54,39 @@ class Packer:
         self._decompress = {n: zstandard.ZstdDecompressor(dict_data=d).decompress for n, d in data.items()}
 
     def pack(self, payload: bytes) -> bytes:
-        """The payload as it lies in the file."""
-        if len(payload) >= SHORTEST:
+        """Return the payload as stored in the file."""
+        if len(payload) >= MIN_PACKED:
             packed = self._compress(payload)
-            if len(packed) < len(payload) <= _most_bytes(len(packed), _LARGEST):
+            if len(packed) < len(payload) <= _max_unpacked(len(packed), _MAX_PAYLOAD):
                 return self._prefix + packed
         return b"\0" + payload
 
     def unpack(self, packed: bytes) -> bytes:
-        """What ``pack`` was given. Raises PackError."""
+        """Return the payload of stored bytes. Raises PackError."""
         try:
             number = packed[0]
             if number == 0:
                 return packed[1:]
             body = memoryview(packed)[1:]
-            most = _most_bytes(len(body), _LARGEST)
-            if zstandard.frame_content_size(body) not in range(most + 1):  # before it is unpacked, whatever it says
-                raise PackError(f"packed payload of {len(body):,} bytes says no size, or more than {most:,} bytes")
+            most = _max_unpacked(len(body), _MAX_PAYLOAD)
+            if zstandard.frame_content_size(body) not in range(most + 1):
+                raise PackError(f"packed payload of {len(body):,} bytes has no size, or more than {most:,} bytes")
             return self._decompress[number](body)
         except (IndexError, KeyError, zstandard.ZstdError) as error:
             raise PackError(f"packed payload cannot be unpacked: {error!r}") from error
 
 
-def unpacked_state(parts: Sequence[bytes], size: int) -> bytes:
-    """Return the state of a checkpoint of so many bytes. No part is unpacked before all their sizes are known to be
-    right. Raises PackError."""
+def unpack_state(parts: Sequence[bytes], size: int) -> bytes:
+    """Return the state of a checkpoint of ``size`` bytes, after checking all parts' sizes. Raises PackError."""
     try:
         sizes = [zstandard.frame_content_size(part) for part in parts]
-        most = _most_bytes(sum(map(len, parts)), LARGEST_STATE)
+        most = _max_unpacked(sum(map(len, parts)), MAX_STATE)
         if not 0 <= size <= most or any(each not in range(PART + 1) for each in sizes) or sum(sizes) != size:
-            raise PackError(f"its parts have not the {size:,} bytes that it says, or these are more than a state has")
+            raise PackError(f"its parts do not add up to {size:,} bytes, or this exceeds the limit")
         return b"".join(map(zstandard.decompress, parts))
-    except (TypeError, zstandard.ZstdError) as error:  # what was changed may be no bytes any more
+    except (TypeError, zstandard.ZstdError) as error:  # SQLite may return another type for a changed value
         raise PackError(str(error)) from error
 
 
-def _most_bytes(packed: int, largest: int) -> int:
-    """Return how many bytes may become of so many packed ones."""
-    return min(largest, _SMALL + _MOST_TIMES * packed)
+def _max_unpacked(packed: int, largest: int) -> int:
+    return min(largest, _FREE_BYTES + _MAX_RATIO * packed)

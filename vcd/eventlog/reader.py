@@ -1,4 +1,8 @@
-"""Reading a log, also while its writer writes: for replay, explain and the commands. Synchronous."""
+"""Read a log, also while its writer appends. Synchronous.
+
+Streams read in pages of `PAGE` rows without a transaction between them, so the writer can reuse its WAL. Use ``pinned``
+if several reads must be consistent.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +17,27 @@ import msgspec
 
 from vcd.eventlog import chain
 from vcd.eventlog.chain import Chain, Content
-from vcd.eventlog.errors import LogError, NoSession
-from vcd.eventlog.packing import Packer, PackError, unpacked_state
-from vcd.eventlog.rows import Logged, Row, digest_of, logged_of, unpacked
+from vcd.eventlog.errors import LogError, SessionNotFound
+from vcd.eventlog.log_file import connect_read_only, load_packer, translate_errors
+from vcd.eventlog.packing import Packer, PackError, unpack_state
+from vcd.eventlog.rows import Logged, Row, state_digest, to_logged, unpack_row
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import connect_read_only, failures_explained, packer_of
 from vcd.model.events import SessionDecided
 
 PAGE = 500
-"""Rows of one query while streaming: no read transaction outlives it, so that the WAL can be checkpointed."""
+"""Rows per query of a stream. A read transaction lasts no longer, so that the WAL can be checkpointed."""
 LAST = (1 << 63) - 1
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """The encoded state as of an event; ``state`` is empty for the state before any event."""
+    """The encoded state at an event; ``state`` is empty before the first event."""
 
     sequence: int
     state: bytes
 
 
 class CheckpointInfo(msgspec.Struct, frozen=True):
-    """A checkpoint in the file: its sequence, the time it was made (ns), the size of its state in bytes."""
+    """A checkpoint in the file: sequence, time of its creation (ns), and bytes of its state."""
 
     sequence: int
     time: int
@@ -41,10 +45,10 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A part of an imported log: the history of the file ``source``, folded anew from the base at ``sequence``.
+    """A part of an imported log: the history of the file ``source``, folded from the base at ``sequence``.
 
-    The events up to ``live`` only rebuild the state; their sessions are not this history's decisions. ``chained``:
-    it is part of the next event's link.
+    Events up to ``live`` only rebuild the state; their sessions do not belong to this history. ``chained`` states
+    whether the next event's link covers this segment.
     """
 
     sequence: int
@@ -54,8 +58,8 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True):
-    """A session's entry in the index: its number, the sequence and time (ns) of its event, the head, epoch, ``now``
-    (ns) and policy it was decided with, and how many statements and operations it holds."""
+    """A session's index entry: number, sequence and time (ns) of its event, the head, epoch, ``now`` (ns) and policy
+    that it was decided with, and its numbers of statements and operations."""
 
     number: int
     sequence: int
@@ -69,8 +73,7 @@ class SessionInfo(msgspec.Struct, frozen=True):
 
 
 class OperationInfo(msgspec.Struct, frozen=True):
-    """An operation's entry in the index: where it was decided, for which group by which action, the statement's
-    verdict, what it does to which pod, and the last outcome reported (None: none yet)."""
+    """An operation's index entry; ``result`` is the last reported outcome, None if there is none yet."""
 
     session: int
     sequence: int
@@ -86,30 +89,30 @@ class OperationInfo(msgspec.Struct, frozen=True):
     result: str | None
 
 
-def is_decision(segments: Sequence[Segment], sequence: int) -> bool:
-    """Whether a session or outcome with this sequence number belongs to the history, and is indexed."""
+def is_in_history(segments: Sequence[Segment], sequence: int) -> bool:
+    """Return whether the session or outcome with this sequence number belongs to the history, and is indexed."""
     return not any(segment.sequence < sequence <= segment.live for segment in segments)
 
 
-def with_takeovers(
+def merge_takeovers(
     segments: Sequence[Segment], events: Iterable[Logged], after: int, until: int
 ) -> Iterator[Logged | int]:
-    """Return those of some events that belong to the history between two events, and in their places the numbers of
-    the events after which another replica's history goes on."""
+    """Yield the history's events and, between them, the numbers of the events after which another
+    replica's continues."""
     lives = deque(one.live for one in segments if after < one.live < until)
     for logged in events:
         while lives and lives[0] < logged.sequence:
             yield lives.popleft()
-        if is_decision(segments, logged.sequence):
+        if is_in_history(segments, logged.sequence):
             yield logged
     yield from lives
 
 
 class LogReader:
-    """A log open for reading; a context manager. Every method raises LogError when the file cannot be read."""
+    """A log open for reading; a context manager. Every method raises LogError if the file cannot be read."""
 
     def __init__(self, path: str | Path) -> None:
-        """Open ``path``. Raises LogError when it is missing, foreign, damaged or of another schema."""
+        """Open ``path``. Raises LogError if it is missing, foreign, damaged or of another schema."""
         self.path = Path(path)
         self._sql = statements("read")
         self._db: sqlite3.Connection = connect_read_only(self.path)
@@ -126,36 +129,35 @@ class LogReader:
         self.close()
 
     def close(self) -> None:
-        """Close the file."""
         self._db.close()
 
     def head(self) -> int:
-        """The last sequence number; 0 for an empty log."""
+        """Return the last sequence number; 0 for an empty log."""
         return int(self._value("head"))
 
     def first(self) -> int | None:
-        """The sequence number of the first event still in the file; None when there is none."""
+        """Return the sequence number of the first event in the file; None if there is none."""
         value = self._value("first")
         return None if value is None else int(value)
 
     def last_time(self) -> int:
-        """The time of the last event or checkpoint (ns); 0 for none."""
+        """Return the time of the last event or checkpoint (ns); 0 for none."""
         return int(self._value("last_time"))
 
     def last_session(self) -> int:
-        """The highest session number ever written to this file; 0 for none."""
+        """Return the highest session number ever written to this file; 0 for none."""
         return int(self._value("last_session") or 0)
 
     def packer(self) -> Packer:
-        """One that packs and unpacks as what is in the file."""
-        with failures_explained(self.path):
-            return packer_of(self.path, self._db)
+        """Return a packer with the file's dictionaries."""
+        with translate_errors(self.path):
+            return load_packer(self.path, self._db)
 
     def read(self, after: int = 0, until: int | None = None) -> Iterator[Logged]:
-        """The events after one sequence number and up to another (None: to the end), in order, as a stream.
+        """Yield the events after one sequence number up to another (None: the end), in order.
 
-        ``after`` 0 begins with the first event in the file. Raises LogError when an event of the range is no
-        longer there, or cannot be read.
+        ``after`` 0 starts with the first event in the file. Raises LogError if an event in the range is missing or
+        cannot be read.
         """
         for row in self._paged("events", after, until=LAST if until is None else until):
             if row[0] != after + 1 and after:
@@ -173,55 +175,55 @@ class LogReader:
         until: int | None = None,
         limit: int | None = None,
     ) -> Iterator[Logged]:
-        """The events of a kind, an object key or a type (``put``, ``gone``, ``session`` ...), in order."""
+        """Yield the events of a kind, an object key or a type ("put", "gone", "session" ...), in order."""
         name = "events_where" if key is None else "events_of"
         values = {"kind": kind, "key": key, "type": type, "until": LAST if until is None else until}
         return map(self._logged, self._paged(name, after, limit, **values))
 
     def policies(self, after: int = 0, until: int | None = None) -> Iterator[Logged]:
-        """Where configurations were loaded, after one sequence number and up to another (None: to the end)."""
+        """Yield the events that loaded configurations, in order."""
         return map(self._logged, self._paged("policies_loaded", after, until=LAST if until is None else until))
 
-    def concerning(self, kinds: Sequence[str], types: Sequence[str], after: int, until: int) -> Iterator[Logged]:
-        """The events after one and up to another that show objects of some kinds, or are of some types, in order."""
+    def find_concerning(self, kinds: Sequence[str], types: Sequence[str], after: int, until: int) -> Iterator[Logged]:
+        """Yield the events about objects of ``kinds`` and the events of ``types``, in order."""
         named, of = (msgspec.json.encode(names).decode() for names in (kinds, types))
         return map(self._logged, self._paged("events_concerning", after, until=until, kinds=named, types=of))
 
     def last(self, count: int) -> Iterator[Logged]:
-        """The last events, in order."""
+        """Yield the last ``count`` events, in order."""
         tail = self.rows("events_last", limit=count)
         return self.read(after=tail[-1][0] - 1) if tail else iter(())
 
     def object_history(self, kind: str, key: str) -> Iterator[Logged]:
-        """What the log knows of one object: its puts, deletions and errors, in order."""
+        """Yield the events of one object: puts, deletions and errors, in order."""
         return map(self._logged, self.cursor("object", kind=kind, key=key))
 
     def pods_of(self, group: str, after: int, until: int) -> list[str]:
-        """The keys of the pods that named a group in some events."""
+        """Return the keys of the pods that named a group in a range of events."""
         return [key for (key,) in self.rows("pods_of", group=group, after=after, until=until)]
 
     def sessions_of(self, group: str, after: int, until: int | None) -> Iterator[Logged]:
-        """The sessions that say something of a group, in order. In an imported log, only those of its history."""
+        """Yield the sessions whose plan mentions a group, in order. In an imported log, only those of its history."""
         return map(self._logged, self._paged("sessions_of", after, group=group, until=LAST if until is None else until))
 
     def session_records(self, after: int, until: int | None) -> Iterator[Logged]:
-        """The sessions after an event and up to another, in order. In an imported log, only those of its history."""
+        """Yield the sessions in a range of events, in order. In an imported log, only those of its history."""
         return map(self._logged, self._paged("session_events", after, until=LAST if until is None else until))
 
-    def decided_of(self, pod_key: str) -> Iterator[Logged]:
-        """The sessions that decided on a pod and what became of it, in order."""
+    def decisions_of(self, pod_key: str) -> Iterator[Logged]:
+        """Yield the sessions that decided about a pod and the outcomes, in order."""
         for (sequence,) in self.rows("decided_of", key=pod_key):
             yield from self.read(sequence - 1, sequence)
 
     def sessions(
         self, first: int | None = None, last: int | None = None, limit: int | None = None
     ) -> Iterator[SessionInfo]:
-        """The sessions from one number to another, both included (None: no bound), at most ``limit`` (None: all)."""
+        """Yield the sessions from ``first`` to ``last``, both included (None: no bound), at most ``limit``."""
         rows = self._paged("sessions", (first or 0) - 1, limit, last=LAST if last is None else last)
         return (SessionInfo(*row) for row in rows)
 
     def session(self, number: int) -> SessionDecided:
-        """The whole record of a session. Raises LogError when it is not in the file."""
+        """Return the record of a session. Raises SessionNotFound."""
         for (sequence,) in self.rows("session", number=number):
             for logged in self.read(sequence - 1, sequence):
                 if isinstance(logged.event, SessionDecided):
@@ -229,58 +231,57 @@ class LogReader:
         raise self._no_session(number)
 
     def info(self, number: int) -> SessionInfo:
-        """The entry of a session. Raises NoSession when it is not in the file."""
+        """Return the index entry of a session. Raises SessionNotFound."""
         for info in self.sessions(number, number):
             return info
         raise self._no_session(number)
 
-    def _no_session(self, number: int) -> NoSession:
+    def _no_session(self, number: int) -> SessionNotFound:
         first = next(self.sessions(limit=1), None)
-        kept = "it has no sessions" if first is None else f"it has sessions {first.number} to {self.last_session()}"
-        return NoSession(f"event log {self.path}: session {number} is not in it; {kept}")
+        extent = "it has no sessions" if first is None else f"it has sessions {first.number} to {self.last_session()}"
+        return SessionNotFound(f"event log {self.path}: session {number} is not in it; {extent}")
 
     def operations_of(self, pod_key: str) -> Iterator[OperationInfo]:
-        """The operations on a pod, in order, with their outcomes."""
+        """Yield the operations on a pod with their outcomes, in order."""
         return (OperationInfo(*row) for row in self.cursor("operations_of", key=pod_key))
 
     def policy(self, digest: str) -> str:
-        """The text of a configuration that was in force. Raises LogError when it is not in the file."""
         for (text,) in self.rows("policy", digest=digest):
             return str(text)
         raise LogError(f"event log {self.path}: configuration {digest} is not in it")
 
     def segments(self) -> list[Segment]:
-        """The places where another replica's history takes over, in order; none but in imported logs."""
+        """Return the segments, in order; none unless the log is imported."""
         rows = self.rows("segments")
         return [Segment(sequence, live, source, bool(chained)) for sequence, live, source, chained in rows]
 
     def link(self, at: int) -> bytes | None:
-        """The link of an event, or of that of the checkpoint that the history begins with; None where it has none."""
+        """Return the link of an event, or of the checkpoint that the history begins with; None if it has none."""
         link: bytes | None = self._value("link", sequence=at)
         return link
 
     def chain(self, at: int) -> Chain:
-        """The chain as of an event, or as of the checkpoint that the history begins with; as of 0, its beginning."""
+        """Return the chain at an event, or at the checkpoint that the history begins with; at 0, its beginning."""
         found = Chain(self.link(at))
-        for after, *kept in self.rows("seals", after=at):
-            found.mark(after, chain.seal(*kept))
+        for after, *fields in self.rows("seals", after=at):
+            found.mark(after, chain.seal_mark(*fields))
         for segment in self.segments():
             if segment.chained and segment.sequence >= at:
-                found.mark(segment.sequence, chain.segment(segment.live, segment.source))
+                found.mark(segment.sequence, chain.segment_mark(segment.live, segment.source))
         return found
 
     def seals(self) -> dict[int, tuple[int, bytes]]:
-        """Time (ns) and digest of each checkpoint as the chain has it, by sequence."""
+        """Return time (ns) and digest of each checkpoint as the chain covers it, by sequence."""
         return {sequence: (time, digest) for _, sequence, time, digest in self.rows("seals", after=0)}
 
     def checkpoints(self) -> list[CheckpointInfo]:
-        """The checkpoints, in order."""
         return [CheckpointInfo(*row[:3]) for row in self.rows("checkpoints")]
 
     def latest_checkpoint(self, at_or_before: int | None = None) -> Checkpoint | None:
-        """The latest checkpoint, or the latest as of a sequence number; None when there is none.
+        """Return the latest checkpoint at or before a sequence number; None if there is none.
 
-        In an imported log, only one of the segment that the number lies in. Raises LogError when it is damaged.
+        In an imported log, only checkpoints of the segment that contains the number count. Raises LogError if it is
+        damaged.
         """
         limit = LAST if at_or_before is None else at_or_before
         start = max((s.sequence for s in self.segments() if s.sequence <= limit), default=0)
@@ -288,9 +289,9 @@ class LogReader:
         return self._checkpoint(rows[-1]) if rows else None
 
     def base(self, at: int) -> Checkpoint:
-        """Where to begin a fold that goes to ``at``: fold the events after its sequence into its state.
+        """Return the state from which to fold the events up to ``at``: the events after its sequence are missing in it.
 
-        Raises LogError when that history is no longer in the file.
+        Raises LogError if that history is no longer in the file.
         """
         found = self.latest_checkpoint(at)
         if found is not None:
@@ -298,18 +299,17 @@ class LogReader:
         start = max((s.sequence for s in self.segments() if s.sequence <= at), default=0)
         if start or self.first() == 1 or not self.head():
             return Checkpoint(start, b"")
-        kept = self.checkpoints()[:1]
-        since = f"the oldest checkpoint is at {kept[0].sequence}" if kept else "it has no checkpoint"
+        oldest = self.checkpoints()[:1]
+        since = f"the oldest checkpoint is at {oldest[0].sequence}" if oldest else "it has no checkpoint"
         raise LogError(f"event log {self.path}: the state at event {at} cannot be rebuilt from it; {since}")
 
     def sessions_with_state(self, first: int | None = None, last: int | None = None) -> list[SessionInfo]:
-        """The sessions from one to another whose state can be rebuilt: retention may leave a session, and not the state
-        that it was decided from. Raises LogError as ``oldest``."""
+        """Return the sessions whose state can be rebuilt: retention can remove a state and retain its session."""
         oldest = self.oldest()
         return [info for info in self.sessions(first, last) if info.head >= oldest]
 
     def oldest(self) -> int:
-        """Where the history that can be rebuilt begins: 0, or the oldest checkpoint's sequence number."""
+        """Return where the history that can be rebuilt begins: 0, or the oldest checkpoint's sequence number."""
         if self.first() == 1 or not self.head():
             return 0
         for info in self.checkpoints():
@@ -317,36 +317,36 @@ class LogReader:
         raise LogError(f"event log {self.path}: its beginning is gone, and it has no checkpoint; take a copy of it")
 
     def rows(self, name: str, **values: Any) -> list[Row]:
-        """The rows of a statement of ``sql/read.sql``."""
-        with failures_explained(self.path):
+        """Return the rows of a statement of ``sql/read.sql``."""
+        with translate_errors(self.path):
             return self._db.execute(self._sql[name], values).fetchall()
 
     def _paged(self, name: str, after: int, limit: int | None = None, **values: Any) -> Iterator[Row]:
-        """The rows of a statement whose first column is above ``after``, some at a time."""
         left = LAST if limit is None else limit
         while left:
-            asked = min(left, PAGE)
-            page = self.rows(name, **values, after=after, limit=asked)
+            count = min(left, PAGE)
+            page = self.rows(name, **values, after=after, limit=count)
             yield from page
-            if len(page) < asked:
+            if len(page) < count:
                 return
-            after, left = page[-1][0], left - asked
+            after, left = page[-1][0], left - count
 
     def cursor(self, name: str, **values: Any) -> Iterator[Row]:
-        """The rows of a statement of ``sql/read.sql``, as a stream."""
-        with failures_explained(self.path):
-            # fetchone by hand: a stream given up half-way may be collected when the file is closed already
+        """Yield the rows of a statement of ``sql/read.sql``, in one read transaction."""
+        with translate_errors(self.path):
+            # not the cursor itself: an abandoned stream can be finalized after the file was closed
             yield from iter(self._db.execute(self._sql[name], values).fetchone, None)
 
     @contextmanager
     def pinned(self) -> Iterator[None]:
-        """See the file as it is at the first read within the context, whatever is written meanwhile: several reads
-        agree with each other. The writer cannot reuse its WAL as long as this lasts. Contexts may be nested.
+        """Let all reads in this context see the file as it is at the first of them. Contexts can be nested.
+
+        The writer cannot reuse its WAL while the context is open.
         """
         if self._db.in_transaction:
             yield
             return
-        with failures_explained(self.path):
+        with translate_errors(self.path):
             self._db.execute("BEGIN")
         try:
             yield
@@ -354,21 +354,21 @@ class LogReader:
             self._db.rollback()
 
     def integrity(self) -> list[str]:
-        """What SQLite's own check finds wrong with the file; nothing when it is sound."""
-        with failures_explained(self.path):
+        """Return what SQLite's integrity check reports; empty for a sound file."""
+        with translate_errors(self.path):
             found = [str(text) for (text,) in self._db.execute("PRAGMA integrity_check")]
         return [] if found == ["ok"] else found
 
-    def parsed(self, row: Row) -> tuple[Content, Logged]:
-        """What the row of an event says, and the event."""
+    def parse_row(self, row: Row) -> tuple[Content, Logged]:
+        """Return the content of an event's row, and the event."""
         try:
-            content = unpacked(self._packer, row)
-            return content, logged_of(content)
+            content = unpack_row(self._packer, row)
+            return content, to_logged(content)
         except (PackError, msgspec.MsgspecError) as error:
             raise LogError(f"event log {self.path}: event {row[0]} cannot be read: {error}") from error
 
     def _logged(self, row: Row) -> Logged:
-        return self.parsed(row)[1]
+        return self.parse_row(row)[1]
 
     def _value(self, name: str, **values: Any) -> Any:
         return self.rows(name, **values)[0][0]
@@ -377,10 +377,10 @@ class LogReader:
         sequence, _, size, parts, digest = row
         stored = self.rows("checkpoint_parts", sequence=sequence)
         try:
-            state = unpacked_state([data for _, data in stored], size)
+            state = unpack_state([data for _, data in stored], size)
         except PackError as error:
             raise LogError(f"event log {self.path}: checkpoint {sequence} cannot be read: {error}") from error
         numbers = [number for number, _ in stored]
-        if numbers != list(range(parts)) or len(state) != size or digest_of(state) != digest:
+        if numbers != list(range(parts)) or len(state) != size or state_digest(state) != digest:
             raise LogError(f"event log {self.path}: checkpoint {sequence} is damaged; an older one may be sound")
         return Checkpoint(sequence, state)

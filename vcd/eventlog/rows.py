@@ -1,4 +1,4 @@
-"""Events to rows and back: the one place that knows which column holds what."""
+"""Convert events to rows and back. Only this module and ``sql/`` know which column holds what."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from vcd.model.events import (
 
 Row = tuple[Any, ...]
 _TYPES = ((int, int, str, str, str, str, bytes), (int, int, str, str, str, str, NoneType))
-"""Of the columns of table ``event`` but the link."""
-Link = Callable[[Content], bytes | None]
-"""From what the row of the next event says to its link; None where it has none."""
+"""Types of the columns of table ``event``, without the link."""
+LinkFunction = Callable[[Content], bytes | None]
+"""Returns the link of the next event's content; None if it has none."""
 
 
 class Logged(msgspec.Struct, frozen=True, gc=False):
-    """An event in the log: its sequence number, the time of its append (ns since the epoch), the event."""
+    """An event in the log: its sequence number, the time of its append (ns since the epoch), and the event."""
 
     sequence: int
     time: int
     event: Event
 
 
-def columns(event: Event) -> tuple[str, str, str, str]:
-    """The columns type, kind, key and resource_version of an event."""
+def index_columns(event: Event) -> tuple[str, str, str, str]:
+    """Return an event's columns type, kind, key and resource_version."""
     tag = str(event.__struct_config__.tag)
     if isinstance(event, ObjectPut | ObjectGone | ObjectBad):
         return tag, event.kind, event.key, event.resource_version
@@ -53,8 +53,8 @@ def columns(event: Event) -> tuple[str, str, str, str]:
     return tag, "", "", ""
 
 
-def content_of(logged: Logged) -> Content:
-    """What the row of an event says; its payload is the object's, or the whole event where the columns do not do."""
+def to_content(logged: Logged) -> Content:
+    """Return an event's row before packing. The payload is the object's, or the event if columns do not suffice."""
     event = logged.event
     payload: bytes | None
     if isinstance(event, ObjectPut):
@@ -63,27 +63,25 @@ def content_of(logged: Logged) -> Content:
         payload = None
     else:
         payload = encode_event(event)
-    return logged.sequence, logged.time, *columns(event), payload
+    return logged.sequence, logged.time, *index_columns(event), payload
 
 
 def event_row(packer: Packer, content: Content, link: bytes | None) -> Row:
-    """The row of table ``event``."""
     sequence, time, tag, kind, key, version, payload = content
     packed = None if payload is None else packer.pack(payload)
     return sequence, time, tag, kind, key, version, packed, link
 
 
-def unpacked(packer: Packer, row: Row) -> Content:
-    """What a row says, without its link. Raises PackError when the payload cannot be read, or a column is of another
-    type than it was written with: SQLite looks at types as it writes, not as it reads."""
+def unpack_row(packer: Packer, row: Row) -> Content:
+    """Return a row's content without its link. Raises PackError if its payload or a column's type was changed."""
     if tuple(map(type, row)) not in _TYPES:
         raise PackError("its columns are of other types than they were written with")
     sequence, time, tag, kind, key, version, packed = row
     return sequence, time, tag, kind, key, version, None if packed is None else packer.unpack(packed)
 
 
-def logged_of(content: Content) -> Logged:
-    """The event of what a row says. Raises msgspec.MsgspecError when the payload cannot be read."""
+def to_logged(content: Content) -> Logged:
+    """Return the event of a row's content. Raises msgspec.MsgspecError if the payload cannot be decoded."""
     sequence, time, tag, kind, key, version, payload = content
     event: Event
     if tag == "put":
@@ -98,8 +96,7 @@ def logged_of(content: Content) -> Logged:
 
 
 def session_rows(sequence: int, event: SessionDecided) -> dict[str, list[Row]]:
-    """The rows that index a session, by table; those of its plan in the plan's order. Raises msgspec.MsgspecError
-    when the plan cannot be read."""
+    """Return a session's index rows by table. Raises msgspec.MsgspecError for an unreadable plan."""
     plan, stale, number = decode_plan(event.plan), dict(event.stale), event.session
     found: dict[str, list[Row]] = {"statement": [], "operation": []}
     for i, statement in enumerate(plan.statements):
@@ -111,43 +108,47 @@ def session_rows(sequence: int, event: SessionDecided) -> dict[str, list[Row]]:
 
 
 def group_rows(logged: Logged) -> list[Row]:
-    """The rows of table ``group_event`` of an event: the group that a pod names as it is shown, and those that a
-    session says something of. Raises msgspec.MsgspecError when a session's plan cannot be read."""
+    """Return an event's rows of table ``group_event``: the group that a pod names, or all groups in a session's plan.
+
+    Raises msgspec.MsgspecError for an unreadable plan.
+    """
     event, groups = logged.event, list[str]()
     if isinstance(event, ObjectPut) and event.kind == "Pod" and event.payload is not None:
-        with suppress(BadObject):  # a pod that nobody can read is in no group
+        with suppress(BadObject):  # an unreadable pod belongs to no group
             groups = [named_group(event.payload)]
     elif isinstance(event, SessionDecided):
         plan = decode_plan(event.plan)
-        told = [statement.group for statement in plan.statements], [status.key for status in plan.groups]
-        groups = [*told[0], *told[1], *(waiting.group for waiting in plan.waiting)]
+        stated = [each.group for each in plan.statements] + [each.group for each in plan.waiting]
+        groups = stated + [each.key for each in plan.groups]
     return [(group, logged.sequence) for group in sorted(set(groups)) if group]
 
 
 def outcome_row(sequence: int, event: OperationDone) -> Row:
-    """The row of table ``outcome``."""
     return sequence, event.session, event.statement, event.operation, event.result
 
 
-def inserts(
+def build_inserts(
     packer: Packer,
-    link: Link,
+    link: LinkFunction,
     batch: list[Logged],
     *,
     contents: Iterable[Content] | None = None,
     indexed: bool = True,
 ) -> Iterator[tuple[str, Iterable[Row]]]:
-    """The statements, each with its rows, that write a batch; to be executed in one transaction.
+    """Yield the statements, each with its rows, that write a batch; execute them in one transaction.
 
-    Rows are made while they are consumed: packing, the chain and the walk through plans happen in the thread that
-    writes. ``link`` is asked once for each event, in their order. ``contents`` are what their rows say, where that is
-    known. ``indexed`` False leaves out the index rows of sessions and outcomes.
+    Rows are built when they are consumed, so that packing and hashing run in the writing thread.
+
+    Args:
+        link: Called once per event, in order.
+        contents: The events' contents, if the caller has them.
+        indexed: Whether to write the index rows of sessions and outcomes.
     """
     sql = statements("append")
-    contents = map(content_of, batch) if contents is None else contents
+    contents = map(to_content, batch) if contents is None else contents
     yield sql["event"], (event_row(packer, content, link(content)) for content in contents)
-    concern = (one for one in batch if indexed or not isinstance(one.event, SessionDecided))
-    yield sql["group_event"], (row for logged in concern for row in group_rows(logged))
+    to_index = (one for one in batch if indexed or not isinstance(one.event, SessionDecided))
+    yield sql["group_event"], (row for logged in to_index for row in group_rows(logged))
     for logged in batch:
         event = logged.event
         if isinstance(event, PolicyLoaded):
@@ -159,6 +160,6 @@ def inserts(
         yield sql["outcome"], [outcome_row(sequence, event) for sequence, event in outcomes]
 
 
-def digest_of(state: bytes) -> bytes:
-    """The digest that guards a checkpoint: BLAKE2b, 16 bytes."""
+def state_digest(state: bytes) -> bytes:
+    """Return the digest of a checkpoint's state: BLAKE2b, 16 bytes."""
     return hashlib.blake2b(state, digest_size=16).digest()

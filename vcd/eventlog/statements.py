@@ -1,4 +1,4 @@
-"""The SQL of the event log, read from ``sql/*.sql``: each statement follows a line ``-- name: NAME``."""
+"""The SQL of the event log, from ``sql/*.sql``. Each statement follows a line ``-- name: NAME``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import resources
 
 @cache
 def statements(group: str) -> dict[str, str]:
-    """The statements of the file ``sql/<group>.sql``, by name."""
+    """Return the statements of the file ``sql/<group>.sql``, by name."""
     text = (resources.files("vcd.eventlog") / "sql" / f"{group}.sql").read_text(encoding="utf-8")
     parts = text.split("-- name: ")[1:]
     named = (part.partition("\n") for part in parts)

@@ -48,7 +48,6 @@ class BackgroundWriter(Generic[K, V]):
         return len(self._work)
 
     async def run(self) -> NoReturn:
-        """Write until cancelled."""
         await self._work.serve(self._workers, self._write_with_retries)
 
     async def wait_until_idle(self) -> None:

@@ -157,7 +157,6 @@ class Committer:
         return outcome
 
     async def _outcome_after_defect(self, call: _Call, fence: Callable[[], bool], detail: str) -> Outcome:
-        """Return the outcome of an operation during which vcd raised an unexpected error."""
         try:
             return await self._resolve_doubt(call, fence) or Outcome("failed", detail)
         except Exception:  # likely the same defect; the next leader looks "unknown" outcomes up
@@ -170,8 +169,6 @@ class Committer:
         return _Ungate(operation) if operation.verb == "ungate" else _Evict(operation, self.clock)
 
     async def _bind_volumes(self, call: _Call, fence: Callable[[], bool]) -> Outcome | None:
-        """Bind the pod's volumes; return None if the pod can be bound now."""
-
         async def check_pod() -> None:
             outcome = await self._read_outcome(call, fence)
             if outcome is not None:

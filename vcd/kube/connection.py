@@ -81,7 +81,6 @@ class Credentials:
 
     @property
     def is_due(self) -> bool:
-        """Whether ``refresh`` should be called."""
         return self._clock.monotonic() >= self._due
 
     def identity(self) -> tuple[object, ...]:
@@ -107,7 +106,6 @@ class Credentials:
         return bool(done) and not task.cancelled() and task.result()
 
     async def close(self) -> None:
-        """Cancel reads in progress."""
         loads = list(self._loads.values())
         for task in loads:
             task.cancel()
@@ -132,11 +130,9 @@ class Credentials:
 
 
 _NO_CREDENTIALS = (None, (None, None))
-"""`Credentials.identity` without credentials."""
 
 
 def _read_key_pair(settings: _Settings) -> tuple[bytes | None, bytes | None]:
-    """Return the contents of the client certificate's and key's files, which can be replaced under the same names."""
     return _read_file(settings.cert_file), _read_file(settings.key_file)
 
 
@@ -335,8 +331,6 @@ def _complete_settings(loader: Any, settings: _Settings) -> None:
 
 
 def _in_cluster(environ: Mapping[str, str]) -> Loader:
-    """Return a loader for the service account that Kubernetes mounts into a pod."""
-
     async def load(refused: bool) -> _Settings:
         """The settings as they are now; the kubelet rewrites the token's file before it expires."""
         host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT")

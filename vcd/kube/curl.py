@@ -24,7 +24,6 @@ from vcd.kube.errors import LeadershipLost, NoResponse
 _MAX_IDLE = 60
 """Seconds for which an unused connection stays open."""
 _MAX_CONNECTIONS = 256
-"""Connections that stay open."""
 _CLOSED = "the client is closed"
 _NOT_SENT_CODES = frozenset(
     {
@@ -98,7 +97,6 @@ class Curl:
         self._closed = False
 
     def open(self) -> None:
-        """Prepare for requests on the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._multi = pycurl.CurlMulti()
         self._multi.setopt(pycurl.M_MAXCONNECTS, _MAX_CONNECTIONS)
@@ -106,7 +104,6 @@ class Curl:
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._set_timer)
 
     def close(self) -> None:
-        """Close all connections; pending requests fail."""
         self._closed = True
         for handle, done in list(self._pending.items()):
             self._multi.remove_handle(handle)
@@ -274,7 +271,6 @@ def _options(connection: Connection) -> dict[int, object]:
 
 
 def _current_tls(connection: Connection) -> _Tls:
-    """Return the current credentials; libcurl reuses a connection only if it was made with the same ones."""
     credentials = connection.credentials
     return (*credentials.certificate, credentials.authority)
 

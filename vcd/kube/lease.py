@@ -96,7 +96,6 @@ class LeaderElector:
         self.has_log = False
         """Whether the current holder, or the last one before a release, published its log."""
         self.observed_at = 0.0
-        """When the Lease was last read."""
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
         self._leading = False
         self._leads_until = 0.0
@@ -107,7 +106,6 @@ class LeaderElector:
         self._rival_seen_at = -math.inf
         """When another process last held the Lease under this replica's identity."""
         self._must_release = False
-        """Whether the Lease must still be released after stepping down."""
         self._wake = asyncio.Event()
         """Set to read the Lease before the next attempt is due."""
         self._changes: asyncio.Queue[LeadershipChanged] = asyncio.Queue()
@@ -298,7 +296,6 @@ class LeaderElector:
                 self._extend_term(sent)
 
     def _extend_term(self, sent: float) -> None:
-        """Extend the term after a renewal, unless it has ended in the meantime."""
         if self.is_leader():
             self._leads_until = sent + self.renew_deadline
 
@@ -337,7 +334,6 @@ class LeaderElector:
         return self._changed_at + (self._last_spec.lease_duration_seconds or self.lease_duration)
 
     def _acquires_at(self) -> float:
-        """Return when this replica takes the Lease if it is not renewed."""
         delay = 0.0 if self.can_lead() else self.lease_duration
         return max(self._expires_at() + delay, self._abstains_until)
 
@@ -382,7 +378,6 @@ class LeaderElector:
 
 
 def _epoch(lease: _Lease) -> int:
-    """Return a Lease's epoch; -1 if it is above `MAX_EPOCH`."""
     number = lease.spec.lease_transitions or 0
     return number if number <= MAX_EPOCH else -1
 

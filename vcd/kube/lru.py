@@ -18,7 +18,6 @@ class LruCache(Generic[K, V]):
         self._values: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """Return the value of a key, or None."""
         value = self._values.get(key)
         if value is not None:
             self._values.move_to_end(key)
@@ -40,7 +39,6 @@ class LruCache(Generic[K, V]):
         return value
 
     def drop(self, key: K) -> None:
-        """Remove a key, if present."""
         self._values.pop(key, None)
 
     def clear(self) -> None:

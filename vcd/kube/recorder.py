@@ -137,7 +137,6 @@ class EventRecorder(BackgroundWriter[_EventKey, _Series]):
         self._work.put(identity, series)
 
     def _name(self, subject: Subject, now: int) -> str:
-        """Return a name for a new Event in client-go's form, unique in this process."""
         self._stamp = max(now, self._stamp + 1)
         stamp = f"{self._stamp:x}"
         about = subject.key.rpartition("/")[2][: _MAX_NAME - 1 - len(stamp)]

@@ -61,7 +61,6 @@ _queue_decoder = msgspec.json.Decoder(_Queue, strict=False)
 
 
 def _is_later(version: str, than: str) -> bool:
-    """Return whether a resource version, an increasing decimal number, is later than another."""
     return (len(version), version) > (len(than), than)
 
 
@@ -146,7 +145,6 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
         """Groups whose last write failed. The watch may not have delivered the cause yet, so they are read before the
         next write."""
         self._unwritten_conditions: dict[str, _PodUpdate] = {}
-        """Conditions whose write failed, by pod."""
         self._retry_backoff = Backoff(_RETRY_PAUSE, _MAX_RETRY_PAUSE, rand)
         self._retry_at = 0.0
         """Monotonic seconds before which unwritten conditions are not retried."""
@@ -162,7 +160,6 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
             self._work.put(target, _GroupUpdate(group, transition, uid).with_condition_of(self._work.pending(target)))
 
     def submit_queues(self, queues: Iterable[QueueUsage]) -> None:
-        """Queue the queues' ``status.allocated``."""
         for queue in queues:
             self._work.put(("Queue", queue.name), queue)
 

@@ -93,7 +93,6 @@ class VolumeBinder:
         await self._repeat(check, deadline, fence)
 
     async def _repeat(self, step: Callable[[], Awaitable[str]], deadline: float, fence: Callable[[], bool]) -> None:
-        """Repeat a step until it returns no reason to wait. Temporary errors are waited out."""
         backoff = Backoff(0.2, 2.0, self.rand)
         conflicts, limiter = 0, self._first_limiter
         while True:
@@ -117,7 +116,6 @@ class VolumeBinder:
 
 
 async def _run_limited(limiter: WriteLimiter, step: Callable[[], Awaitable[str]], fence: Callable[[], bool]) -> str:
-    """Run a step when the limiter admits it. Raises LeadershipLost."""
     if not fence():
         raise LeadershipLost
     await limiter.acquire(Urgency.COMMIT)

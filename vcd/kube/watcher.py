@@ -77,7 +77,6 @@ class WatchStatus:
     synced: bool = False
     """The first list is complete, or the kind is not served."""
     missing: bool = False
-    """The server does not serve this kind."""
     resource_version: str = ""
     lists: int = 0
     relists: int = 0
@@ -161,10 +160,7 @@ class Watcher:
                 await self._handle_failure(error)
 
     async def _list(self, at: str = "") -> int:
-        """Read all objects, now or at a version given by the query ``at``; emit the differences and KindListed.
-
-        Returns the number of differences.
-        """
+        """Read all objects, now or at the query ``at``; emit the differences and KindListed. Returns their number."""
         seen: set[str] = set()
         known = set(self.known.keys(self.kind.name))
         version, changed = "", 0
@@ -289,7 +285,6 @@ class Watcher:
         self._unhealthy_since = None
 
     async def _apply_lines(self, lines: list[bytes]) -> None:
-        """Emit the events of watch lines, including those before a line that ends the watch."""
         arrived = self.status.last_contact = self.clock.monotonic()
         self._slice_end = time.perf_counter() + WORK_SLICE
         batch: list[Event] = [*self._release_held()]
@@ -394,7 +389,6 @@ class Watcher:
             await self._handle_defect(error)
 
     def _may_resume(self, error: Exception) -> bool:
-        """Return whether an error only interrupted the watch, and not for long."""
         if not isinstance(error, NoResponse) and not (isinstance(error, ApiError) and error.status == 429):
             return False
         now = self.clock.monotonic()

@@ -101,7 +101,6 @@ class WorkQueue(Generic[K, V]):
         return len(self._values) + len(self._busy - self._values.keys())
 
     def pending(self, key: K) -> V | None:
-        """Return the queued value of a key, if any."""
         return self._values.get(key)
 
     def put(self, key: K, value: V, rank: int = 0) -> None:
@@ -133,7 +132,6 @@ class WorkQueue(Generic[K, V]):
             log.warning("work_dropped", key=key, capacity=self._capacity)
 
     def clear(self) -> None:
-        """Drop all queued values."""
         self._values.clear()
         self._ranks.clear()
         self._ready.clear()

@@ -87,7 +87,6 @@ class WriteLimiter:
 
     @property
     def is_idle(self) -> bool:
-        """Return whether no write is in flight."""
         return not any(self._in_flight.values())
 
     def release(self, urgency: Urgency, *, unused: bool = False) -> None:
@@ -119,7 +118,6 @@ class WriteLimiter:
         self._limit_change = asyncio.get_running_loop().create_task(change())
 
     def close(self) -> None:
-        """Cancel the timers."""
         for timer in (self._timer, self._limit_change):
             if timer is not None:
                 timer.cancel()
@@ -134,7 +132,6 @@ class WriteLimiter:
             heapq.heappop(queue).granted.set_result(None)
 
     def _next_queue(self) -> list[_QueuedWrite] | None:
-        """Return the queue that holds the next write to send; None if no write may be sent now."""
         for queue in self._queues.values():
             while queue and queue[0].granted.done():  # its caller was cancelled
                 heapq.heappop(queue)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from vcd.model.quantity import QuantityError
+from vcd.model.quantity import QuantityError, resource_value
 from vcd.model.reasons import is_bytes, shown
-from vcd.model.requests import CPU, MEMORY, PODS, resource_value
+from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.words import some
 
 _UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from vcd.eventlog import Logged
-from vcd.eventlog.reader import is_decision
+from vcd.eventlog.reader import is_in_history
 from vcd.model import events as ev
 from vcd.model.codec import as_plain, from_manifest
 from vcd.model.objects import Object, Queue
@@ -131,7 +131,7 @@ def alterations(history: History, first: int | None = None, last: int | None = N
     for logged in heapq.merge(*streams, key=lambda one: one.sequence):
         place = bisect_left(heads, (logged.sequence, 0))
         session = heads[place][1] if place < len(heads) else None
-        change = sight.see(logged, session) if is_decision(segments, logged.sequence) else None
+        change = sight.see(logged, session) if is_in_history(segments, logged.sequence) else None
         if change is None or (change.told.what == "created" and logged.sequence <= heads[0][0]):
             continue
         if session is not None and (first or 0) <= session <= (last or session):

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, Self
 import msgspec
 
 from vcd.eventlog import LogError, Logged, LogReader, SessionInfo
-from vcd.eventlog.reader import LAST, is_decision, with_takeovers
+from vcd.eventlog.reader import LAST, is_in_history, merge_takeovers
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
@@ -90,7 +90,7 @@ def concerning(reader: LogReader, group: str, pod: str | None, until: int) -> li
         reader.sessions_of(group, 0, until),
         reader.policies(until=until),
         *(reader.object_history("Pod", key) for key in pods),
-        *(reader.decided_of(key) for key in pods),
+        *(reader.decisions_of(key) for key in pods),
     ):
         found.update((logged.sequence, logged) for logged in events if logged.sequence <= until)
     return [found[sequence] for sequence in sorted(found)]
@@ -145,9 +145,9 @@ class History:
 
     def _tell(self, listener: Listener, events: Iterable[Logged], after: int, until: int | None) -> None:
         segments = self.reader.segments()
-        if is_decision(segments, after + 1):
+        if is_in_history(segments, after + 1):
             self._catch_up(listener, after)
-        for one in with_takeovers(segments, events, after, until or LAST):
+        for one in merge_takeovers(segments, events, after, until or LAST):
             if isinstance(one, int):
                 self._catch_up(listener, one)
                 continue
@@ -166,7 +166,7 @@ class History:
     def decided(self, type: str, after: int = 0, until: int | None = None) -> Iterator[Logged]:
         """The sessions or outcomes of this history, less those by which an imported log rebuilds a state."""
         segments, found = self.reader.segments(), self.reader.find(type=type, after=after, until=until)
-        return (logged for logged in found if is_decision(segments, logged.sequence))
+        return (logged for logged in found if is_in_history(segments, logged.sequence))
 
     def snapshot(self, info: SessionInfo, *, jump: bool = False) -> Snapshot:
         """What a session was decided from: the state after its head, whatever was logged until its own row."""

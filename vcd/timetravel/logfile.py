@@ -26,7 +26,7 @@ from vcd.timetravel.errors import NotFound
 from vcd.timetravel.times import time_before
 
 if TYPE_CHECKING:
-    from vcd.eventlog.archive.restoring import Restored as Restored
+    from vcd.eventlog.archive.restoration import Restored as Restored
     from vcd.eventlog.downgrade import Downgraded as Downgraded
     from vcd.timetravel.anonymise.rewrite import Anonymised as Anonymised
 
@@ -62,7 +62,7 @@ def events(
         after = first - 1 if first else 0
         kind = None if kind is None else _kind_in(reader, kind)
         found = reader.find(kind=kind, key=key, type=type, after=after, until=last, limit=limit)
-        yield from map(eventlog.event_line, found)
+        yield from map(eventlog.format_event_line, found)
 
 
 def _kind_in(reader: LogReader, word: str) -> str:
@@ -110,17 +110,17 @@ def tail(
             first = reader.last(count) if count else iter(())
         for logged in first:
             after = max(after, logged.sequence)
-            yield eventlog.event_line(logged)
+            yield eventlog.format_event_line(logged)
         if follow:
             goes_on = follow if callable(follow) else lambda: True
-            yield from map(eventlog.event_line, _following(reader, after, goes_on))
+            yield from map(eventlog.format_event_line, _following(reader, after, goes_on))
 
 
 def _place_of(reader: LogReader, told: Mapping[str, Any]) -> int:
     """The sequence number of an event that was told; 0 where it is not in this log."""
     sequence: int = told["sequence"]
     there = reader.find(after=sequence - 1, until=sequence)
-    return sequence if any(eventlog.event_line(logged) == told for logged in there) else 0
+    return sequence if any(eventlog.format_event_line(logged) == told for logged in there) else 0
 
 
 def _following(reader: LogReader, after: int, goes_on: Callable[[], bool]) -> Iterator[Logged]:
@@ -208,15 +208,15 @@ def restore(
     a session, or as of a leader's epoch, where given. See ``vcd.eventlog.archive``. Raises LogError and BadTime."""
     import asyncio  # which takes longer than most questions to a log
 
-    from vcd.eventlog.archive import restoring
+    from vcd.eventlog.archive import restoration
 
-    moment = None if at is None else time_before(restoring.ends_at(where), at)
-    return asyncio.run(restoring.restore(restoring.Restore(where, str(out), moment, last, epoch)))
+    moment = None if at is None else time_before(restoration.ends_at(where), at)
+    return asyncio.run(restoration.restore(restoration.RestoreJob(where, str(out), moment, last, epoch)))
 
 
 def check_archive(where: str) -> Verified:
-    """Look through an archive: see ``vcd.eventlog.archive.checking``. Raises LogError."""
-    from vcd.eventlog.archive.checking import check
+    """Look through an archive: see ``vcd.eventlog.archive.verification``. Raises LogError."""
+    from vcd.eventlog.archive.verification import check
 
     return check(where)
 

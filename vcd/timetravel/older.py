@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from vcd.eventlog.store import migrated_copy
+from vcd.eventlog.log_file import migrate_copy
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def up_to_date(path: str | Path, note: Callable[[str], None] = lambda _: None) -
     """
     path = Path(path)
     with TemporaryDirectory(prefix="vcd-") as folder, errors_about(path, Path(folder) / path.name):
-        copy = migrated_copy(path, Path(folder))
+        copy = migrate_copy(path, Path(folder))
         if copy is not None:
             note(
                 f"note: event log {path} was written by an older vcd; a copy of it is read, in {folder};"

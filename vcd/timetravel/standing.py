@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from vcd.eventlog import LogReader
-from vcd.eventlog.errors import NoSession
-from vcd.eventlog.standing import WriterStanding, standing_beside
+from vcd.eventlog.errors import SessionNotFound
+from vcd.eventlog.writer_status import WriterStatus, read_status
 from vcd.model.words import counted, span_in_words
 from vcd.timetravel.errors import NotFound
 
@@ -41,7 +41,7 @@ class LogStanding(msgspec.Struct, frozen=True):
 
 def standing(path: str | Path) -> LogStanding | None:
     """Where the log at a path stands now; None where nobody says so of this file, such as a copy."""
-    said = standing_beside(Path(path))
+    said = read_status(Path(path))
     if said is None:
         return None
     age = max(0.0, time.time() - said.written)
@@ -56,7 +56,7 @@ def as_of(reader: LogReader) -> int:
 
     That is now while the log is being written, so that waits go on in a quiet cluster; else the time of its last event.
     """
-    last, said = reader.last_time(), standing_beside(reader.path)
+    last, said = reader.last_time(), read_status(reader.path)
     is_live = said is not None and time.time() - said.written <= SILENT
     return max(last, time.time_ns()) if is_live else last
 
@@ -66,21 +66,21 @@ def told_of_standing(path: str | Path) -> Iterator[None]:
     """Let what is not found in a log that may lack it say who may have it."""
     try:
         yield
-    except (NotFound, NoSession) as error:
+    except (NotFound, SessionNotFound) as error:
         found = standing(path)
         if found is None or not found.lacks:
             raise
         raise type(error)(f"{error}; {found.words}") from error
 
 
-def _lacks(said: WriterStanding, age: float, behind: float | None) -> bool:
+def _lacks(said: WriterStatus, age: float, behind: float | None) -> bool:
     """Whether others may have decided what is not in the log."""
     if said.role in ("follower", "reader"):
         return behind is None or behind > FRESH or said.events > 0
     return age > SILENT or (said.role == "apart" and bool(said.holder))
 
 
-def _words(said: WriterStanding, age: float, behind: float | None, *, lacks: bool) -> str:
+def _words(said: WriterStatus, age: float, behind: float | None, *, lacks: bool) -> str:
     if said.role == "reader":
         return f"read from outside, {_lag(said, behind, lacks=lacks)}; {_held(said, age)}"
     if age > SILENT:
@@ -95,7 +95,7 @@ def _words(said: WriterStanding, age: float, behind: float | None, *, lacks: boo
     return f"the log of {said.name}, a follower: {_lag(said, behind, lacks=lacks)}; {_held(said, age)}"
 
 
-def _lag(said: WriterStanding, behind: float | None, *, lacks: bool) -> str:
+def _lag(said: WriterStatus, behind: float | None, *, lacks: bool) -> str:
     known = f" ({counted(said.events, 'event')} are known)" if said.events else ""
     if behind is None:
         return f"it has not all yet that {said.source} logged{known}"
@@ -104,7 +104,7 @@ def _lag(said: WriterStanding, behind: float | None, *, lacks: bool) -> str:
     return f"it had all that {said.source} logged {span_in_words(behind)} ago"
 
 
-def _held(said: WriterStanding, age: float) -> str:
+def _held(said: WriterStatus, age: float) -> str:
     """Who holds the Lease, as far as that is known."""
     if said.holder_seen is None:
         return f"who holds Lease {said.lease} was never seen"

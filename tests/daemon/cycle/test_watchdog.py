@@ -25,8 +25,8 @@ from vcd.daemon.cycle.watchdog import ACTION_ALLOWANCE, GRACE, LONGEST_PAUSE, PA
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import OptionError, parse_options
 from vcd.daemon.persistence.state_writer import StateWriter, restore
+from vcd.eventlog.event_lines import format_event_line
 from vcd.eventlog.log import EventLog
-from vcd.eventlog.plain import event_line
 from vcd.eventlog.rows import Logged
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
@@ -621,7 +621,7 @@ async def test_the_log_shows_who_was_left_out(monkeypatch: pytest.MonkeyPatch) -
     replica = await with_a_gang(Replica())
     await replica.cycle.once(1)
     (record,) = replica.log.sessions
-    line = event_line(Logged(7, NOW_NS, record))
+    line = format_event_line(Logged(7, NOW_NS, record))
     assert line["what"].endswith(f" 0 stale; failed: {FAULT.format('job_order')}")
     assert line["event"]["interrupted"] == (FAULT.format("job_order"),)
 

@@ -19,7 +19,7 @@ from vcd.daemon.options import Options
 from vcd.daemon.persistence import archiver
 from vcd.daemon.persistence.archiver import Archiver, restore_from_archive
 from vcd.eventlog import EventLog
-from vcd.eventlog.archive.shipping import Ship, ship
+from vcd.eventlog.archive.shipping import ShipJob, ship
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def test_a_log_is_restored_to_where_its_link_leads(tmp_path: Path) -> None
     large.mkdir()
     archive.mkdir()
     await write_history(tmp_path / "before", 2)
-    ship(Ship(str(tmp_path / "before"), str(archive), "test", 1), lambda _: None)
+    ship(ShipJob(str(tmp_path / "before"), str(archive), "test", 1), lambda _: None)
     path.symlink_to(large / "events.sqlite")
     await restore_from_archive(Options(event_log=path, archive=str(archive)), asyncio.Event(), nullcontext())
     async with EventLog.open(path) as log:

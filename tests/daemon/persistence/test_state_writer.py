@@ -320,7 +320,7 @@ async def test_nothing_is_folded_that_was_changed_since_it_was_logged(
         connection.execute(exchange, (changed,))
         connection.commit()
     if stops:
-        with pytest.raises(DamagedLog, match="log: event 3 is not the one that was logged; restore a copy, or move"):
+        with pytest.raises(DamagedLog, match="log: event 3 was changed after it was logged; restore a copy, or move"):
             restore(tmp_path / "log")
     else:  # the checkpoint is what is gone on from
         assert restore(tmp_path / "log").nodes.keys() == {"a", "b", "c", "d"}

@@ -14,7 +14,7 @@ from tests.eventlog.samples import put
 from vcd.daemon.reader.cache import Busy, Cache, State
 from vcd.daemon.reader.kubeconfig import ClusterError
 from vcd.eventlog import EventLog, LogReader
-from vcd.eventlog.store import migrations
+from vcd.eventlog.log_file import migrations
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from vcd.daemon.leadership.terms import Terms
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.replicas import log_follower, network, wire
 from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced
-from vcd.daemon.replicas.replica import LeadershipLost, Replica
+from vcd.daemon.replicas.replica import Replica, TermEnded
 from vcd.daemon.service import SchedulerService
 from vcd.eventlog import EventLog
 from vcd.kube.lease import LeaderElector
@@ -57,7 +57,7 @@ def ending(replica: Replica, elector: LeaderElector, error: Exception | None) ->
     terms.release = lambda **given: Terms.release(terms, **given)
     service: Any = SimpleNamespace(
         client=SimpleNamespace(request_timeout=0.2, is_writing=False), commits=set(), terms=terms, replica=replica,
-        telling=SimpleNamespace(followup=SimpleNamespace(idle=idle), statuses=SimpleNamespace(idle=nothing)),
+        telling=SimpleNamespace(followup=SimpleNamespace(idle=idle), statuses=SimpleNamespace(wait_until_idle=nothing)),
         asking=SimpleNamespace(close=nothing), archiver=SimpleNamespace(finish=nothing),
         state_writer=replica._state_writer, _failure=error, _leads_under=lambda: None,
     )  # fmt: skip
@@ -91,7 +91,7 @@ async def test_one_whose_log_has_no_state_of_its_own_gives_the_lease_back(tmp_pa
 
 
 @pytest.mark.parametrize(
-    "error", [LeadershipLost("no longer leading", 0.0), LogReplaced(), LogDiverged(4, "leader"), OSError()]
+    "error", [TermEnded("no longer leading", 0.0), LogReplaced(), LogDiverged(4, "leader"), OSError()]
 )
 async def test_one_that_begins_anew_has_not_failed(error: Exception) -> None:
     async def part() -> None:
@@ -109,14 +109,14 @@ async def test_one_that_is_told_to_end_while_it_takes_the_lead_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It writes what it had followed just now, and a disk is slow."""
-    writing, written, write = asyncio.Event(), asyncio.Event(), log_follower.write_copy
+    writing, written, write = asyncio.Event(), asyncio.Event(), log_follower.write_piece
 
     async def slow(*given: Any) -> Any:
         writing.set()
         await written.wait()
         return await write(*given)
 
-    monkeypatch.setattr(log_follower, "write_copy", slow)
+    monkeypatch.setattr(log_follower, "write_piece", slow)
     elector = SimpleNamespace(
         identity="b", can_lead=None, check_now=lambda: None, holder="leader", holder_address="there", address="",
         has_log=True, lease_duration=15.0,

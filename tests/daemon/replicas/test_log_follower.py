@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import BaseTestServer, TestServer
 
 from tests.eventlog.samples import SECOND, Clock, execute, put, session, write_history
-from tests.eventlog.test_copying import content
+from tests.eventlog.test_replication import content
 from tests.kube.scripted import FakeClock, until
 from vcd.daemon.leadership.replica_status import HearingClock
 from vcd.daemon.replicas import wire
@@ -23,8 +23,8 @@ from vcd.daemon.replicas.log_divergence import rewind_and_preserve
 from vcd.daemon.replicas.log_follower import LeaderBehind, LogDiverged, LogFollower, LogReplaced
 from vcd.daemon.replicas.log_server import LogServer
 from vcd.eventlog import EventLog, LogError, Logged, LogReader, verify
-from vcd.eventlog.copying import Events, LogSource
-from vcd.eventlog.rewinding import rewind
+from vcd.eventlog.replication import EventsPiece, LogSource
+from vcd.eventlog.rewind import rewind
 
 
 class Leader:
@@ -150,7 +150,7 @@ async def test_a_follower_goes_back_by_nothing_that_it_did_not_hear_out(tmp_path
         hello = wire.from_follower((await socket.receive()).data)
         assert isinstance(hello, wire.Hello)
         with LogSource(tmp_path / "a") as source:
-            welcome = wire.Welcome(wire.VERSION, "leader", source.shared(hello.positions), [], source.head())
+            welcome = wire.Welcome(wire.VERSION, "leader", source.last_shared(hello.positions), [], source.head())
         await socket.send_bytes(wire.packed(welcome))
         await socket.receive()
         return socket
@@ -358,7 +358,7 @@ async def test_a_follower_refuses_what_is_not_the_leaders_next_event(tmp_path: P
         await socket.receive()
         await socket.send_bytes(wire.packed(wire.Welcome(wire.VERSION, "liar", None, [], None)))
         await socket.receive()
-        await socket.send_bytes(wire.packed(Events([((7, 1, "gone", "Pod", "a/b", "1", None), b"x" * 16)])))
+        await socket.send_bytes(wire.packed(EventsPiece([((7, 1, "gone", "Pod", "a/b", "1", None), b"x" * 16)])))
         await socket.receive()
         return socket
 
@@ -418,7 +418,7 @@ async def test_a_beginning_that_is_written_is_told_though_who_follows_is_cancell
         task = asyncio.ensure_future(Copy(log).follower.follow(socket, "leader"))
         await log.growth().wait()  # the configurations are there; the checkpoint comes
         begun = asyncio.Event()
-        monkeypatch.setattr(log, "begin_with", told(log.begin_with, begun))
+        monkeypatch.setattr(log, "start_from_checkpoint", told(log.start_from_checkpoint, begun))
         await begun.wait()
         task.cancel()
         with pytest.raises(LogReplaced):
@@ -440,7 +440,9 @@ async def test_what_is_sent_at_once_is_bounded_in_bytes(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "a") as log:
         await log.append([put(number, size=300_000) for number in range(40)])
     with LogSource(tmp_path / "a") as source:
-        pieces = [piece for piece in (*source.from_the_beginning(), *source.news()) if isinstance(piece, Events)]
+        pieces = [
+            piece for piece in (*source.pieces_from_start(), *source.new_pieces()) if isinstance(piece, EventsPiece)
+        ]
     sizes = [sum(len(content[-1] or b"") for content, _ in piece.rows) for piece in pieces]
     assert len(pieces) > 2 and max(sizes) < 5 << 20
     assert [content[0] for piece in pieces for content, _ in piece.rows] == list(range(1, 41))

@@ -17,7 +17,7 @@ from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.follower_registry import Followers
 from vcd.daemon.replicas.takeover import take_over
 from vcd.eventlog import EventLog, LogError, verify
-from vcd.eventlog.copying import Piece
+from vcd.eventlog.replication import Piece
 
 
 class Reached:
@@ -115,7 +115,7 @@ async def test_a_log_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch:
             log.failure = LogError("the disk is full")
             raise log.failure
 
-        monkeypatch.setattr("vcd.daemon.replicas.log_follower.write_copy", fails)
+        monkeypatch.setattr("vcd.daemon.replicas.log_follower.write_piece", fails)
         with pytest.raises(LogError, match="the disk is full"):
             await taken_over(Copy(log, "b"), "a", a=lead)
 

@@ -86,4 +86,4 @@ def contents(machine: Machine, after: int, until: int) -> dict[int, tuple[object
         return {}
     with LogReader(machine.disk.log) as reader:
         rows = reader.rows("linked", after=after, until=until, limit=until - after)
-        return {int(row[0]): (reader.parsed(row[:-1])[0], row[-1]) for row in rows}
+        return {int(row[0]): (reader.parse_row(row[:-1])[0], row[-1]) for row in rows}

@@ -13,8 +13,8 @@ from tests.simulation.disk import WAL, Disk
 from tests.simulation.invariants.logfiles import problem_of
 from tests.simulation.replica import Machine, Replica
 from vcd.eventlog import LogError, LogReader
+from vcd.eventlog.log_file import prepare
 from vcd.eventlog.reader import Checkpoint
-from vcd.eventlog.store import prepare
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -125,7 +125,7 @@ def _events(log: Path) -> Events:
     """What the rows of events say, with their links."""
     with LogReader(log) as reader:
         rows = reader.rows("linked", after=0, until=_ALL, limit=_ALL)
-        return {int(row[0]): (reader.parsed(row[:-1])[0], row[-1]) for row in rows}
+        return {int(row[0]): (reader.parse_row(row[:-1])[0], row[-1]) for row in rows}
 
 
 def _other(had: Events, has: Events, *, may_end: bool) -> str:

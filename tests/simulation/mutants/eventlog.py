@@ -10,25 +10,25 @@ from pathlib import Path
 from tests.simulation.mutants import replaces
 from vcd.eventlog import retention
 from vcd.eventlog.chain import Mark
-from vcd.eventlog.connection import BEGIN, COMMIT, LogConnection, connected
+from vcd.eventlog.connection import BEGIN, COMMIT, LogConnection, open_connection
 from vcd.eventlog.errors import DamagedLog
-from vcd.eventlog.linked import as_logged
-from vcd.eventlog.log import EventLog, Waiter, Work, _Copied
+from vcd.eventlog.log import EventLog, Waiter, Work, _CopiedEvents
+from vcd.eventlog.log_file import check_noted_damage, translate_errors
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row
-from vcd.eventlog.store import check_noted_damage, failures_explained
+from vcd.eventlog.verified_reads import read_verified
 from vcd.model.events import Event
 
 # --- writing --------------------------------------------------------------------------------------------------------
 
-_connected = connected
-_take, _append = EventLog._take, EventLog.append
+_open_connection = open_connection
+_next_transaction, _append = EventLog._next_transaction, EventLog.append
 
 
-@replaces(EventLog._take, found_by="log first")
-def acknowledged_before_commit(self: EventLog) -> tuple[list[Logged] | _Copied | Work, list[Waiter]]:
+@replaces(EventLog._next_transaction, found_by="log first")
+def acknowledged_before_commit(self: EventLog) -> tuple[list[Logged] | _CopiedEvents | Work, list[Waiter]]:
     """Acknowledged events are lost with the program: no log has what was folded and bound."""
-    item, waiters = _take(self)
+    item, waiters = _next_transaction(self)
     for waiter in waiters if isinstance(item, list) else ():
         waiter.set_result(None)
     return item, waiters
@@ -47,11 +47,11 @@ def failed_write_passed_over(self: LogConnection, statements: Iterable[tuple[str
             self._conn.execute("ROLLBACK")
 
 
-@replaces(connected, found_by="logged for good")
+@replaces(open_connection, found_by="logged for good")
 @asynccontextmanager
 async def commits_not_synced(path: Path, file: int) -> AsyncIterator[LogConnection]:
     """Acknowledged events are lost with the power: commits stay in the page cache of the operating system."""
-    async with _connected(path, file) as connection:
+    async with _open_connection(path, file) as connection:
         await connection.execute("PRAGMA synchronous = OFF")
         yield connection
 
@@ -66,7 +66,7 @@ async def time_goes_back(self: EventLog, events: Sequence[Event]) -> int:
 # --- opening --------------------------------------------------------------------------------------------------------
 
 
-@replaces(failures_explained, found_by="no program ends with a traceback")
+@replaces(translate_errors, found_by="no program ends with a traceback")
 @contextmanager
 def opening_unexplained(path: Path) -> Iterator[None]:
     """If the disk is full when it starts, vcd ends with a traceback. It was so once."""
@@ -88,7 +88,7 @@ def sessions_numbered_anew(self: LogReader) -> int:
 
 
 @replaces(
-    as_logged,
+    read_verified,
     found_by="tests/daemon/persistence/test_state_writer.py::test_nothing_is_folded_that_was_changed_since_it_was_logged",
 )
 def changed_events_gone_on_with(reader: LogReader, after: int, until: int | None = None) -> Iterator[Logged]:

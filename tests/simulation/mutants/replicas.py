@@ -15,10 +15,10 @@ from vcd.daemon.replicas import log_follower, log_server, wire
 from vcd.daemon.replicas.follower_registry import Followers
 from vcd.daemon.replicas.log_follower import LogFollower
 from vcd.daemon.replicas.network import Socket
-from vcd.daemon.replicas.replica import LeadershipLost
+from vcd.daemon.replicas.replica import TermEnded
 from vcd.daemon.replicas.takeover import Connect, take_over
-from vcd.eventlog.copying import Events, LogSource, Piece, Position, write_copy
-from vcd.eventlog.rows import logged_of
+from vcd.eventlog.replication import EventsPiece, LogSource, Piece, Position, write_piece
+from vcd.eventlog.rows import to_logged
 from vcd.eventlog.transfer import Written, export
 from vcd.eventlog.verify import Fold
 
@@ -47,7 +47,7 @@ async def waits_for_ever(self: Followers, sequence: int) -> bool:
 @replaces(LogFollower._write, found_by="said when it is durable")
 async def acknowledged_before_durable(self: LogFollower, socket: Socket, piece: Piece) -> None:
     """A follower confirms what is not on its disk yet: sessions that were done are lost with leader and power."""
-    if isinstance(piece, Events):
+    if isinstance(piece, EventsPiece):
         await socket.send_bytes(wire.packed(wire.Have(piece.rows[-1][0][0])))
     await _write(self, socket, piece)
 
@@ -55,11 +55,11 @@ async def acknowledged_before_durable(self: LogFollower, socket: Socket, piece: 
 @replaces(LogFollower._write, found_by="log first")
 async def folded_before_durable(self: LogFollower, socket: Socket, piece: Piece) -> None:
     """A follower's state has what its disk has not: it differs after a crash, and explains events that are lost."""
-    if not isinstance(piece, Events):
+    if not isinstance(piece, EventsPiece):
         return await _write(self, socket, piece)
-    folding = asyncio.ensure_future(self._fold([logged_of(content) for content, _ in piece.rows]))  # noqa: RUF006
+    folding = asyncio.ensure_future(self._fold([to_logged(content) for content, _ in piece.rows]))  # noqa: RUF006
     await asyncio.sleep(0)
-    await write_copy(self._log, piece)
+    await write_piece(self._log, piece)
     await socket.send_bytes(wire.packed(wire.Have(self._log.head)))
     await folding
 
@@ -78,7 +78,7 @@ async def nothing_taken_over(peers: Sequence[wire.Peer], connect: Connect, follo
 async def lost_lease_goes_on(self: Terms) -> None:
     """A leader that lost the Lease goes on as if all replicas had its log, and follows none."""
     while True:
-        with suppress(LeadershipLost):
+        with suppress(TermEnded):
             await _follow(self)
 
 
@@ -87,7 +87,7 @@ async def lost_lease_goes_on(self: Terms) -> None:
 _heard = log_server._heard
 
 
-@replaces(LogSource.shared, found_by="all have one log")
+@replaces(LogSource.last_shared, found_by="all have one log")
 def positions_not_compared(self: LogSource, known: Iterable[Position]) -> int | None:
     """A replica whose log went another way follows as if it had not: its log is of two histories."""
     oldest, head = self._reader.oldest(), self._reader.head()

@@ -14,7 +14,7 @@ from pathlib import Path
 import structlog
 
 from vcd.daemon.replicas.log_follower import LogFollower
-from vcd.eventlog.standing import WriterStanding, say_standing, unsay_standing
+from vcd.eventlog.writer_status import WriterStatus, remove_status, write_status
 from vcd.kube.clock import Clock
 from vcd.kube.lease import LeaderElector
 
@@ -66,7 +66,7 @@ class StatusNote:
         try:
             while True:
                 try:
-                    await asyncio.to_thread(say_standing, self.path, self.now())
+                    await asyncio.to_thread(write_status, self.path, self.now())
                     told = ""
                 except OSError as error:
                     if str(error) != told:
@@ -74,20 +74,20 @@ class StatusNote:
                         _log.warning("where the log stands is not told", event_log=str(self.path), reason=told)
                 await asyncio.sleep(EACH)  # not the simulated clock: readers compare with the machine's time
         finally:
-            unsay_standing(self.path)
+            remove_status(self.path)
 
-    def now(self) -> WriterStanding:
+    def now(self) -> WriterStatus:
         """Return the current status."""
         elector, name = self.elector, self.elector.identity
         lease, seen = f"{elector.namespace}/{elector.name}", elector.observed_at
         since = elector.clock.monotonic() - seen if seen else None
         if elector.is_leader() or self.leads():
-            return WriterStanding("leader", name, lease, name, since)
+            return WriterStatus("leader", name, lease, name, since)
         if self.follower is None or self._hearing is None or (elector.holder and not self._is_followed(elector)):
-            return WriterStanding("apart", name, lease, elector.holder, since)
+            return WriterStatus("apart", name, lease, elector.holder, since)
         behind = self._hearing.behind()
         self._source = self.follower.leader or self._source or (elector.holder if elector.holder != name else "")
-        return WriterStanding("follower", name, lease, elector.holder, since, self._source, behind, self.follower.lag)
+        return WriterStatus("follower", name, lease, elector.holder, since, self._source, behind, self.follower.lag)
 
     def _is_followed(self, elector: LeaderElector) -> bool:
         """Return whether the holder serves its log. A replica that lost the Lease may still see itself as holder."""

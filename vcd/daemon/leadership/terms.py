@@ -20,7 +20,7 @@ from vcd.daemon.faults.monitor import Sighting
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import Options
 from vcd.daemon.persistence.state_writer import StateWriter
-from vcd.daemon.replicas.replica import LeadershipLost, Replica
+from vcd.daemon.replicas.replica import Replica, TermEnded
 from vcd.daemon.watching.watches import Watches
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock, Random
@@ -154,7 +154,7 @@ class Terms:
                 self.watches.count_anew()  # what the watches missed before this term does not count against it
                 await self._lead(change)
             elif self.replica is not None:
-                raise LeadershipLost(f"no longer leading under epoch {change.epoch}", self.elector.abstains_until)
+                raise TermEnded(f"no longer leading under epoch {change.epoch}", self.elector.abstains_until)
             else:
                 _log.warning("no longer leading", epoch=change.epoch)
                 await self.state_writer.put([change])

@@ -11,9 +11,9 @@ import structlog
 
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import Options
-from vcd.eventlog.archive.restoring import Empty, Restore, Restored, remove_unfinished
-from vcd.eventlog.archive.shipping import Ship, Shipped
-from vcd.eventlog.archive.worker import done
+from vcd.eventlog.archive.restoration import EmptyArchive, Restored, RestoreJob, remove_partial
+from vcd.eventlog.archive.shipping import ShipJob, ShipProgress
+from vcd.eventlog.archive.worker import run_job
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
@@ -56,7 +56,7 @@ class Archiver:
         self._identity = identity
         self._epoch = epoch
         self._clock = clock
-        self._shipped = Shipped(0, 0)
+        self._shipped = ShipProgress(0, 0)
         self._is_known = False
         """Whether the archive has ever told what is in it."""
         self._missed_to = 0
@@ -102,11 +102,11 @@ class Archiver:
             return
         options = self._options
         path = str(self._log.path.absolute())
-        job = Ship(path, options.archive, self._identity, epoch, options.archive_age, options.archive_size)
+        job = ShipJob(path, options.archive, self._identity, epoch, options.archive_age, options.archive_size)
         began = self._shipped.sequence
-        async with aclosing(done(job, SHIPPING_SILENCE)) as steps:
+        async with aclosing(run_job(job, SHIPPING_SILENCE)) as steps:
             async for step in steps:
-                assert isinstance(step, Shipped)
+                assert isinstance(step, ShipProgress)
                 self._shipped, self._is_known = step, True
                 self._metrics.series.add("vcd_log_archive_bytes_total", by=step.bytes)
                 self.show()
@@ -171,7 +171,7 @@ async def _begun(options: Options, log: Path) -> None:
     except TimeoutError:
         why = f"it was not restored within {LONGEST:.0f} s"
     finally:
-        await asyncio.to_thread(remove_unfinished, log)
+        await asyncio.to_thread(remove_partial, log)
     _log.error(
         "the event log begins without its history; `vcd log restore` gives it from the archive",
         archive=options.archive,
@@ -181,12 +181,12 @@ async def _begun(options: Options, log: Path) -> None:
 
 async def _restored(options: Options, log: Path) -> bool:
     """Whether there is a log to begin with, or none to restore."""
-    job = Restore(options.archive, str(log), age=options.retention_age)
+    job = RestoreJob(options.archive, str(log), age=options.retention_age)
     pauses = Backoff(SHORTEST, 10.0, SYSTEM_RANDOM)
     for attempt in range(ATTEMPTS):
         try:
             await _restore(job)
-        except Empty:
+        except EmptyArchive:
             _log.info("the archive is empty", archive=options.archive)
             return True
         except LogError as error:
@@ -198,9 +198,9 @@ async def _restored(options: Options, log: Path) -> bool:
     return False
 
 
-async def _restore(job: Restore) -> None:
+async def _restore(job: RestoreJob) -> None:
     """One attempt. Raises LogError."""
-    async with aclosing(done(job, SILENCE)) as steps:
+    async with aclosing(run_job(job, SILENCE)) as steps:
         async for step in steps:
             if isinstance(step, Restored):
                 _log.info("restored", archive=job.where, last_event=step.last, session=step.session)

@@ -17,7 +17,7 @@ from vcd.daemon.options import Options
 from vcd.daemon.persistence.archiver import Archiver
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.eventlog.log import EventLog
-from vcd.eventlog.retention import size_of
+from vcd.eventlog.retention import read_size
 from vcd.kube.clock import Clock, SteadyClock
 from vcd.model.events import ClockJumped
 
@@ -49,7 +49,7 @@ async def maintain_log(
     """
     log, retained_at = state_writer.log, state_writer.checkpointed_at
     limit = options.retention_size or math.inf
-    size = min(await size_of(log.transact), limit)
+    size = min(await read_size(log.run_in_transaction), limit)
     while True:
         await asyncio.sleep(options.housekeeping_period)
         metrics.series.show("vcd_event_log_sequence", log.head)
@@ -58,7 +58,7 @@ async def maintain_log(
         also()
         if archiver is not None:
             archiver.show()
-        has_grown = log.failure is None and await size_of(log.transact) - size >= limit / _STEPS
+        has_grown = log.failure is None and await read_size(log.run_in_transaction) - size >= limit / _STEPS
         if writes() and (has_grown or state_writer.is_checkpoint_due(options.checkpoint_interval)):
             await state_writer.checkpoint()
         if state_writer.checkpointed_at != retained_at:

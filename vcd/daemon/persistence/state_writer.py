@@ -12,10 +12,10 @@ import msgspec
 
 from vcd.daemon.concurrency.followup import in_slices
 from vcd.eventlog.errors import LogError
-from vcd.eventlog.linked import as_logged
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged
+from vcd.eventlog.verified_reads import read_verified
 from vcd.model.events import (
     Answered,
     ClockJumped,
@@ -41,7 +41,7 @@ def restore(path: Path) -> ClusterState:
         return ClusterState()
     with LogReader(path) as reader, uncollected():
         state = _restored(reader)
-        for logged in as_logged(reader, state.sequence):
+        for logged in read_verified(reader, state.sequence):
             state.apply(logged.sequence, logged.event)
     return state
 
@@ -126,7 +126,7 @@ class StateWriter:
         self._admits.clear()
         events: Sequence[Event] = ()
         try:
-            self.log.hurry()
+            self.log.flush_soon()
             await self._is_settled.wait()
             self._refuse_when_broken()
             events = make()

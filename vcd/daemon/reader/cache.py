@@ -22,10 +22,10 @@ from pathlib import Path
 import msgspec
 
 from vcd.daemon.reader.kubeconfig import ClusterError
-from vcd.eventlog.errors import DamagedLog, LogError, explained
-from vcd.eventlog.rewinding import rewind
-from vcd.eventlog.standing import SUFFIX
-from vcd.eventlog.store import make_file, migrations, note_damage, uri_of
+from vcd.eventlog.errors import DamagedLog, LogError, explain_error
+from vcd.eventlog.log_file import create_file, migrations, note_damage, sqlite_uri
+from vcd.eventlog.rewind import rewind
+from vcd.eventlog.writer_status import SUFFIX
 
 _NAME = re.compile(r"events-([0-9]+)\.sqlite")
 _READERS, _FOLLOWERS = "-readers", "-followers"
@@ -126,7 +126,7 @@ class Cache:
     def _named(self, name: str) -> Path | None:
         return self.folder / name if _NAME.fullmatch(name) else None
 
-    # --- for the writing process ----------------------------------------------------------------------------------------
+    # --- for the writing process --------------------------------------------------------------------------------------
 
     def publish(self, state: State) -> None:
         """Publish the newest file."""
@@ -182,7 +182,7 @@ def explained_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except (LogError, OSError, sqlite3.Error) as error:
-        said = explained(path, error)
+        said = explain_error(path, error)
         if isinstance(said, DamagedLog):
             raise said from error
         raise ClusterError(f"{said}; or let XDG_CACHE_HOME name another folder") from error
@@ -215,10 +215,10 @@ def _remove(path: Path) -> None:
 
 def _copy(path: Path, new: Path, to: int) -> None:
     """Copy a file and rewind the copy to an event; remove a copy that fails."""
-    uri = uri_of(path, "mode=ro")
+    uri = sqlite_uri(path, "mode=ro")
     try:
         with explained_errors(new):
-            make_file(new)
+            create_file(new)
             with closing(sqlite3.connect(uri, uri=True)) as source, closing(sqlite3.connect(new)) as target:
                 source.backup(target)
             rewind(new, to)

@@ -27,7 +27,7 @@ from vcd.eventlog import LogError, LogReader
 from vcd.eventlog.errors import DamagedLog
 from vcd.eventlog.log import EventLog
 from vcd.eventlog.rows import Logged
-from vcd.eventlog.standing import WriterStanding, say_standing
+from vcd.eventlog.writer_status import WriterStatus, write_status
 from vcd.kube.client import KubeClient
 from vcd.kube.errors import KubeError
 from vcd.kube.tasks import run_to_completion, run_until_first
@@ -115,7 +115,7 @@ class LogCopier:
         session, at = (0, 0) if last is None else (last.number, last.time)
         return ReadUpTo(state.leader, session, at, self._events, age if age > FRESH else 0.0)
 
-    # --- among processes --------------------------------------------------------------------------------------------
+    # --- among processes ----------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         """Write the cache, or wait for the process that does, until cancelled."""
@@ -155,7 +155,7 @@ class LogCopier:
             self._told_at = now
             self._say(text)
 
-    # --- as the writing process ----------------------------------------------------------------------------------------
+    # --- as the writing process ---------------------------------------------------------------------------------------
 
     async def _write(self, client: KubeClient, finder: Finder, lease: Lease) -> None:
         """Follow the leader until cancelled."""
@@ -248,7 +248,7 @@ class LogCopier:
             successor = "" if newest == mine else mine
             self.cache.publish(State(newest, leader, log.head, follower.head, complete_at, successor))
             with explained_errors(log.path):
-                say_standing(log.path, _standing(lease, follower, complete_at))
+                write_status(log.path, _standing(lease, follower, complete_at))
             if complete and not self._ready.is_set():
                 if self._events:
                     await self._retain(log)
@@ -273,10 +273,10 @@ class LogCopier:
             await log.retain(options.retention_age, options.retention_size)
 
 
-def _standing(lease: Lease, follower: LogFollower, complete_at: float) -> WriterStanding:
+def _standing(lease: Lease, follower: LogFollower, complete_at: float) -> WriterStatus:
     behind = max(0.0, time.time() - complete_at) if complete_at else None
     where = f"{lease.namespace}/{lease.name}"
-    return WriterStanding("reader", _NAME, where, lease.holder, 0.0, lease.holder, behind, follower.lag)
+    return WriterStatus("reader", _NAME, where, lease.holder, 0.0, lease.holder, behind, follower.lag)
 
 
 class _Waiting:

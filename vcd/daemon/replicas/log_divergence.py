@@ -13,7 +13,7 @@ from pathlib import Path
 from vcd.diagnosis.folding import fold
 from vcd.eventlog import LogReader, export
 from vcd.eventlog.errors import DamagedLog
-from vcd.eventlog.rewinding import rewind
+from vcd.eventlog.rewind import rewind
 
 MOST, MOST_BYTES = 100, 1 << 30
 """Preserved files at most, and bytes of all but the newest; the oldest files are removed."""

@@ -18,9 +18,9 @@ from aiohttp import ClientError, WSMsgType
 
 from vcd.daemon.replicas import wire
 from vcd.daemon.replicas.network import SILENCE, Socket
-from vcd.eventlog.copying import Events, Kept, LogSource, Piece, write_copy
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
+from vcd.eventlog.replication import CheckpointPiece, EventsPiece, LogSource, Piece, write_piece
 from vcd.eventlog.rows import Logged
 from vcd.kube.tasks import run_to_completion
 
@@ -143,8 +143,8 @@ class LogFollower:
             await run_to_completion(self._write(socket, message))  # so that what is durable is in the state, too
 
     async def _write(self, socket: Socket, piece: Piece) -> None:
-        logged = await write_copy(self._log, piece)
-        if isinstance(piece, Kept):
+        logged = await write_piece(self._log, piece)
+        if isinstance(piece, CheckpointPiece):
             if piece.after is None:
                 raise LogReplaced
             self._kept(piece.sequence)
@@ -168,9 +168,9 @@ async def _last_in_common(socket: Socket, own: LogSource, shared: int) -> int:
         if message.type is WSMsgType.ERROR:
             break
         said = wire.from_leader(message.data)
-        if isinstance(said, Events):
+        if isinstance(said, EventsPiece):
             theirs = {content[0]: link for content, link in said.rows}
-            same = await run_to_completion(asyncio.to_thread(own.same, theirs))
+            same = await run_to_completion(asyncio.to_thread(own.matching_prefix, theirs))
             last = max(same, default=last)
             if len(same) < len(theirs):
                 return last

@@ -19,9 +19,9 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from vcd.daemon.replicas import network, wire
 from vcd.daemon.replicas.follower_registry import Follower, Followers
 from vcd.daemon.replicas.network import SILENCE, Socket
-from vcd.eventlog.copying import DamagedHistory, LogSource, Piece
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
+from vcd.eventlog.replication import DamagedHistory, LogSource, Piece
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.tasks import run_to_completion, run_until_first
 
@@ -78,7 +78,7 @@ class LogServer:
         hello = await _heard(socket)
         if not isinstance(hello, wire.Hello) or hello.version != wire.VERSION:
             raise wire.BadMessage(f"a follower must begin with Hello of version {wire.VERSION}")
-        shared = await run_to_completion(asyncio.to_thread(source.shared, hello.positions))
+        shared = await run_to_completion(asyncio.to_thread(source.last_shared, hello.positions))
         sealed = [] if shared is None else await run_to_completion(asyncio.to_thread(source.seals_at, shared))
         head = await run_to_completion(asyncio.to_thread(source.head))
         welcome = wire.Welcome(wire.VERSION, self._name, shared, sealed, head)
@@ -89,14 +89,14 @@ class LogServer:
         if follow.after not in (None, shared):
             raise wire.BadMessage(f"a follower must go on after event {shared}, or from the beginning")
         if follow.after is None:
-            return hello, source.from_the_beginning()
-        source.go_on(follow.after, follow.sealed)
+            return hello, source.pieces_from_start()
+        source.continue_after(follow.after, follow.sealed)
         return hello, iter(())
 
     async def _send(self, socket: Socket, source: LogSource, pieces: Iterator[Piece], follower: Follower) -> None:
         while True:
             growth, head = self._log.growth(), self._log.head
-            for some in (pieces, source.news()):
+            for some in (pieces, source.new_pieces()):
                 while found := await run_to_completion(asyncio.to_thread(_next, some)):
                     for piece in found:
                         packed = wire.packed(piece)

@@ -3,7 +3,7 @@
 This module connects the parts: `log_server` sends, `log_follower` receives, `follower_registry` tracks who has what,
 and `takeover` fetches missing events before this replica leads. `wire` has the protocol, `network` the connections.
 
-Before changing it: a replica that loses the Lease raises `LeadershipLost` and begins anew in its process. Its log may
+Before changing it: a replica that loses the Lease raises `TermEnded` and begins anew in its process. Its log may
 hold events that the next leader does not have, so its state must not be used any more.
 """
 
@@ -45,7 +45,7 @@ Admit = Callable[[web.Request], Awaitable[bool]]
 """Return whether a request is a replica's. Raises the HTTP error for one that is refused."""
 
 
-class LeadershipLost(Exception):
+class TermEnded(Exception):
     """This replica no longer leads, and its log may diverge from the next leader's, which it has to follow.
 
     It stands for election again from `abstains_until` on, by the monotonic clock.

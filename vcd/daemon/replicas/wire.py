@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 import msgspec
 import zstandard
 
-from vcd.eventlog.copying import Begin, Events, Kept, Position
 from vcd.eventlog.errors import LogError
+from vcd.eventlog.replication import CheckpointPiece, EventsPiece, Position, StartPiece
 
 PATH = "/vcd/log"
 """The path of the served log, and the nonResourceURL that a follower must be allowed to ``get``."""
@@ -85,7 +85,7 @@ class Have(msgspec.Struct, frozen=True, array_like=True, tag="have"):
 
 
 ToLeader = Hello | Follow | Have
-ToFollower = Welcome | Begin | Events | Kept | LogEnd
+ToFollower = Welcome | StartPiece | EventsPiece | CheckpointPiece | LogEnd
 
 _encode = msgspec.msgpack.Encoder().encode
 _to_leader: msgspec.msgpack.Decoder[ToLeader] = msgspec.msgpack.Decoder(ToLeader)

@@ -1,7 +1,7 @@
-"""``python -m vcd.eventlog.archive``: one piece of work with an archive, in a process of its own.
+"""``python -m vcd.eventlog.archive``: run one archive job in its own process.
 
-So the session that is decided beside it is not held up, and what an S3 client needs of memory is given back. The work
-is a line of JSON on standard input, what became of it are lines on standard output; it ends when its input is closed.
+A separate process does not delay sessions and returns the memory of the S3 client. The job is one line of JSON on
+standard input; progress and result are lines on standard output. The process ends when standard input is closed.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import threading
 
 import msgspec
 
-from vcd.eventlog.archive.restoring import Empty, Restore, restore
-from vcd.eventlog.archive.shipping import Ship, ship
-from vcd.eventlog.archive.worker import Failed
+from vcd.eventlog.archive.restoration import EmptyArchive, RestoreJob, restore
+from vcd.eventlog.archive.shipping import ShipJob, ship
+from vcd.eventlog.archive.worker import JobFailed
 from vcd.eventlog.errors import LogError
 
-_PATIENCE = 10
-"""By how much it is nicer than the process that schedules."""
+_NICENESS = 10
+"""Added to the niceness of the scheduler's process."""
 
 
-def _say(told: msgspec.Struct) -> None:
-    os.write(1, msgspec.json.encode(told) + b"\n")
+def _report(message: msgspec.Struct) -> None:
+    os.write(1, msgspec.json.encode(message) + b"\n")
 
 
 def _end_with_input() -> None:
@@ -32,17 +32,17 @@ def _end_with_input() -> None:
 
 
 def main() -> int:
-    """Do what standard input says; the exit code."""
-    os.nice(_PATIENCE)
-    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=Ship | Restore)
+    """Run the job on standard input; return the exit code."""
+    os.nice(_NICENESS)
+    job = msgspec.json.decode(sys.stdin.buffer.readline(), type=ShipJob | RestoreJob)
     threading.Thread(target=_end_with_input, daemon=True).start()
     try:
-        if isinstance(job, Ship):
-            ship(job, _say)
+        if isinstance(job, ShipJob):
+            ship(job, _report)
         else:
-            _say(asyncio.run(restore(job, _say)))
+            _report(asyncio.run(restore(job, _report)))
     except LogError as error:
-        _say(Failed(str(error), isinstance(error, Empty)))
+        _report(JobFailed(str(error), isinstance(error, EmptyArchive)))
         return 1
     return 0
 
@@ -50,4 +50,4 @@ def main() -> int:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    os._exit(code)  # the thread that waits for the input's end does not end by itself
+    os._exit(code)  # the thread that reads standard input would keep the process alive

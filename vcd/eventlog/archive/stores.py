@@ -1,4 +1,4 @@
-"""Where segments are kept: a directory, or a bucket of an S3-compatible store."""
+"""Stores for segments: a directory, or a bucket of an S3-compatible store."""
 
 from __future__ import annotations
 
@@ -14,54 +14,49 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from vcd.eventlog.archive.names import END, ArchiveSegment
+from vcd.eventlog.archive.segment_names import END, ArchiveSegment
 from vcd.eventlog.errors import LogError
 
 _PARTIAL = ".partial"
-_ABANDONED = 3600.0
-"""Seconds after which what was not written any further was left by a process that is gone."""
-_CLIENT = {
+_ABANDONED_AFTER = 3600.0
+"""Seconds without a write after which a partial file belongs to a dead process."""
+_CLIENT_CONFIG = {
     "connect_timeout": 10,
     "read_timeout": 60,
     "retries": {"mode": "standard", "max_attempts": 3},
     "request_checksum_calculation": "when_required",
     "response_checksum_validation": "when_required",
 }
-"""Seconds, and attempts of one call: a store that does not answer ends a run, and the next run tries again. Checksums
-only where they must be: S3-compatible stores of before 2025 refuse the trailers, and segments have digests."""
+"""Time-outs in seconds, and attempts per call; a failed run is repeated later. Checksums are off where possible:
+S3-compatible stores from before 2025 refuse the trailers, and segments have digests."""
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>.*))?", re.DOTALL)
 
 
 class ArchiveError(LogError):
-    """An archive cannot be used; the message says which, and what is wrong with it."""
+    """An archive cannot be used."""
 
 
 class ArchiveStore(Protocol):
-    """Named bytes. Every method raises ArchiveError."""
+    """Named blobs. Every method raises ArchiveError."""
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of all that is there, by name."""
+        """Return the size in bytes of every blob, by name."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Keep bytes; they are there as a whole, or not at all."""
+        """Store a blob atomically."""
 
     def get(self, name: str) -> bytes:
-        """The bytes of a name."""
+        """Return a blob."""
 
     def delete(self, name: str) -> None:
-        """Take a name away; one that is not there is none."""
+        """Delete a blob, if it exists."""
 
     def tidy(self) -> None:
-        """Remove what processes that are gone had begun to write."""
-
-
-def is_archive(where: str) -> bool:
-    """Whether a text names an archive rather than a log's file."""
-    return where.startswith("s3://") or Path(where).is_dir()
+        """Delete what dead processes have left unfinished."""
 
 
 def check_place(where: str) -> None:
-    """Raises ArchiveError for what names no directory and no bucket, whether there is such or not."""
+    """Raise ArchiveError unless a text is the name of a directory or bucket; it need not exist."""
     if where.startswith("s3://"):
         if not _S3.fullmatch(where):
             raise ArchiveError(f"archive {where}: write it as s3://BUCKET or s3://BUCKET/PREFIX")
@@ -70,73 +65,74 @@ def check_place(where: str) -> None:
 
 
 def store_of(where: str) -> ArchiveStore:
-    """The store that a text names: a directory, or ``s3://BUCKET/PREFIX``. Raises ArchiveError."""
+    """Return the store that a text names: a directory, or ``s3://BUCKET/PREFIX``. Raises ArchiveError."""
     check_place(where)
     return _Bucket(where) if where.startswith("s3://") else _Directory(Path(where))
 
 
 class _Directory:
-    """A directory that exists: one that was made here could hide that its volume is not mounted."""
+    """A directory, which must exist: creating it could hide that its volume is not mounted."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def sizes(self) -> dict[str, int]:
-        with self._explained():
+        with self._translate_errors():
             if not self._path.is_dir():
                 raise ArchiveError(f"archive {self._path}: there is no such directory; mount it, or make it")
             found = {}
             for each in self._path.iterdir():
-                with contextlib.suppress(FileNotFoundError):  # another replica may take it away meanwhile
+                with contextlib.suppress(FileNotFoundError):  # another replica can delete it at any time
                     status = each.stat()
                     if stat.S_ISREG(status.st_mode) and each.suffix != _PARTIAL:
                         found[each.name] = status.st_size
             return found
 
     def put(self, name: str, data: bytes) -> None:
-        # a name of its own: another process may be writing the same segment, and this one's must not be half of it
+        # a unique name, because another process may be writing the same segment
         partial = self._path / f"{name}.{secrets.token_hex(4)}{_PARTIAL}"
-        with self._explained():
+        with self._translate_errors():
             try:
                 descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(descriptor, "wb") as file:
-                    with contextlib.suppress(OSError):  # a file system without locks: then age alone tells
+                    with contextlib.suppress(OSError):  # without locks, `tidy` goes by age alone
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     file.write(data)
                     file.flush()
                     os.fsync(descriptor)
                 partial.rename(self._path / name)
             except OSError:
-                with contextlib.suppress(OSError):  # the first error is the one to tell
+                with contextlib.suppress(OSError):  # report the first error
                     partial.unlink()
                 raise
             self._sync()
 
     def get(self, name: str) -> bytes:
-        with self._explained():
+        with self._translate_errors():
             return (self._path / name).read_bytes()
 
     def delete(self, name: str) -> None:
-        with self._explained():
+        with self._translate_errors():
             (self._path / name).unlink(missing_ok=True)
 
     def tidy(self) -> None:
-        with self._explained():
+        with self._translate_errors():
             for each in self._path.glob(f"*{_PARTIAL}"):
                 if ArchiveSegment.read(each.name.split(END)[0] + END) is not None:
                     self._remove_abandoned(each)
 
     def _remove_abandoned(self, partial: Path) -> None:
-        """Remove a file that nobody has written for long, unless who writes it holds its lock: one that was only
-        stopped. Whoever goes on without it does not find it to be renamed, and ships anew."""
+        """Delete a partial file without recent writes, unless its writer holds the lock, as a suspended process does.
+
+        A writer whose file was deleted fails to rename it and ships again.
+        """
         try:
-            if time.time() - partial.stat().st_mtime > _ABANDONED and not _is_locked(partial):
+            if time.time() - partial.stat().st_mtime > _ABANDONED_AFTER and not _is_locked(partial):
                 partial.unlink()
         except (FileNotFoundError, PermissionError):
-            return  # another replica removed it, or it is another user's, who will
+            return  # another replica removed it, or another user's process will
 
     def _sync(self) -> None:
-        """Let a new name outlive a crash of the machine."""
         descriptor = os.open(self._path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -144,7 +140,7 @@ class _Directory:
             os.close(descriptor)
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -152,7 +148,6 @@ class _Directory:
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a process has a file locked; of a file system without locks nobody knows, and then none has."""
     descriptor = os.open(path, os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,7 +159,7 @@ def _is_locked(path: Path) -> bool:
 
 
 class _Bucket:
-    """A bucket; credentials, region and endpoint are found as by every AWS tool: environment, files, pod identity."""
+    """A bucket. Credentials, region and endpoint are found as by every AWS tool."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -179,12 +174,12 @@ class _Bucket:
             raise ArchiveError(
                 f"archive {where}: needs an S3 client: pip install botocore, or vcd's wheel with its extra [s3]"
             ) from error
-        with self._explained():
-            self._client: Any = session.Session().create_client("s3", config=config.Config(**_CLIENT))
+        with self._translate_errors():
+            self._client: Any = session.Session().create_client("s3", config=config.Config(**_CLIENT_CONFIG))
 
     def sizes(self) -> dict[str, int]:
         found = {}
-        with self._explained():
+        with self._translate_errors():
             pages = self._client.get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix, Delimiter="/"):
                 for each in page.get("Contents", ()):
@@ -192,23 +187,23 @@ class _Bucket:
         return found
 
     def put(self, name: str, data: bytes) -> None:
-        with self._explained():
+        with self._translate_errors():
             self._client.put_object(Bucket=self._bucket, Key=self._prefix + name, Body=data)
 
     def get(self, name: str) -> bytes:
-        with self._explained():
+        with self._translate_errors():
             data: bytes = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)["Body"].read()
             return data
 
     def delete(self, name: str) -> None:
-        with self._explained():
+        with self._translate_errors():
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
 
     def tidy(self) -> None:
-        """Nothing: what is not sent as a whole is not kept there."""
+        """Do nothing: S3 stores no partial objects."""
 
     @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except (self._errors.BotoCoreError, self._errors.ClientError, ValueError, OSError) as error:

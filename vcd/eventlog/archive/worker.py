@@ -1,4 +1,4 @@
-"""A process of its own for each piece of work with an archive: see ``__main__``."""
+"""Run archive jobs in a process of their own: see ``__main__``."""
 
 from __future__ import annotations
 
@@ -9,50 +9,48 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from vcd.eventlog.archive.restoring import Empty, Fetched, Restore, Restored
-from vcd.eventlog.archive.shipping import Ship, Shipped
+from vcd.eventlog.archive.restoration import EmptyArchive, Restored, RestoreJob, RestoreProgress
+from vcd.eventlog.archive.shipping import ShipJob, ShipProgress
 from vcd.eventlog.archive.stores import ArchiveError
 
-_LINE = 1 << 20
-_ENDING = 5.0
-"""Seconds for a process to end that was killed; one that waits for a dead file server ends when that answers."""
+_MAX_LINE = 1 << 20
+_KILL_TIMEOUT = 5.0
+"""Seconds to wait for a killed process. A process that waits for a dead file server ends when the server responds."""
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """It could not be done, and why."""
-
+class JobFailed(msgspec.Struct, frozen=True, tag="failed"):
     reason: str
     is_empty: bool = False
-    """Whether the archive holds nothing yet."""
+    """Whether the archive has no segments yet."""
 
 
-_decoder: msgspec.json.Decoder[Shipped | Fetched | Restored | Failed] = msgspec.json.Decoder(
-    Shipped | Fetched | Restored | Failed
-)
+Progress = ShipProgress | RestoreProgress | Restored
+_decoder: msgspec.json.Decoder[Progress | JobFailed] = msgspec.json.Decoder(Progress | JobFailed)
 
 
-async def done(job: Ship | Restore, silence: float) -> AsyncGenerator[Shipped | Fetched | Restored, None]:
-    """Let a process do a piece of work; what it says, as it comes. Given up, or cancelled, it is ended at once; also
-    where it says nothing for ``silence`` seconds: the store may never answer.
+async def run_job(job: ShipJob | RestoreJob, silence: float) -> AsyncGenerator[Progress, None]:
+    """Run a job in a process and yield its progress and result.
 
-    Raises ArchiveError where it could not be done, Empty where there is nothing to restore.
+    The process is killed if the generator is closed or cancelled, or after ``silence`` seconds without progress,
+    because a store may never respond. Raises ArchiveError if the job fails, EmptyArchive if there is nothing to
+    restore.
     """
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "vcd.eventlog.archive",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_LINE,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_MAX_LINE,
         )  # fmt: skip
-    except OSError as error:  # no room for one more process
+    except OSError as error:
         raise ArchiveError(f"archive {job.where}: no process can be begun to work with it: {error}") from error
     try:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(msgspec.json.encode(job) + b"\n")
         await process.stdin.drain()
         while line := await asyncio.wait_for(process.stdout.readline(), silence):
-            told = _decoder.decode(line)
-            if isinstance(told, Failed):
-                raise Empty(job.where) if told.is_empty else ArchiveError(told.reason)
-            yield told
+            message = _decoder.decode(line)
+            if isinstance(message, JobFailed):
+                raise EmptyArchive(job.where) if message.is_empty else ArchiveError(message.reason)
+            yield message
         if code := await process.wait():
             raise ArchiveError(f"archive {job.where}: the process that works with it ended with code {code}")
     except TimeoutError:
@@ -64,4 +62,4 @@ async def done(job: Ship | Restore, silence: float) -> AsyncGenerator[Shipped | 
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _ENDING)
+                await asyncio.wait_for(process.wait(), _KILL_TIMEOUT)

@@ -1,4 +1,4 @@
--- What takes a file from one schema to the one before; by the number of the migration that it takes back.
+-- Each section named by a number reverts the migration of that number.
 
 -- name: 3
 DROP INDEX event_policy;

@@ -1,5 +1,5 @@
--- Each statement below is one small transaction: events first, so that what is left of an interrupted run is rows
--- of the index tables that no reader sees, and that the next run takes away.
+-- Each statement is one small transaction. Events are deleted first: an interrupted run leaves only index rows that no
+-- reader sees and that the next run deletes.
 
 -- name: link
 UPDATE checkpoint SET chain = (SELECT chain FROM event WHERE sequence = :cut)

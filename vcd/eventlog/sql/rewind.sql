@@ -1,4 +1,4 @@
--- What a log has after event :to is taken away, in one transaction; :base is the checkpoint that its history begins with.
+-- Delete everything after event :to, in one transaction; :base is the checkpoint that the history begins with.
 
 -- name: session_before
 SELECT coalesce(

@@ -112,7 +112,7 @@ class _Rewriting:
         self._note_head()
         known = [(self._policies[digest].digest, self._policies[digest].text) for digest in sorted(self._policies)]
         checkpoints: list[tuple[int, int, bytes]] = []
-        written = eventlog.write_anew(out, base, dict(known).items(), self._events(checkpoints), checkpoints)
+        written = eventlog.write_new_log(out, base, dict(known).items(), self._events(checkpoints), checkpoints)
         return Anonymised(written.first, written.last, written.sessions, self._renamed)
 
     def _state_at(self, sequence: int) -> bytes:

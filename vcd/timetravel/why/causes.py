@@ -186,7 +186,7 @@ class _Tally:
             self._groups.update((key, record.group) for key, record in state.groups.items())
             return state.waiting
 
-        events = history.reader.concerning(("PodGroup",), ("session",), begin, until)
+        events = history.reader.find_concerning(("PodGroup",), ("session",), begin, until)
         fold(timeline, history.reader, events, begin, until, waiting_at, self._see)
         self.losses: dict[tuple[str, Kind], _Loss] = {}
         for group in timeline.jobs:

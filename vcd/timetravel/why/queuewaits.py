@@ -138,7 +138,7 @@ class QueueHistory:
             self._know(state := state_at(sequence), sequence)
             return state.waiting
 
-        events = self._reader.concerning(("PodGroup", "Queue"), ("session", "policy"), after, until)
+        events = self._reader.find_concerning(("PodGroup", "Queue"), ("session", "policy"), after, until)
         fold(self._timeline, self._reader, events, after, until, waiting_at, self._see)
         for group in sorted(self._queues):
             self._add_job(group, end)

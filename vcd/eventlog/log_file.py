@@ -1,4 +1,8 @@
-"""The file itself: creating, recognising, migrating and locking it; the settings of every connection."""
+"""The log's file: create, recognize, migrate and lock it, with the settings of every connection.
+
+A file is accepted only if its schema is exactly what the migrations create, because a schema can contain triggers and
+views that run code. Closing any descriptor of a file drops the process's SQLite locks on it: see `_file_lock`.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +20,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from vcd.eventlog.errors import DamagedLog, LogError, NewerSchema, explained, sqlite_name
-from vcd.eventlog.packing import Packer, PackError, typical_payloads
-from vcd.eventlog.rows import Row, group_rows, logged_of, unpacked
+from vcd.eventlog.errors import DamagedLog, LogError, NewerSchema, explain_error, sqlite_name
+from vcd.eventlog.packing import Packer, PackError, build_dictionary
+from vcd.eventlog.rows import Row, group_rows, to_logged, unpack_row
 from vcd.eventlog.statements import statements
 from vcd.model.version import __version__
 
 APPLICATION_ID = 0x7663646C
-"""``vcdl``, at offset 68 of each file."""
+"""``vcdl``, at offset 68 of the file."""
 GROUP_EVENTS = 3
-"""The migration from which on there is ``group_event``."""
+"""The migration that adds ``group_event``."""
 BUSY_SECONDS = 5.0
 _COMMENT, _BLANKS = re.compile(r"--[^\n]*"), re.compile(r"\s+")
 SETTINGS = """
@@ -40,7 +44,7 @@ SETTINGS = """
 
 @cache
 def migrations() -> tuple[tuple[int, str], ...]:
-    """Number and text of each migration, in order: from the package (a wheel) or the repository's top level."""
+    """Return number and text of each migration, in order, from the package or the source tree."""
     packaged: Traversable = resources.files("vcd.eventlog") / "migrations"
     folder = packaged if packaged.is_dir() else Path(__file__).parents[2] / "migrations"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
@@ -48,31 +52,30 @@ def migrations() -> tuple[tuple[int, str], ...]:
 
 
 @contextmanager
-def failures_explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the file system raise into a LogError about ``path``."""
+def translate_errors(path: Path) -> Iterator[None]:
+    """Raise errors of SQLite and the file system as LogError about ``path``."""
     try:
         yield
     except (sqlite3.Error, OSError, UnicodeDecodeError) as error:
-        raise explained(path, error) from error
+        raise explain_error(path, error) from error
 
 
-def uri_of(path: Path, options: str) -> str:
-    """A file as SQLite takes it with options such as ``mode=ro``, be its name text or not."""
+def sqlite_uri(path: Path, options: str) -> str:
+    """Return the SQLite URI of a file, which need not have a UTF-8 name."""
     return f"file:{quote(bytes(path))}?{options}"
 
 
-def _opened(path: Path, options: str) -> sqlite3.Connection:
-    """A connection with transactions by hand, in which the file's schema cannot call what has effects."""
+def _open(path: Path, options: str) -> sqlite3.Connection:
+    """Connect in autocommit mode; the file's schema cannot call functions with side effects."""
     connection = sqlite3.connect(
-        uri_of(path, options), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        sqlite_uri(path, options), uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
     )
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """A connection that may write, with the settings of a vcd log."""
-    connection = _opened(path, "mode=rw")
+    connection = _open(path, "mode=rw")
     try:
         connection.executescript(SETTINGS)
     except sqlite3.Error:
@@ -82,61 +85,60 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def connect_read_only(path: Path) -> sqlite3.Connection:
-    """A connection that only reads. Raises LogError when the file is missing or not a vcd log of this schema."""
-    connection, version = _opened_read_only(path)
+    """Return a connection for reading. Raises LogError if the file is missing or not a log of this schema."""
+    connection, version = _open_read_only(path)
     if version < migrations()[-1][0]:
         connection.close()
-        _expect_written(path, version)
+        _require_schema(path, version)
         raise LogError(f"event log {path}: written by an older vcd; run `vcd log compact` to bring it up to date")
     return connection
 
 
-def migrated_copy(path: Path, folder: Path) -> Path | None:
-    """A copy of an older log in ``folder``, brought up to this version's schema; None where the log is of this schema.
+def migrate_copy(path: Path, folder: Path) -> Path | None:
+    """Return a copy of an older log in ``folder``, migrated to this schema; None if the log has this schema.
 
-    Raises LogError when the file is missing, foreign, damaged or of a newer schema, or cannot be copied.
+    Raises LogError if the file is missing, foreign, damaged, of a newer schema, or cannot be copied.
     """
-    connection, version = _opened_read_only(path)
+    connection, version = _open_read_only(path)
     with closing(connection):
         if version == migrations()[-1][0]:
             return None
-        _expect_written(path, version)
+        _require_schema(path, version)
         copy = folder / path.name
-        with failures_explained(path), closing(sqlite3.connect(copy)) as target:
+        with translate_errors(path), closing(sqlite3.connect(copy)) as target:
             connection.backup(target)
     prepare(copy)
     return copy
 
 
-def _opened_read_only(path: Path) -> tuple[sqlite3.Connection, int]:
-    """A connection that only reads, and the schema version."""
+def _open_read_only(path: Path) -> tuple[sqlite3.Connection, int]:
     try:
         there = path.is_file()
     except OSError as error:
         raise LogError(f"event log {path} cannot be reached: {error.strerror}") from error
     if not there:
         raise LogError(f"event log {path}: there is no such file")
-    with failures_explained(path):
+    with translate_errors(path):
         try:
-            return _checked_read_only(path, "mode=ro")
+            return _open_and_check(path, "mode=ro")
         except sqlite3.OperationalError as error:
             wal = path.with_name(path.name + "-wal")
             unwritable = sqlite_name(error).startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY"))
             if not unwritable or (wal.exists() and wal.stat().st_size):
                 raise
-            # A file in WAL mode in a directory that may not be written: nobody can be writing it.
-            return _checked_read_only(path, "mode=ro&immutable=1")
+            # in a read-only directory SQLite cannot create WAL files, and no writer can exist
+            return _open_and_check(path, "mode=ro&immutable=1")
 
 
-def _expect_written(path: Path, version: int) -> None:
+def _require_schema(path: Path, version: int) -> None:
     if not version:
         raise LogError(f"event log {path}: it is empty; `vcd run` fills it, `vcd sim` writes a new one")
 
 
-def _checked_read_only(path: Path, options: str) -> tuple[sqlite3.Connection, int]:
-    connection = _opened(path, options)
+def _open_and_check(path: Path, options: str) -> tuple[sqlite3.Connection, int]:
+    connection = _open(path, options)
     try:
-        connection.execute("BEGIN")  # a writer may be bringing the log up to date
+        connection.execute("BEGIN")  # consistent even while a writer migrates the log
         version = _schema_version(path, connection)
         connection.execute("COMMIT")
         return connection, version
@@ -146,7 +148,7 @@ def _checked_read_only(path: Path, options: str) -> tuple[sqlite3.Connection, in
 
 
 def _schema_version(path: Path, connection: sqlite3.Connection) -> int:
-    """The schema version; 0 for a database with nothing in it. Raises LogError for a foreign or newer file."""
+    """Return the schema version; 0 for an empty database. Raises LogError for a foreign or newer file."""
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
@@ -159,7 +161,7 @@ def _schema_version(path: Path, connection: sqlite3.Connection) -> int:
             f" version, or take the file back with it: vcd log downgrade {path} --for {__version__}"
         )
     scripts = tuple(script for number, script in migrations() if number <= version)
-    if odd := sorted(_schema(connection) ^ _schema_made_by(scripts)):
+    if odd := sorted(_schema(connection) ^ _schema_of(scripts)):
         type_, name, _ = odd[0]
         raise DamagedLog(
             f"event log {path}: its {type_} {name} is not that of a vcd log of schema {version}; restore a copy"
@@ -168,12 +170,11 @@ def _schema_version(path: Path, connection: sqlite3.Connection) -> int:
 
 
 _SchemaObject = tuple[str, str, str]
-"""Type and name of a table, index, view or trigger, and the SQL that made it."""
+"""Type and name of a table, index, view or trigger, and its SQL."""
 
 
 @cache
-def _schema_made_by(scripts: tuple[str, ...]) -> frozenset[_SchemaObject]:
-    """Return what a log consists of that these migrations made."""
+def _schema_of(scripts: tuple[str, ...]) -> frozenset[_SchemaObject]:
     with closing(sqlite3.connect(":memory:")) as connection:
         for script in scripts:
             connection.executescript(script)
@@ -181,73 +182,71 @@ def _schema_made_by(scripts: tuple[str, ...]) -> frozenset[_SchemaObject]:
 
 
 def _schema(connection: sqlite3.Connection) -> frozenset[_SchemaObject]:
-    """What a database consists of, without what SQLite makes by itself; the SQL without comments and blanks."""
     by_itself = "sql IS NULL OR (type = 'table' AND name IN ('sqlite_sequence', 'sqlite_stat1', 'sqlite_stat4'))"
     found = connection.execute(f"SELECT type, name, sql FROM sqlite_schema WHERE NOT ({by_itself})")
-    return frozenset((type_, name, _bare(sql or "")) for type_, name, sql in found)
+    return frozenset((type_, name, _normalize_sql(sql or "")) for type_, name, sql in found)
 
 
 @lru_cache(maxsize=512)
-def _bare(sql: str) -> str:
-    """Return SQL without comments and blanks."""
+def _normalize_sql(sql: str) -> str:
     return _BLANKS.sub("", _COMMENT.sub("", sql))
 
 
-def make_file(path: Path) -> None:
-    """A new file, for its owner alone."""
+def create_file(path: Path) -> None:
+    """Create a file that only its owner can access."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
 @contextmanager
 def writer_lock(path: Path, *, create: bool) -> Iterator[int]:
-    """Hold the right to write ``path``, made when it is missing if ``create`` says so; gives the file's descriptor.
+    """Hold the exclusive right to write ``path``; yields the file's descriptor.
 
-    Raises LogError when another process or log object has it, by this name or another, and when there is no file. The
-    locks are the operating system's, so that they end with their holder: one on a file beside the log, which tells who
-    has it, and one on the log itself, which may have several names.
+    Creates a missing file if ``create``. Raises LogError if there is no file, or another process or log object has the
+    lock, also by another name of the file. The operating system releases the locks when their holder ends. There are
+    two: on a file next to the log, which names the holder, and on the log itself, which can have several names.
     """
-    with failures_explained(path):
+    with translate_errors(path):
         path = path.resolve()
         if create and not path.exists():
-            make_file(path)
+            create_file(path)
         if not path.is_file():
             raise LogError(f"event log {path}: there is no such file")
-        beside = os.open(path.with_name(path.name + "-lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock_file = os.open(path.with_name(path.name + "-lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        _lock(path, beside, os.pread(beside, 32, 0).decode(errors="replace").strip())
-        with failures_explained(path):
-            os.ftruncate(beside, 0)
-            os.pwrite(beside, f"{os.getpid()}\n".encode(), 0)
+        _lock(path, lock_file, os.pread(lock_file, 32, 0).decode(errors="replace").strip())
+        with translate_errors(path):
+            os.ftruncate(lock_file, 0)
+            os.pwrite(lock_file, f"{os.getpid()}\n".encode(), 0)
         with _file_lock(path) as descriptor:
             yield descriptor
     finally:
-        os.close(beside)
+        os.close(lock_file)
 
 
-_locked_here: set[tuple[int, int]] = set()
-"""The files that this process has locked, as device and inode."""
+_locked_files: set[tuple[int, int]] = set()
+"""Device and inode of the files that this process has locked."""
 
 
 @contextmanager
 def _file_lock(path: Path) -> Iterator[int]:
-    """Lock the file itself; gives its descriptor.
+    """Lock the file itself; yields its descriptor.
 
-    Closing any descriptor of a file drops the process's own SQLite locks on it, so it is opened only where nobody here
-    writes it, before SQLite opens it, and closed after.
+    Closing any descriptor of a file drops the process's SQLite locks on it. So the file is opened before SQLite opens
+    it, closed afterwards, and never opened while another log object here writes it.
     """
-    with failures_explained(path):
+    with translate_errors(path):
         status = path.stat()
     file = (status.st_dev, status.st_ino)
-    if file in _locked_here:
-        raise _held(path, str(os.getpid()))
-    with failures_explained(path):
+    if file in _locked_files:
+        raise _locked_error(path, str(os.getpid()))
+    with translate_errors(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    _locked_here.add(file)
+    _locked_files.add(file)
     try:
         _lock(path, descriptor, "")
         yield descriptor
     finally:
-        _locked_here.discard(file)
+        _locked_files.discard(file)
         os.close(descriptor)
 
 
@@ -255,17 +254,17 @@ def _lock(path: Path, descriptor: int, holder: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise _held(path, holder) from error
+        raise _locked_error(path, holder) from error
 
 
-def _held(path: Path, holder: str) -> LogError:
-    who = f"process {holder}" if holder else "a process that knows it by another name"
+def _locked_error(path: Path, holder: str) -> LogError:
+    who = f"process {holder}" if holder else "a process that uses another name of it"
     return LogError(f"event log {path}: it is locked, {who} writes it; stop that process or name another file")
 
 
-def in_place(path: Path, descriptor: int) -> os.stat_result:
-    """The status of an open file, which ``path`` still names. Raises LogError where it names another one, or none."""
-    with failures_explained(path):
+def check_in_place(path: Path, descriptor: int) -> os.stat_result:
+    """Return the status of an open file. Raises LogError unless ``path`` still names it."""
+    with translate_errors(path):
         opened = os.fstat(descriptor)
         try:
             found = path.stat()
@@ -275,22 +274,22 @@ def in_place(path: Path, descriptor: int) -> os.stat_result:
         return opened
     raise LogError(
         f"event log {path}: {'another file' if found else 'no file'} is in its place, without what was logged since;"
-        " stop vcd before a log is replaced, moved or deleted. A restart goes on from what is there"
+        " stop vcd before a log is replaced, moved or deleted. A restart continues with what is there"
     )
 
 
 def note_damage(path: Path, reason: str) -> None:
-    """Note beside a log that it was found damaged while it was written, for who opens it next."""
-    with suppress(OSError):  # the disk that damaged it may take nothing more; the error itself is told in any case
+    """Record next to a log that it was found damaged during a write, for the next start."""
+    with suppress(OSError):  # the disk may be failing; the caller reports the damage in any case
         _damage_note(path).write_text(f"{reason}\n")
 
 
 def check_noted_damage(path: Path) -> None:
-    """Look through a whole log that was found damaged before. Raises LogError where it still is."""
+    """Check a log that was found damaged before. Raises DamagedLog if it still is."""
     note = _damage_note(path)
     if not note.exists():
         return
-    with failures_explained(path), closing(connect(path)) as connection:
+    with translate_errors(path), closing(connect(path)) as connection:
         found = [text for (text,) in connection.execute("PRAGMA quick_check(1)")]
     if found != ["ok"]:
         raise DamagedLog(
@@ -305,13 +304,11 @@ def _damage_note(path: Path) -> Path:
 
 
 def prepare(path: Path) -> None:
-    """Make a file a log that can be written: recognise, migrate, clear what a crash left over.
+    """Make a file a writable log: check noted damage, migrate, remove unfinished checkpoints.
 
-    One that was found damaged while it was written is looked through first.
-
-    To be called with the writer lock held. Raises LogError.
+    The caller holds the writer lock. Raises LogError.
     """
-    with failures_explained(path):
+    with translate_errors(path):
         if not os.access(path, os.W_OK):
             raise LogError(f"event log {path}: it may not be written; check owner and mode")
         path.chmod(0o600)
@@ -335,25 +332,23 @@ def _migrate(path: Path, connection: sqlite3.Connection) -> None:
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {number}")
             if number == 1:
-                connection.execute(statements("append")["dictionary"], (1, typical_payloads()))
+                connection.execute(statements("append")["dictionary"], (1, build_dictionary()))
             if number == GROUP_EVENTS:
                 _index_groups(path, connection)
 
 
 def _index_groups(path: Path, connection: sqlite3.Connection) -> None:
-    """Fill ``group_event`` for what is in the file. An event that cannot be read is in no index: ``verify`` tells of
-    it."""
-    packer, cursor = packer_of(path, connection), connection.execute(statements("read")["unindexed"])
+    """Fill ``group_event`` for existing events. Unreadable events are skipped; ``verify`` reports them."""
+    packer, cursor = load_packer(path, connection), connection.execute(statements("read")["unindexed"])
     while rows := cursor.fetchmany(1000):
         found: list[Row] = []
         for row in rows:
             with suppress(PackError, msgspec.MsgspecError):
-                found += group_rows(logged_of(unpacked(packer, row)))
+                found += group_rows(to_logged(unpack_row(packer, row)))
         connection.executemany(statements("append")["group_event"], found)
 
 
 def split_script(script: str) -> Iterator[str]:
-    """The statements of an SQL script, each complete by SQLite's own rules."""
     pending = ""
     for line in script.splitlines(keepends=True):
         pending += line
@@ -364,20 +359,19 @@ def split_script(script: str) -> Iterator[str]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """One transaction: all of it, or on any exception none."""
+    """Run one transaction, rolled back on any exception."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        with suppress(sqlite3.Error):  # SQLite may have rolled back by itself; the first error is the one to tell
+        with suppress(sqlite3.Error):  # SQLite may have rolled back; report the first error
             connection.execute("ROLLBACK")
         raise
 
 
-def packer_of(path: Path, connection: sqlite3.Connection) -> Packer:
-    """The packer with the file's own dictionaries. Raises DamagedLog where they are not as they were written, and what
-    SQLite raises."""
+def load_packer(path: Path, connection: sqlite3.Connection) -> Packer:
+    """Return a packer with the file's dictionaries. Raises DamagedLog, and SQLite's errors."""
     dictionaries = dict(connection.execute(statements("read")["dictionaries"]).fetchall())
     if not dictionaries or not all(isinstance(each, bytes) for each in dictionaries.values()):
         raise DamagedLog(f"event log {path}: the dictionary of its payloads is missing; restore a copy")
@@ -385,9 +379,9 @@ def packer_of(path: Path, connection: sqlite3.Connection) -> Packer:
 
 
 @contextmanager
-def opened_to_write(path: Path) -> Iterator[sqlite3.Connection]:
-    """Lock, prepare and open ``path`` for one synchronous writer; errors come as LogError."""
+def open_for_writing(path: Path) -> Iterator[sqlite3.Connection]:
+    """Lock, prepare and open ``path`` for one synchronous writer. Raises LogError."""
     with writer_lock(path, create=False):
         prepare(path)
-        with failures_explained(path), closing(connect(path)) as connection:
+        with translate_errors(path), closing(connect(path)) as connection:
             yield connection

@@ -1,4 +1,4 @@
-"""Logged events as plain data, for people and for JSON."""
+"""Format logged events as plain data, for people and for JSON."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from vcd.model.events import Answered, ObjectBad, ObjectPut, Plan, PolicyLoaded,
 from vcd.model.words import rfc3339
 
 
-def event_line(logged: Logged) -> dict[str, Any]:
-    """An event as plain data; ``what`` sums up what the other columns do not say."""
+def format_event_line(logged: Logged) -> dict[str, Any]:
+    """Return an event as plain data; ``what`` summarizes what the other columns do not contain."""
     event = logged.event
     data = msgspec.to_builtins(event, builtin_types=(bytes,))
     line = {
@@ -34,7 +34,6 @@ def event_line(logged: Logged) -> dict[str, Any]:
 
 
 def _payload(event: ObjectPut) -> Any:
-    """The object as plain data; its bytes where this version cannot read them."""
     if event.payload is None:
         return None
     try:
@@ -56,12 +55,11 @@ def _summary(logged: Logged) -> str:
     if isinstance(event, SessionDecided):
         return _session_summary(event)
     data = msgspec.to_builtins(event)
-    shown = {name: value for name, value in data.items() if name not in ("event", "kind", "key", "resource_version")}
-    return " ".join(f"{name}={value}" for name, value in shown.items())
+    rest = {name: value for name, value in data.items() if name not in ("event", "kind", "key", "resource_version")}
+    return " ".join(f"{name}={value}" for name, value in rest.items())
 
 
 def _plan(event: SessionDecided) -> Plan | None:
-    """The session's plan; None where this version cannot read it."""
     try:
         return decode_plan(event.plan)
     except msgspec.MsgspecError:
@@ -74,5 +72,5 @@ def _session_summary(event: SessionDecided) -> str:
         return f"session {event.session}: its plan cannot be read"
     operations = sum(len(statement.operations) for statement in plan.statements)
     stale = len(event.stale)
-    told = f"session {event.session}: {len(plan.statements)} statements, {operations} operations, {stale} stale"
-    return f"{told}; failed: {'; '.join(plan.faults)}" if plan.faults else told
+    summary = f"session {event.session}: {len(plan.statements)} statements, {operations} operations, {stale} stale"
+    return f"{summary}; failed: {'; '.join(plan.faults)}" if plan.faults else summary

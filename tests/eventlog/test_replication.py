@@ -14,8 +14,17 @@ import zstandard
 
 from tests.eventlog.samples import SECOND, Clock, as_is, fold, leads, outcome, put, session, write_history
 from vcd.eventlog import EventLog, LogError, LogReader, import_logs, verify
-from vcd.eventlog.copying import Begin, Events, Kept, LogSource, Piece, Position, positions, write_copy
-from vcd.eventlog.rewinding import rewind
+from vcd.eventlog.replication import (
+    CheckpointPiece,
+    EventsPiece,
+    LogSource,
+    Piece,
+    Position,
+    StartPiece,
+    sample_positions,
+    write_piece,
+)
+from vcd.eventlog.rewind import rewind
 from vcd.model.events import PolicyLoaded
 
 TABLES = (
@@ -33,7 +42,7 @@ def sent(piece: Piece) -> Piece:
 def content(path: Path, *, tables: tuple[str, ...] = TABLES) -> dict[str, list[Any]]:
     """All rows of a log, its payloads unpacked, the configurations without where they were loaded last."""
     with LogReader(path) as reader:
-        events = [(reader.parsed(row[:-1])[0], row[-1]) for row in reader.cursor("chained")]
+        events = [(reader.parse_row(row[:-1])[0], row[-1]) for row in reader.cursor("chained")]
         policies = sorted((digest, text) for digest, text, _ in reader.rows("policies"))
     with closing(sqlite3.connect(path)) as db:
         rows = {table: sorted(db.execute(f"SELECT * FROM {table}").fetchall()) for table in tables if table != "event"}
@@ -44,31 +53,31 @@ def content(path: Path, *, tables: tuple[str, ...] = TABLES) -> dict[str, list[A
 async def copy_all(source: LogSource, out: Path) -> None:
     """What a source has to send, written into a log."""
     async with EventLog.open(out) as log:
-        for piece in source.news():
-            await write_copy(log, sent(piece))
+        for piece in source.new_pieces():
+            await write_piece(log, sent(piece))
 
 
 async def copied(path: Path, out: Path) -> None:
     """A copy of a whole log."""
     with LogSource(path) as source:
         async with EventLog.open(out) as log:
-            for piece in (*source.from_the_beginning(), *source.news()):
-                await write_copy(log, sent(piece))
+            for piece in (*source.pieces_from_start(), *source.new_pieces()):
+                await write_piece(log, sent(piece))
 
 
 async def agree(path: Path, out: Path) -> None:
     """Find where a copy and its log part, take back what only the copy has, and copy what follows."""
     with LogSource(path) as source:
         with LogReader(out) as reader:
-            known, head = positions(reader), reader.head()
-        shared = source.shared(known)
+            known, head = sample_positions(reader), reader.head()
+        shared = source.last_shared(known)
         assert shared is not None
         with LogSource(out) as own:
             sealed = own.seals_at(shared)
         if shared < head or not set(sealed) <= set(source.seals_at(shared)):
             rewind(out, shared)
             sealed = []
-        source.go_on(shared, sealed)
+        source.continue_after(shared, sealed)
         await copy_all(source, out)
 
 
@@ -89,13 +98,13 @@ async def test_a_copy_grows_with_its_log(tmp_path: Path) -> None:
     await write_history(path, 2, checkpoints=(2,), clock=clock)
     with LogSource(path) as source:
         async with EventLog.open(out) as log:
-            for piece in (*source.from_the_beginning(), *source.news()):
-                await write_copy(log, piece)
+            for piece in (*source.pieces_from_start(), *source.new_pieces()):
+                await write_piece(log, piece)
             for checkpoints in ((3, 4), (), (5,)):
                 await write_history(path, 1, checkpoints=checkpoints, clock=clock)
-                for piece in source.news():
-                    await write_copy(log, piece)
-                assert not list(source.news())
+                for piece in source.new_pieces():
+                    await write_piece(log, piece)
+                assert not list(source.new_pieces())
     assert content(out) == content(path)
     assert not verify(out, fold).problems
 
@@ -107,15 +116,15 @@ async def test_a_checkpoint_that_is_kept_late_comes_after_the_events_before_it(t
         await log.append([put(1), put(2), put(3)])
         with LogSource(path) as source:
             async with EventLog.open(out) as copy:
-                for piece in (*source.from_the_beginning(), *source.news()):
-                    await write_copy(copy, piece)
+                for piece in (*source.pieces_from_start(), *source.new_pieces()):
+                    await write_piece(copy, piece)
                 await log.checkpoint(1, b"one" * 100)  # after event 3, which the copy has
-                (kept,) = source.news()
-                assert isinstance(kept, Kept) and (kept.after, kept.sequence) == (3, 1)
-                await write_copy(copy, kept)
+                (kept,) = source.new_pieces()
+                assert isinstance(kept, CheckpointPiece) and (kept.after, kept.sequence) == (3, 1)
+                await write_piece(copy, kept)
                 await log.append([put(4)])
-                for piece in source.news():
-                    await write_copy(copy, piece)
+                for piece in source.new_pieces():
+                    await write_piece(copy, piece)
     assert content(out) == content(path)
     assert not verify(out).problems
 
@@ -147,12 +156,12 @@ async def test_so_does_one_of_a_log_that_an_older_vcd_kept_and_goes_on_from_ther
         db.execute("UPDATE checkpoint SET chain = NULL")
         db.execute("DELETE FROM seal")
     with LogSource(path) as source:
-        begin, kept = source.from_the_beginning()
+        begin, kept = source.pieces_from_start()
         async with EventLog.open(out) as log:
             for piece in (begin, kept):
-                await write_copy(log, sent(piece))
+                await write_piece(log, sent(piece))
         with LogReader(out) as reader:
-            assert source.shared(positions(reader)) == reader.head()
+            assert source.last_shared(sample_positions(reader)) == reader.head()
     await write_history(path, 1, clock=clock)
     await agree(path, out)
     assert content(out) == content(path)
@@ -238,14 +247,14 @@ async def test_two_logs_of_different_beginnings_share_nothing(tmp_path: Path) ->
     async with EventLog.open(tmp_path / "other") as log:
         await log.append([put(7)] * 9)
     with LogSource(tmp_path / "one") as source, LogReader(tmp_path / "other") as other:
-        assert source.shared(positions(other)) is None
-        assert source.shared([]) is None
+        assert source.last_shared(sample_positions(other)) is None
+        assert source.last_shared([]) is None
 
 
 async def test_positions_reach_from_the_end_to_the_beginning(tmp_path: Path) -> None:
     await write_history(tmp_path / "log", 17)
     with LogReader(tmp_path / "log") as reader:
-        found = positions(reader)
+        found = sample_positions(reader)
         assert [one.sequence for one in found] == [102, 101, 100, 98, 94, 86, 70, 38, 1]
         assert found[0] == Position(102, reader.link(102) or b"")
 
@@ -255,8 +264,8 @@ async def test_events_that_are_not_the_next_are_refused(tmp_path: Path, change: 
     path, out = tmp_path / "log", tmp_path / "copy"
     await write_history(path, 1)
     with LogSource(path) as source:
-        begin, events = *source.from_the_beginning(), *source.news()
-    assert isinstance(begin, Begin) and isinstance(events, Events)
+        begin, events = *source.pieces_from_start(), *source.new_pieces()
+    assert isinstance(begin, StartPiece) and isinstance(events, EventsPiece)
     rows = list(events.rows)
     if change == "content":
         rows[2] = ((*rows[2][0][:4], "ns/other", *rows[2][0][5:]), rows[2][1])
@@ -268,7 +277,7 @@ async def test_events_that_are_not_the_next_are_refused(tmp_path: Path, change: 
         rows[1], rows[2] = rows[2], rows[1]
     async with EventLog.open(out) as log:
         with pytest.raises(LogError, match="to be copied"):
-            await write_copy(log, Events(rows))
+            await write_piece(log, EventsPiece(rows))
         assert log.head == 0
     with LogReader(out) as reader:
         assert not list(reader.read())
@@ -278,17 +287,17 @@ async def test_a_damaged_checkpoint_is_refused(tmp_path: Path) -> None:
     path, out = tmp_path / "log", tmp_path / "copy"
     await write_history(path, 1, checkpoints=(1,))
     with LogSource(path) as source:
-        pieces = [*source.from_the_beginning(), *source.news()]
+        pieces = [*source.pieces_from_start(), *source.new_pieces()]
     async with EventLog.open(out) as log:
         for piece in pieces[:-1]:
-            await write_copy(log, piece)
+            await write_piece(log, piece)
         kept = pieces[-1]
-        assert isinstance(kept, Kept)
+        assert isinstance(kept, CheckpointPiece)
         for wrong in ([b"nothing"], [*kept.parts, *kept.parts]):
             with pytest.raises(LogError, match="checkpoint 6 of another log"):
-                await write_copy(log, msgspec.structs.replace(kept, parts=wrong))
-        with pytest.raises(LogError, match="was kept after event 5, not 6"):
-            await write_copy(log, msgspec.structs.replace(kept, after=5))
+                await write_piece(log, msgspec.structs.replace(kept, parts=wrong))
+        with pytest.raises(LogError, match="follows event 5, not 6"):
+            await write_piece(log, msgspec.structs.replace(kept, after=5))
 
 
 async def test_a_log_with_events_takes_no_beginning(tmp_path: Path) -> None:
@@ -298,11 +307,11 @@ async def test_a_log_with_events_takes_no_beginning(tmp_path: Path) -> None:
     async with EventLog.open(path, clock=clock) as log:
         await log.retain(max_age=60 * SECOND)
     with LogSource(path) as source:
-        _, base = source.from_the_beginning()
+        _, base = source.pieces_from_start()
     async with EventLog.open(tmp_path / "other") as log:
         await log.append([put(1)])
         with pytest.raises(LogError, match="it has events already"):
-            await write_copy(log, base)
+            await write_piece(log, base)
 
 
 async def test_what_history_has_lost_cannot_be_sent(tmp_path: Path) -> None:
@@ -310,11 +319,11 @@ async def test_what_history_has_lost_cannot_be_sent(tmp_path: Path) -> None:
     clock = Clock()
     await write_history(path, 6, checkpoints=(4,), clock=clock)
     with LogSource(path) as source:
-        source.go_on(6, [])
+        source.continue_after(6, [])
         async with EventLog.open(path, clock=clock) as log:
             await log.retain(max_age=60 * SECOND)
-        with pytest.raises(LogError, match="events after 6 are not there any more"):
-            list(source.news())
+        with pytest.raises(LogError, match="events after 6 were removed"):
+            list(source.new_pieces())
 
 
 async def test_an_import_is_not_copied_event_by_event(tmp_path: Path) -> None:
@@ -323,14 +332,14 @@ async def test_an_import_is_not_copied_event_by_event(tmp_path: Path) -> None:
             await log.append([leads(epoch), put(1), session(1, 2, epoch=epoch), outcome(1)])
     import_logs([tmp_path / "a", tmp_path / "b"], tmp_path / "both", as_is)
     with LogSource(tmp_path / "both") as source, pytest.raises(LogError, match="an import cannot be copied"):
-        list(source.from_the_beginning())
+        list(source.pieces_from_start())
     with pytest.raises(LogError, match="an import does not go back"):
         rewind(tmp_path / "both", 2)
 
 
 async def test_a_piece_without_events_is_nothing(tmp_path: Path) -> None:
     async with EventLog.open(tmp_path / "copy") as log:
-        assert await write_copy(log, Events([])) == []
+        assert await write_piece(log, EventsPiece([])) == []
 
 
 def test_a_checkpoint_is_unpacked_as_far_as_its_parts_are_large() -> None:
@@ -339,7 +348,7 @@ def test_a_checkpoint_is_unpacked_as_far_as_its_parts_are_large() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(LogError):
-            Kept(None, 3, 0, 5, b"x", [bomb] * 4).check()
+            CheckpointPiece(None, 3, 0, 5, b"x", [bomb] * 4).check()
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tests import dsl
-from tests.eventlog.test_copying import agree, copied
+from tests.eventlog.test_replication import agree, copied
 from tests.timetravel.histories import CONF, scheduler
 from vcd.eventlog import EventLog
 from vcd.timetravel.logfile import verify

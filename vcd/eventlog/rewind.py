@@ -1,13 +1,13 @@
-"""Taking back what a log has that the log it is a copy of does not."""
+"""Remove the end of a log, when a copy has events that the leader's log does not have."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from vcd.eventlog.errors import LogError
+from vcd.eventlog.log_file import open_for_writing, transaction
 from vcd.eventlog.reader import LogReader
 from vcd.eventlog.statements import statements
-from vcd.eventlog.store import opened_to_write, transaction
 from vcd.model.events import PolicyLoaded
 
 _TABLES = (
@@ -16,10 +16,9 @@ _TABLES = (
 
 
 def rewind(path: str | Path, to: int) -> None:
-    """Take everything after an event out of a log, as if it had never been logged.
+    """Remove everything after event ``to``, as if it had never been logged. No writer may have the log open.
 
-    Nobody may be writing it. Raises LogError, and changes nothing, where its history does not reach back so far, or it
-    is an import.
+    Raises LogError and changes nothing if the history does not reach back that far, or the log is an import.
     """
     with LogReader(path) as reader:
         base = reader.oldest()
@@ -31,7 +30,7 @@ def rewind(path: str | Path, to: int) -> None:
             one.event.digest: one.sequence for one in reader.policies(until=to) if isinstance(one.event, PolicyLoaded)
         }
     sql = statements("rewind")
-    with opened_to_write(Path(path)) as connection, transaction(connection):
+    with open_for_writing(Path(path)) as connection, transaction(connection):
         ((number,),) = connection.execute(sql["session_before"], {"to": to}).fetchall()
         for table in _TABLES:
             connection.execute(sql[table], {"to": to, "base": base})
@@ -40,5 +39,5 @@ def rewind(path: str | Path, to: int) -> None:
         connection.executemany(
             sql["policy"], [{"digest": digest, "sequence": sequence} for digest, sequence in loaded.items()]
         )
-        # where the log has its beginning no more, any of them may have been loaded before
+        # if the log's beginning was removed, a configuration may have been loaded there
         connection.execute(sql["policy_of_before" if base else "policy_of_none"], {"to": to, "base": base})
