@@ -1,5 +1,5 @@
 """The benchmarks. As in the daemon, the garbage collector seldom looks at all objects."""
 
-from vcd.daemon.service import tune_garbage_collection
+from vcd.daemon.process import tune_garbage_collection
 
 tune_garbage_collection()

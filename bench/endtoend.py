@@ -83,13 +83,13 @@ async def schedule(url: str, log: str) -> None:
     """The daemon's process: serves until SIGTERM, then tells its CPU and memory."""
     from vcd.daemon import logs
     from vcd.daemon.options import Options
-    from vcd.daemon.service import assembled
+    from vcd.daemon.process import open_service
 
     logs.configure(verbosity=-1)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     options = Options(event_log=Path(log), master=url, enable_metrics=False, enable_healthz=False)
-    async with assembled(options) as service:
+    async with open_service(options) as service:
         started = asyncio.create_task(service.run(stop))
         await service.watches.wait_synced()
         while not service.terms.leads():  # noqa: ASYNC110

@@ -158,12 +158,12 @@ def scheduler(pipe: Connection, url: str, log: Path) -> None:
 async def _schedule(pipe: Connection, url: str, log: Path) -> None:
     from vcd.daemon import logs
     from vcd.daemon.options import Options
-    from vcd.daemon.service import assembled
+    from vcd.daemon.process import open_service
 
     logs.configure(verbosity=-1)
     options = Options(event_log=log, master=url, enable_metrics=False, enable_healthz=False, leader_elect=False)
     stop = asyncio.Event()
-    async with assembled(options) as service:
+    async with open_service(options) as service:
         spent = _watched(service)
         running = asyncio.create_task(service.run(stop))
         await service.watches.wait_synced()

@@ -20,7 +20,7 @@ from vcd.daemon.concurrency.followup import FollowUp
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.metrics.collector import Metrics, SessionSummary
 from vcd.daemon.persistence.state_writer import StateWriter
-from vcd.daemon.service import tune_garbage_collection
+from vcd.daemon.process import tune_garbage_collection
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy

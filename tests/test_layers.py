@@ -62,6 +62,7 @@ DAEMON_LAYERS = (
     ("leadership", "http", "reporting", "controllers", "reader"),
     ("quiescence", "shadow"),
     ("service",),
+    ("process",),
 )
 """The packages and modules of the daemon, the lowest layer first."""
 PLUGIN_FILES = ("one", "two/__init__", "two/part", "two/other")

@@ -35,7 +35,7 @@ CHART = [
 
 
 class Service:
-    """Stands for ``vcd.daemon.service``, and for the replica that it runs."""
+    """Stands for ``vcd.daemon.process``, and for the replica that it runs."""
 
     def __init__(self) -> None:
         self.options: list[Options] = []
@@ -53,9 +53,9 @@ class Service:
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     fake = Service()
-    module = types.ModuleType("vcd.daemon.service")
+    module = types.ModuleType("vcd.daemon.process")
     vars(module)["run"] = fake.run
-    monkeypatch.setitem(sys.modules, "vcd.daemon.service", module)
+    monkeypatch.setitem(sys.modules, "vcd.daemon.process", module)
     root = logging.getLogger()
     handlers, level, before = list(root.handlers), root.level, structlog.get_config()
     yield fake

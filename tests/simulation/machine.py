@@ -209,11 +209,11 @@ def install() -> None:
     core.SimpleQueue = _Turns  # type: ignore[attr-defined]
     core.Thread = _Idle  # type: ignore[misc, assignment]
 
-    from vcd.daemon import service
+    from vcd.daemon import process, service
     from vcd.daemon.concurrency import followup, threads
     from vcd.daemon.metrics import collector
 
-    service.SteadyClock = _own_clock()  # type: ignore[misc, assignment]
+    service.SteadyClock = process.SteadyClock = _own_clock()  # type: ignore[misc, assignment]
     followup.SLICE = -1.0  # where time stands still no slice of it ends: each step is one
     followup.asyncio = SimpleNamespace(sleep=_turn, to_thread=asyncio.to_thread, Event=asyncio.Event)  # type: ignore[assignment]
     threads.threading = SimpleNamespace(Thread=_Thread)  # type: ignore[assignment]

@@ -16,7 +16,8 @@ from tests.simulation.peers import Peers
 from tests.simulation.road import Road
 from tests.simulation.versions import FIRST
 from vcd.daemon.options import Options, parse_options
-from vcd.daemon.service import SchedulerService, run
+from vcd.daemon.process import run
+from vcd.daemon.service import SchedulerService
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 20.0
 """Seconds that the kubelet waits before it starts a program again that ended, the first time and at most."""

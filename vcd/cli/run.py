@@ -67,9 +67,9 @@ def _serve(**given: tuple[str, ...]) -> None:
 
 
 def _run(options: Options) -> int:
-    service = importlib.import_module("vcd.daemon.service")  # not for `vcd run --help`, which has no use for it
+    process = importlib.import_module("vcd.daemon.process")  # not for `vcd run --help`, which has no use for it
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        code: int = runner.run(service.run(options, lambda replica: _page(options, replica.security)))
+        code: int = runner.run(process.run(options, lambda replica: _page(options, replica.security)))
     return code
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 from vcd.daemon.cycle.loop import wait_for_more
 from vcd.daemon.options import Options
-from vcd.daemon.service import DEFAULT_NAMESPACE, SchedulerService, assembled
+from vcd.daemon.process import open_service
+from vcd.daemon.service import SchedulerService
 from vcd.embedded.clock import ClusterClock
 from vcd.embedded.cluster import EmbeddedCluster
 from vcd.embedded.controllers.finished import FinishedController
@@ -83,7 +84,7 @@ class Simulation:
     """Store, API server, controllers, kubelets and one replica, started in order; ``async with`` does it.
 
     Entering raises WorkloadError, StatusError (a node or queue that is refused), OSError (the address), and what
-    ``assembled`` raises; leaving raises what ended a part.
+    ``open_service`` raises; leaving raises what ended a part.
     """
 
     def __init__(self, plan: Scenario) -> None:
@@ -120,7 +121,7 @@ class Simulation:
         return self
 
     async def _start(self) -> None:
-        self.store.create("namespaces", {"metadata": {"name": DEFAULT_NAMESPACE}})  # the Lease lives there
+        self.store.create("namespaces", {"metadata": {"name": Options().lease_namespace}})  # the Lease lives there
         install(self.store, self.plan.nodes, self.plan.queues)
         await self.server.start(self.plan.host, self.plan.port)
         self.clock.quiescent = self._scheduler_rests
@@ -149,7 +150,7 @@ class Simulation:
             retention_size=None,
         )
         gather = self._gather if self.clock.jumping else wait_for_more
-        async with assembled(options, _ClusterTime(self.clock), gather) as service:
+        async with open_service(options, _ClusterTime(self.clock), gather) as service:
             self.service = service
             ready.set()
             await service.run(self._stop)

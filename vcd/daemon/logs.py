@@ -1,4 +1,7 @@
-"""Structured lines on standard error: JSON for machines, colours for a terminal."""
+"""Configures structlog: lines on standard error, as JSON or in colours for a terminal, with secrets hidden.
+
+It has nothing to do with the event log (`vcd.eventlog`).
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""What ``vcd run`` can be told: one declaration per flag, which is also an environment variable.
+"""The options of ``vcd run``: one declaration per flag, which is also an environment variable.
 
-vc-scheduler's flags keep their names and defaults (Volcano ``cmd/scheduler/app/options``, Kubernetes component-base's
-leader election, klog). Those that mean nothing here are accepted all the same, so that its Deployment can run vcd.
-A flag by which it would do less (fewer nodes, no preemption by priority) is obeyed or refused, never accepted without
-effect.
+vc-scheduler's flags have their names and defaults (Volcano ``cmd/scheduler/app/options``, Kubernetes component-base's
+leader election, klog). Flags without a meaning here are accepted, so that vc-scheduler's Deployment can run vcd. A flag
+that restricts scheduling (fewer nodes, no preemption by priority) is obeyed or refused, never ignored.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The configuration file: read at start, watched, and in force only when it is good."""
+"""Reads the configuration file at start, follows its changes, and refuses invalid versions.
+
+After a refusal the last valid version stays in force. A version is in force for sessions only once it is in the log.
+"""
 
 from __future__ import annotations
 

@@ -1,17 +1,20 @@
-"""``vcd run``: the parts wired together, started and stopped in order."""
+"""Constructs the components of one replica in the order of their dependencies, and starts and stops them.
+
+`SchedulerService` is one replica on an open log and connection. `process` opens these, and constructs another service
+if the replica has to begin anew. Before changing it: shutdown ends the cycle first, then the calls in flight, then the
+Lease, so that the next leader need not wait.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import math
 import os
-import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import structlog
 
@@ -23,8 +26,8 @@ from vcd.daemon.cycle.loop import Cycle, Gather, wait_for_more
 from vcd.daemon.cycle.replay_check import ReplayCheck
 from vcd.daemon.cycle.watchdog import Watchdog
 from vcd.daemon.faults.missing_objects import GroupsWithoutPods, PodsWithoutGroup, jobs_without_nodes
-from vcd.daemon.faults.monitor import FailingWrites, Installation, Sighting
-from vcd.daemon.http.endpoints import Probes, serve_metrics, serve_probes
+from vcd.daemon.faults.monitor import FailingWrites, FaultMonitor, Look, Sighting
+from vcd.daemon.http.endpoints import serve_metrics
 from vcd.daemon.http.security import Security
 from vcd.daemon.leadership.interlock import Interlock
 from vcd.daemon.leadership.replica_status import StatusNote
@@ -33,27 +36,23 @@ from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import PODGROUP, QUEUE, Options, split_address
 from vcd.daemon.outside.http_outside import HttpOutside
 from vcd.daemon.outside.usage_poller import UsagePoller
-from vcd.daemon.persistence.archiver import Archiver, restore_from_archive
+from vcd.daemon.persistence.archiver import Archiver
 from vcd.daemon.persistence.housekeeping import maintain_log, watch_wall_clock
-from vcd.daemon.persistence.state_writer import StateWriter, restore
+from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.policy_file import PolicyFile
 from vcd.daemon.quiescence import Quiescence
-from vcd.daemon.replicas.log_divergence import rewind_and_preserve
 from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced
 from vcd.daemon.replicas.replica import Replica, TermEnded
 from vcd.daemon.reporting.status_reporter import Telling
 from vcd.daemon.reporting.verdicts import Verdicts
-from vcd.daemon.shadow import Shadow, ShadowTerms, check_log
+from vcd.daemon.shadow import Shadow, ShadowTerms
 from vcd.daemon.watching.consistent_reads import ConsistentReads
 from vcd.daemon.watching.outcome_resolver import OutcomeResolver
 from vcd.daemon.watching.watches import Watches
-from vcd.eventlog.errors import LogError, NewerSchema
-from vcd.eventlog.log import EventLog
 from vcd.kube.client import KubeClient
 from vcd.kube.clock import SYSTEM_CLOCK, Clock, SteadyClock, sleep_until
 from vcd.kube.committer import Committer
-from vcd.kube.connection import ConfigurationError, connect
-from vcd.kube.lease import DEFAULT_NAMESPACE
+from vcd.kube.lease import LeaderElector
 from vcd.kube.request_info import CompletedRequest
 from vcd.kube.volume_binder import BIND_TIMEOUT
 from vcd.model import events as ev
@@ -70,29 +69,17 @@ from vcd.model.installation import (
     WRITE_UNANSWERED,
 )
 from vcd.model.words import rfc3339
-from vcd.scheduling.framework.policy import Policy, PolicyError
-from vcd.scheduling.framework.registry import RegistryError, bind_timeout, kinds_read
+from vcd.scheduling.framework.policy import Policy
+from vcd.scheduling.framework.registry import bind_timeout, kinds_read
 from vcd.scheduling.session.session import Session
-from vcd.serving.connections import raise_file_limit
 
 _log = structlog.get_logger(__name__)
 
-OK, FAILED, BAD_USAGE = 0, 1, 2
 _SHOWN = 1.0
-"""Seconds between two looks at who follows whom."""
-
-__all__ = ["BAD_USAGE", "DEFAULT_NAMESPACE", "FAILED", "OK", "SchedulerService", "assembled", "run"]
-
-_COLLECTIONS = (10_000, 5, 500)
-"""How many new objects begin a collection, how many of these one of older objects, and of those one of all."""
+"""Seconds between updates of the replica's metrics."""
 
 _ANEW = (TermEnded, LogReplaced, LogDiverged)
-"""What ends a service that begins anew in its process: it has not failed."""
-
-
-def tune_garbage_collection() -> None:
-    """Have the garbage collector look at all objects only once in a long while: the program stands still meanwhile."""
-    gc.set_threshold(*_COLLECTIONS)
+"""Errors after which the process continues with a new service: the service has not failed."""
 
 
 class SchedulerService:
@@ -128,24 +115,32 @@ class SchedulerService:
             client, state, state_writer.put, kinds_read(policy.policy), on_synced=state_writer.changed.set
         )
         terms = ShadowTerms if options.shadow else Terms
-        self.terms = terms(options, client, state_writer, self.watches, self.metrics, self._begin_to_lead)
+        self.terms = terms(
+            options,
+            client,
+            state_writer,
+            self.watches,
+            self.metrics,
+            self._begin_to_lead,
+            make_replica=self._build_replica if options.replicas_address else None,
+            to_log_first=self._policy_to_log,
+        )
         leads = self.terms.leads
-        self.replica = self._made_replica() if options.replicas_address else None
-        self.terms.replica, self.terms.to_log_first = self.replica, self._policy_to_log
+        self.replica = self.terms.replica
         if self.replica is None and not options.shadow:
             self.terms.writes.set()
         self.telling = Telling(options, client, state, self.metrics, leads, clock)
-        self.committer = self._made_committer()
+        self.committer = self._build_committer()
         self.lookups = OutcomeResolver(self.committer, state, self.watches, state_writer.put, leads, clock=clock)
         self.watchdog = Watchdog(state_writer, options.plugin_timeout or math.inf, wall=clock.wall)
         self.asking = HttpOutside(self.watchdog.check)
         self.reads = ConsistentReads(client, self.watches, clock)
-        self.cycle = self._made_cycle(gather)
-        self.verdicts = self._made_verdicts()
+        self.cycle = self._build_cycle(gather)
+        self.verdicts = self._build_verdicts()
         self.telling.told = self.verdicts.session
         usage_polled = partial(self.metrics.series.add, "vcd_usage_polls_total")
         self.usage = UsagePoller(client, state, state_writer.put, lambda: policy.policy.metrics, usage_polled, clock)
-        self.default_queues = self._made_first_queues()
+        self.default_queues = self._build_default_queues()
         self.podgroups = PodGroups(client, state, leads, self.telling.lacks_group, clock=clock)
         self.rest = Quiescence(
             state_writer, self.watches, self.terms, self.cycle, self.telling, self.verdicts, self.commits
@@ -154,18 +149,16 @@ class SchedulerService:
         self.archiver = Archiver(options, state_writer.log, self.metrics, identity, self._leads_under, clock)
         self.queue_states = QueueStates(client, state, leads, self.telling.statuses.version_of, clock=clock)
         self.failing_writes = FailingWrites(clock)
-        self.installation = self._made_installation()
+        self.installation = self._build_installation()
         self._connect()
-        self.interlock = None if options.shadow else self._made_interlock()
+        self.interlock = None if options.shadow else self._build_interlock()
 
     def _connect(self) -> None:
-        """Let those be told who have to know of each event."""
+        """Subscribe the components to events, and to requests that ended."""
         state_writer, state = self.state_writer, self.state_writer.state
         self.client.on_completed = self._request_completed
         self.metrics.watches = self.watches.running
         self.metrics.set_aside = lambda: state.bad
-        state_writer.minded = self.policy.minds
-        state_writer.appended = self.metrics.series.distribution("vcd_event_log_append_seconds").observe
         state_writer.observers += [self._observe, self.telling.observe, self.verdicts.observe]
         state_writer.observers += [
             self.lookups.observe,
@@ -178,7 +171,7 @@ class SchedulerService:
         if QUEUE in self.options.controllers:
             state_writer.observers.append(self.queue_states.observe)
 
-    def _made_committer(self) -> Committer:
+    def _build_committer(self) -> Committer:
         return Committer(
             self.client,
             self.state_writer.put,
@@ -189,7 +182,7 @@ class SchedulerService:
             clock=self.clock,
         )
 
-    def _made_verdicts(self) -> Verdicts:
+    def _build_verdicts(self) -> Verdicts:
         return Verdicts(
             self.options.event_log,
             self.state_writer.state,
@@ -201,7 +194,7 @@ class SchedulerService:
             self.clock,
         )
 
-    def _made_first_queues(self) -> DefaultQueues:
+    def _build_default_queues(self) -> DefaultQueues:
         return DefaultQueues(
             self.client,
             self.options.default_queue,
@@ -211,17 +204,17 @@ class SchedulerService:
             clock=self.clock,
         )
 
-    def _made_replica(self) -> Replica:
+    def _build_replica(self, elector: LeaderElector) -> Replica:
         admit = self.security.check_follower
-        return Replica(self.state_writer, self.terms.elector, admit, self._shown_to_others, self.clock)
+        return Replica(self.state_writer, elector, admit, self._shown_to_others, self.clock)
 
     def _shown_to_others(self) -> dict[str, str]:
-        """What this replica shows of itself to who is to be followed. The kubelet renews the token's file."""
+        """Return the headers for following another replica. The kubelet renews the token's file."""
         file = self.options.replicas_token_file
         return {} if file is None else {"Authorization": f"Bearer {file.read_text().strip()}"}
 
     def _followed(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """The log served to other replicas, where it is. Raises OSError."""
+        """Serve the log to other replicas, if the options say so. Raises OSError."""
         if self.replica is None:
             return contextlib.nullcontext()
         host, port = split_address(self.options.replicas_address, "--replicas-address")
@@ -229,17 +222,17 @@ class SchedulerService:
         return self.replica.served(host, port, advertised)
 
     def _policy_to_log(self) -> list[ev.Event]:
-        """The configuration as the file has it now, where the log does not end with it: it may have changed while
-        another replica's log was followed."""
+        """Return the configuration of the file, unless the log has it already: the file may have changed while another
+        replica's log was followed."""
         if not self.terms.writes.is_set():  # else the file is followed
             self.loaded = self.policy.load(self.state_writer.state.policy)
             self.watches.expect(kinds_read(self.policy.policy))
             self.metrics.series.show("vcd_policy_info", {(self.loaded.digest,): 1})
         return [] if self.state_writer.state.policy == self.loaded else [self.loaded]
 
-    def _made_cycle(self, gather: Gather) -> Cycle:
+    def _build_cycle(self, gather: Gather) -> Cycle:
         shadow = self.shadow
-        # a shadow has the rights to list and watch alone, and binds nothing that would have to be whole
+        # a shadow may only list and watch, and carries out no statement
         mode: dict[str, Any] = (
             {"read": self.reads.read} if shadow is None else {"is_news": shadow.is_news, "is_done": False}
         )
@@ -265,11 +258,11 @@ class SchedulerService:
 
     @contextlib.contextmanager
     def _session_first(self) -> Iterator[None]:
-        """Let what follows earlier sessions make way while one is decided."""
+        """Pause the reporting of earlier sessions while a session is decided."""
         with self.client.session(), self.telling.followup.session():
             yield
 
-    def _made_interlock(self) -> Interlock:
+    def _build_interlock(self) -> Interlock:
         made = Interlock(
             self.options,
             self.state_writer.state,
@@ -282,7 +275,7 @@ class SchedulerService:
         self.state_writer.observers.append(made.observe)
         return made
 
-    def _made_installation(self) -> Installation:
+    def _build_installation(self) -> FaultMonitor:
         groupless = PodsWithoutGroup(
             self.state_writer.state,
             self.terms.leads,
@@ -291,15 +284,7 @@ class SchedulerService:
             clock=self.clock,
         )
         admitted = GroupsWithoutPods(self.state_writer.state, clock=self.clock)
-        made = Installation(
-            self.state_writer.state,
-            self.state_writer.put,
-            self.terms.writes.is_set,
-            self.metrics.series,
-            lambda reason, message: self.telling.at_configuration(reason, message) if self.terms.leads() else None,
-            clock=self.clock,
-        )
-        made.looks = {
+        looks: dict[str, Look] = {
             UNREACHABLE: self._unreachable,
             WRITE_REFUSED: self.failing_writes.refused,
             WRITE_UNANSWERED: self.failing_writes.unanswered,
@@ -311,7 +296,15 @@ class SchedulerService:
             NO_GROUP: groupless.look,
             NO_PODS: admitted.look,
         }
-        return made
+        return FaultMonitor(
+            self.state_writer.state,
+            self.state_writer.put,
+            self.terms.writes.is_set,
+            self.metrics.series,
+            lambda reason, message: self.telling.at_configuration(reason, message) if self.terms.leads() else None,
+            looks=looks,
+            clock=self.clock,
+        )
 
     def _unreachable(self) -> dict[str, Sighting]:
         since = self.client.unreachable_since
@@ -332,13 +325,13 @@ class SchedulerService:
         self.failing_writes.observe(done)
 
     def _leads_under(self) -> int | None:
-        """The epoch under which this replica leads; None where it does not."""
+        """Return the epoch under which this replica leads, if it does."""
         if not self.terms.leads():
             return None
         return self.terms.elector.epoch if self.options.leader_elect else 0
 
     def _policy_in_force(self) -> Policy:
-        """The policy that the log shows: what a session is decided under is never newer than its head."""
+        """Return the policy of the log's head: no session may be decided under a newer one."""
         loaded = self.state_writer.state.policy
         return self.policy.policy if loaded is None else self.policy.named(loaded.digest)
 
@@ -346,7 +339,7 @@ class SchedulerService:
         self.verdicts.begin()
         self.telling.begin()
         self.installation.announce_all()
-        if self.policy.refused:  # since before it led, when it could write no Event
+        if self.policy.refused:  # refused before this term, when it could write no Event
             self.telling.at_configuration("BadConfiguration", f"--scheduler-conf: {self.policy.refused}")
         self.default_queues.due.set()
 
@@ -369,7 +362,7 @@ class SchedulerService:
         )
 
     async def _commit(self, record: ev.SessionDecided, plan: ev.Plan, sequence: int) -> None:
-        """Carry a session out, once a replica that follows has its event."""
+        """Carry a session out, once a follower has its event."""
         if self.replica is not None:
             began = self.clock.monotonic()
             await self.replica.have_all(sequence)
@@ -380,7 +373,7 @@ class SchedulerService:
     def _commit_ended(self, task: asyncio.Task[None]) -> None:
         self.commits.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            _log.error("commit failed", error=repr(task.exception()))  # the state_writer ends the program
+            _log.error("commit failed", error=repr(task.exception()))  # the state writer ends the process
 
     def _observe(self, event: ev.Event) -> None:
         if isinstance(event, ev.OperationDone):
@@ -390,7 +383,7 @@ class SchedulerService:
 
     async def _policy_changed(self, event: ev.PolicyLoaded) -> None:
         kinds = kinds_read(self.policy.policy)
-        await self.watches.read(kinds)  # nothing is decided under it before these are listed
+        await self.watches.read(kinds)  # no session may use it before these are listed
         await self.state_writer.put([event])
         await self.watches.read_only(kinds)
         self.metrics.series.show("vcd_policy_info", {(event.digest,): 1})
@@ -400,27 +393,26 @@ class SchedulerService:
         self.metrics.series.add("vcd_policy_reload_errors_total")
         self.telling.at_configuration("BadConfiguration", reason)
 
-    # --- what others ask --------------------------------------------------------------------------------------------
+    # --- probes ------------------------------------------------------------------------------------------------------
 
     def ready(self) -> str | None:
-        """Why this replica cannot serve; None when it can. A follower is ready: it watches and logs, or has what the
-        leader has."""
+        """Return why this replica is not ready, or None. A follower is ready if it has the leader's log."""
         if self.replica is not None and not self.terms.writes.is_set():
             return self.replica.behind()
         return self.installation.not_ready() or (None if self.watches.synced() else "not all lists are in")
 
     def healthy(self) -> str | None:
-        """Why this replica should be restarted; None when all is well."""
+        """Return why this replica should be restarted, or None."""
         if self.state_writer.log.failure is not None:
             return str(self.state_writer.log.failure)
         if self._failure is not None:
             return repr(self._failure)
         return self.watchdog.stuck()
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- run and shutdown ---------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until ``stop``; then end what is in flight, keep a checkpoint and give the lease back."""
+        """Run all components until ``stop``; then end calls in flight, write a checkpoint and release the Lease."""
         async with serve_metrics(self.options, self.metrics, self.security), self._followed():
             tasks = [asyncio.get_running_loop().create_task(part) for part in self._parts()]
             stopping = asyncio.get_running_loop().create_task(stop.wait())
@@ -431,7 +423,7 @@ class SchedulerService:
                 await self._shut_down(tasks)
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
-        """The cycle, and all that runs beside it."""
+        """Return the coroutines to run; the cycle is the first, because shutdown ends it first."""
         state_writer, metrics, telling = self.state_writer, self.metrics, self.telling
         parts: list[Coroutine[Any, Any, None]] = [
             self.cycle.run(),
@@ -478,7 +470,7 @@ class SchedulerService:
         return parts
 
     async def _show_replica(self, replica: Replica) -> None:
-        """Show how far this replica is behind, and who keeps up with it."""
+        """Update the metrics of this replica's lag and of its followers."""
         series, followers, late, sent = self.metrics.series, replica.followers, 0, 0
         while True:
             series.show("vcd_event_log_lag_events", replica.follower.lag)
@@ -489,7 +481,7 @@ class SchedulerService:
             await self.clock.sleep(_SHOWN)
 
     async def _when_it_writes(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run a part that logs what it sees, from when this replica writes the log."""
+        """Run a component that logs events once this replica writes the log."""
         await self.terms.writes.wait()
         await part()
 
@@ -527,142 +519,13 @@ class SchedulerService:
         else:
             try:
                 await self._keep()
-                await self.replica.have_all()  # who leads next has it then
+                await self.replica.have_all()  # so that the next leader has it
             finally:
                 await self.terms.release(cut_off=cut_off)
-                self.replica.followers.dismissed.set()  # they look at once who leads next
+                self.replica.followers.dismissed.set()  # so that followers look for the next leader at once
         await self.archiver.finish(led)
 
     async def _keep(self) -> None:
-        """Keep the state where it is that of the log: not of one that was just begun anew by another's."""
+        """Write a checkpoint, unless the log was just replaced by another one and the state is not its fold."""
         if self.state_writer.log.failure is None and 0 < self.state_writer.state.sequence == self.state_writer.log.head:
             await self.state_writer.checkpoint()
-
-
-@contextlib.asynccontextmanager
-async def assembled(
-    options: Options,
-    clock: Clock = SYSTEM_CLOCK,
-    gather: Gather = wait_for_more,
-    lasting: _Lasting | None = None,
-) -> AsyncIterator[SchedulerService]:
-    """A replica with its log and its connection open; ``clock`` is the time that decisions and the log are of.
-
-    ``gather`` waits, after a change, for what shall be decided on together with it. ``lasting`` is what a service
-    before it in this process had.
-
-    Raises LogError, ConfigurationError, PolicyError, OSError.
-    """
-    policy, metrics = lasting or _Lasting.of(options)
-    # without a log there is no good version to fall back on: refuse the file before one is made
-    loaded = None if options.event_log.exists() else policy.load()
-    connection = await connect(options.kubeconfig, options.master)
-    connection.check_streams()
-    async with EventLog.open(options.event_log, clock=clock.wall) as log:
-        gc.unfreeze()  # what was restored before, where the process begins anew
-        gc.collect()
-        state = await asyncio.to_thread(restore, options.event_log)
-        check_log(options.event_log, state, shadow=options.shadow)
-        gc.collect()
-        gc.freeze()  # what was restored lives as long as the program: no collection needs to look at it
-        tune_garbage_collection()
-        async with KubeClient(
-            connection,
-            qps=options.kube_api_qps,
-            burst=options.kube_api_burst,
-            request_timeout=options.request_timeout,
-            read_only=options.shadow,
-        ) as client:
-            state_writer = StateWriter(log, state)
-            loaded = loaded or policy.load(state.policy)
-            if state.policy != loaded and not options.replicas_address:
-                await state_writer.put([loaded])
-            service = SchedulerService(options, client, state_writer, policy, loaded, metrics, clock, gather)
-            service.metrics.series.show("vcd_policy_info", {(loaded.digest,): 1})
-            yield service
-
-
-async def run(
-    options: Options, beside: Callable[[SchedulerService], contextlib.AbstractAsyncContextManager[object]]
-) -> int:
-    """Run a replica until SIGTERM or SIGINT; the exit code. What a user can mend is told in one line.
-
-    ``beside`` gives what is to be open as long as the replica runs.
-    """
-    raise_file_limit()
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    how = _Again()
-    probes = Probes()
-    try:
-        async with serve_probes(options, probes):
-            restoring = probes.of(lambda: None, lambda: f"the event log is restored from {options.archive}")
-            await restore_from_archive(options, stop, restoring)
-            lasting = _Lasting.of(options)
-            while (again := await _served(options, beside, probes, stop, how, lasting)) is not None:
-                how = again
-                lasting.metrics.begin_anew()
-                _log.info("begins anew, by the log that is followed")
-    except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
-        _log.error("stopped", reason=str(error))
-        return BAD_USAGE if isinstance(error, (ConfigurationError, NewerSchema, PolicyError)) else FAILED
-    return OK
-
-
-class _Lasting(NamedTuple):
-    """What outlives a service in its process: the configuration's file as it was read, and what was counted."""
-
-    policy: PolicyFile
-    metrics: Metrics
-
-    @classmethod
-    def of(cls, options: Options) -> _Lasting:
-        """Of a process that begins."""
-        controls_queues = QUEUE in options.controllers
-        metrics = Metrics(job_series=options.job_series, shadow=options.shadow, controls_queues=controls_queues)
-        return cls(PolicyFile(options.scheduler_conf, options.settings()), metrics)
-
-
-class _Again(NamedTuple):
-    """How a replica begins anew: from when on it may stand for election, by the monotonic clock, and whether it lacks
-    some of the log that it begins by."""
-
-    stands_at: float = 0.0
-    lacks: bool = False
-
-
-async def _served(
-    options: Options,
-    beside: Callable[[SchedulerService], contextlib.AbstractAsyncContextManager[object]],
-    probes: Probes,
-    stop: asyncio.Event,
-    how: _Again,
-    lasting: _Lasting,
-) -> _Again | None:
-    """Run a replica until ``stop`` (None), or until its state has to be another log's: then how it begins anew."""
-    stands_at, lacks = how
-    try:
-        async with assembled(options, SteadyClock(), lasting=lasting) as service:
-            service.terms.elector.abstain_until(stands_at)
-            if service.replica is not None:
-                service.replica.lacks = lacks
-            _log.info(
-                "started", pid=os.getpid(), event_log=str(options.event_log), session=service.state_writer.state.session
-            )
-            async with beside(service):
-                with probes.of(service.healthy, service.ready):
-                    await service.run(stop)
-        return None
-    except TermEnded as unseated:
-        stands_at, lacks = unseated.abstains_until, False
-        _log.warning("no longer as it was", reason=str(unseated))
-    except LogReplaced:
-        lacks = True
-        _log.info("the log begins with a checkpoint of the leader's")
-    except LogDiverged as parted:
-        lacks = True
-        aside = await asyncio.to_thread(rewind_and_preserve, options.event_log, parted.to)
-        _log.warning("the log goes back to what the leader has", reason=str(parted), kept=str(aside or ""))
-    return None if stop.is_set() else _Again(stands_at, lacks)

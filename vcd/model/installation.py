@@ -1,7 +1,7 @@
 """Faults of the installation: what keeps vcd from its work and is no job's doing. One table, read by the daemon and by
 readers of the log.
 
-A new fault is a row here, and a look at `vcd.daemon.faults.monitor.Installation` that finds it.
+A new fault is a row here, and a look at `vcd.daemon.faults.monitor.FaultMonitor` that finds it.
 """
 
 from __future__ import annotations

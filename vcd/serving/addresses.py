@@ -1,4 +1,4 @@
-"""Addresses that cannot be listened on."""
+"""Errors of addresses that a server cannot listen on, in words for users."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Self
 
 
 class AddressError(OSError):
-    """An address that cannot be listened on; the message names its flag and says what to change."""
+    """A server cannot listen on an address; the message names the flag and what to change."""
 
     def __str__(self) -> str:
-        """The message alone, without the number that OSError puts before it."""
+        """Return the message without the error number of OSError."""
         return str(self.strerror)
 
     @classmethod
     def of(cls, flag: str, address: str, error: OSError) -> Self:
-        """What is told of an address, by the flag that gave it."""
+        """Return the error for an address, named by its flag."""
         return cls(error.errno, f"{flag}={address}: {_explained(error)}")
 
 

@@ -16,7 +16,7 @@ from vcd.daemon.faults.missing_objects import (
     PodsWithoutGroup,
     jobs_without_nodes,
 )
-from vcd.daemon.faults.monitor import FailingWrites, Installation, Sighting
+from vcd.daemon.faults.monitor import FailingWrites, FaultMonitor, Sighting
 from vcd.daemon.metrics.families import DAEMON
 from vcd.daemon.metrics.series import SeriesStore
 from vcd.kube.errors import ApiError
@@ -55,12 +55,14 @@ class Watched:
         """Begin a new process with the same log."""
         self.series = SeriesStore(DAEMON)
         announce = lambda reason, message: self.announced.append(f"{reason}: {message}")  # noqa: E731
-        self.faults = Installation(self.state, self._log, lambda: self.writes, self.series, announce, clock=self.clock)
-        self.faults.looks = {
+        looks = {
             NO_GROUP: lambda: self.seen,
             WRITE_REFUSED: self.failing.refused,
             WRITE_UNANSWERED: self.failing.unanswered,
         }
+        self.faults = FaultMonitor(
+            self.state, self._log, lambda: self.writes, self.series, announce, clock=self.clock, looks=looks
+        )
 
     async def _log(self, events: Sequence[ev.Event]) -> None:
         self.logged += events

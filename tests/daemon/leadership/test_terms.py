@@ -243,9 +243,16 @@ class Alone:
         options = Options(identity=identity, list_deadline=DEADLINE, stale_deadline=STALE)
         client = cast(KubeClient, SimpleNamespace(request_timeout=1.0))
         watches = cast(Watches, self.watches)
-        self.terms = Terms(options, client, cast(StateWriter, state_writer), watches, Metrics(), lambda: None)
-        self.terms.to_log_first = lambda: [POLICY]
-        self.terms.replica = replica
+        self.terms = Terms(
+            options,
+            client,
+            cast(StateWriter, state_writer),
+            watches,
+            Metrics(),
+            lambda: None,
+            make_replica=lambda _: replica,
+            to_log_first=lambda: [POLICY],
+        )
 
     async def _put(self, events: Sequence[Event]) -> None:
         self.logged += events

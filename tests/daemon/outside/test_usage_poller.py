@@ -32,7 +32,10 @@ class Poller:
 
     def __init__(self, client: Any) -> None:
         self.log = FakeLog()
-        self.state_writer = StateWriter(self.log.as_log(), ClusterState())
+        self.is_relevant: Callable[[str], bool] = lambda _: True
+        self.state_writer = StateWriter(
+            self.log.as_log(), ClusterState(), is_relevant=lambda question: self.is_relevant(question)
+        )
         self.settings: dict[str, str] = {}
         self.polls: list[str] = []
         self.clock = FakeClock()
@@ -439,11 +442,11 @@ async def test_a_sample_starts_a_cycle_only_when_someone_decides_by_it(told: Ans
     state_writer = poller.state_writer
     asked: list[str] = []
 
-    def minded(question: str) -> bool:
+    def is_relevant(question: str) -> bool:
         asked.append(question)
         return len(asked) > 1
 
-    state_writer.minded = minded
+    poller.is_relevant = is_relevant
     state_writer.changed.clear()
     await poller.once()
     assert not state_writer.changed.is_set()

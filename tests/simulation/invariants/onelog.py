@@ -15,8 +15,8 @@ from tests.simulation.invariants.spoilt import Spoilt
 from tests.simulation.invariants.takeovers import Takeovers
 from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine
-from vcd.daemon import service as daemon
-from vcd.daemon.replicas.log_divergence import go_back
+from vcd.daemon import process
+from vcd.daemon.replicas.log_divergence import rewind_and_preserve
 from vcd.daemon.service import SchedulerService
 from vcd.eventlog import LogReader
 
@@ -33,7 +33,7 @@ PARTS = (*LOSES, "age_log")
 """What makes it another than that of the others: what an older vcd wrote has no chain, and can be no copy."""
 _LOOKS, _LATE = 20, 70.0
 """Seconds in which replicas have to agree that nothing disturbed for long, and after which none is passed over that was
-late once (``followers.LONGEST``)."""
+late once (``follower_registry.LONGEST``)."""
 
 
 def is_one_log(script: Script) -> bool:
@@ -54,7 +54,7 @@ class OneLog:
         """The first session that retention had left in a log that went back, by replica."""
         Takeovers(sim, witness)
         self._patience = Patience(sim, witness)
-        daemon.go_back = self._watched  # type: ignore[attr-defined]
+        process.rewind_and_preserve = self._watched  # type: ignore[attr-defined]
         witness.services.append(lambda machine, _: self._collect(machine))
 
     async def at_rest(self) -> None:
@@ -138,7 +138,7 @@ class OneLog:
         held, first = operations_in(path)
         done = {operation for each in names for operation, _ in self._done.get(each, ())} & held
         self._left[name] = max(self._left[name], first)
-        aside = go_back(path, to)
+        aside = rewind_and_preserve(path, to)
         for log in (path, aside):
             if log is not None and log.exists():
                 done -= operations_in(log)[0]

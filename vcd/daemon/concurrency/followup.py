@@ -1,6 +1,7 @@
-"""What follows a session, such as metrics, conditions and Events: computed in a thread, then told on the event loop.
+"""Queue of work after sessions (metrics, conditions, Events): computed in a thread, then applied on the event loop.
 
-It is told in short slices of time, and not while the next session is decided.
+It is applied in short slices of time, and pauses while a session is decided, so that watches and the Lease stay
+responsive and a session has the processor.
 """
 
 from __future__ import annotations
@@ -19,27 +20,27 @@ SLICE = 0.002
 
 
 MOST = 64
-"""Items that may wait before who gives them should wait, too: each may have a session with it."""
+"""Queued items above which sessions wait, because each item may hold a session in memory."""
 
 
 class FollowUp:
-    """Does what it is given, in order, while ``run`` runs."""
+    """Processes items in order while ``run`` runs."""
 
     def __init__(self) -> None:
         self._items: deque[tuple[Callable[[], Any], Callable[[Any], Iterator[None]]]] = deque()
         self._wake = asyncio.Event()
         self.idle = asyncio.Event()
-        """Set while all that was given is done."""
+        """Set while no item is queued or being processed."""
         self.idle.set()
         self._room = asyncio.Event()
-        """Set while no more than ``MOST`` items wait."""
+        """Set while at most ``MOST`` items are queued."""
         self._room.set()
         self._no_session = asyncio.Event()
         self._no_session.set()
 
     @contextmanager
     def session(self) -> Iterator[None]:
-        """Stop while a session is decided, which needs the processor."""
+        """Pause while a session is decided, which needs the processor."""
         self._no_session.clear()
         try:
             yield
@@ -47,13 +48,13 @@ class FollowUp:
             self._no_session.set()
 
     async def room(self) -> None:
-        """Wait while more than ``MOST`` items wait."""
+        """Wait while more than ``MOST`` items are queued."""
         await self._room.wait()
 
     def add(self, compute: Callable[[], T], tell: Callable[[T], Iterator[None]]) -> None:
-        """Call ``compute`` in a thread, then go through ``tell`` of its result on the event loop.
+        """Call ``compute`` in a thread, then run ``tell`` with its result on the event loop.
 
-        ``tell`` yields wherever it may pause.
+        ``tell`` yields where it may pause.
         """
         self._items.append((compute, tell))
         self.idle.clear()
@@ -62,7 +63,7 @@ class FollowUp:
         self._wake.set()
 
     async def run(self) -> None:
-        """Work until cancelled; raises what the work raises."""
+        """Process items until cancelled; raises what an item raises."""
         while True:
             while self._items:
                 compute, tell = self._items.popleft()
@@ -77,11 +78,11 @@ class FollowUp:
 
 
 async def _at_once() -> None:
-    """The next slice may begin."""
+    """Return at once: no condition holds back the next slice."""
 
 
 async def in_slices(steps: Iterator[None], may_go_on: Callable[[], Awaitable[object]] = _at_once) -> None:
-    """Go through ``steps``. After each slice of time, give the event loop a turn and await ``may_go_on``."""
+    """Run ``steps``; after each slice of time, yield to the event loop and await ``may_go_on``."""
     end = time.perf_counter() + SLICE
     for _ in steps:
         if time.perf_counter() > end:

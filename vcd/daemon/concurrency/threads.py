@@ -1,4 +1,7 @@
-"""Work in threads that the program's end does not wait for: what they do may never come to an end."""
+"""Daemon threads for work that may never return, such as third-party plugins and name lookups.
+
+The default executor is no alternative: the process waits for its threads at exit.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ T = TypeVar("T")
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What ``function`` gives, called in a thread of its own, which goes on alone when the wait is cancelled.
+    """Call ``function`` in a thread of its own, which continues if the caller is cancelled.
 
-    It is not called when the wait was cancelled before the thread began.
+    The function is not called if the caller is cancelled before the thread starts.
     """
     future: Future[T] = Future()
     context = contextvars.copy_context()
@@ -26,7 +29,7 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
             return
         try:
             future.set_result(context.run(function, *args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - who waits is told, whatever it is
+        except BaseException as error:  # noqa: BLE001 - raised to the caller
             future.set_exception(error)
 
     threading.Thread(target=work, name=function.__name__, daemon=True).start()

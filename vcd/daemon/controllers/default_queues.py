@@ -1,4 +1,7 @@
-"""The two queues that Volcano's webhook and controllers expect the scheduler to make: ``root``, and the default one."""
+"""Creates the queues that Volcano's webhook and controllers expect from the scheduler: ``root`` and the default queue.
+
+It does not restore changed queues. Before changing it: a refusal must not stop scheduling.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,16 @@ log = structlog.get_logger(__name__)
 ROOT = "root"
 _QUEUE = KINDS["Queue"]
 _FIRST_PAUSE = 1.0
-"""Seconds between two attempts at first."""
+"""First pause between attempts in seconds."""
 
 
 @dataclass(eq=False)
 class DefaultQueues:
-    """Makes the queues that are missing each time this replica begins to lead (``due``), and once the API server serves
-    queues again: their CRD was applied anew, without any of them.
+    """Creates missing queues when this replica starts to lead (``due``), and when the API server serves queues again
+    after their CRD was deleted and applied.
 
-    ``there`` tells the names of the queues that there are, ``fence`` whether this replica leads. A refusal keeps
-    nobody from scheduling: each reason is told to ``refused`` once in a term, and tried again after a growing pause.
+    ``there`` returns the names of existing queues, ``fence`` whether this replica leads. Each reason of a refusal is
+    passed to ``refused`` once per term, and the attempt is repeated after a growing pause.
     Source: Volcano ``pkg/scheduler/cache``.
     """
 
@@ -46,9 +49,9 @@ class DefaultQueues:
 
     def __post_init__(self, default_queue: str) -> None:
         self._wanted = {ROOT: False, default_queue: True}
-        """Whether what a queue holds may be reclaimed, by its name."""
+        """Whether a queue is reclaimable, by name."""
         self.due = asyncio.Event()
-        """To be set when this replica leads, and knows all queues."""
+        """Set by the caller when this replica leads and the list of queues is complete."""
         self._is_served = True
 
     def observe(self, event: Event) -> None:
@@ -59,7 +62,7 @@ class DefaultQueues:
                 self.due.set()
 
     async def run(self) -> NoReturn:
-        """Make what is missing whenever it is due, until cancelled."""
+        """Create missing queues whenever it is due, until cancelled."""
         while True:
             await self.due.wait()
             self.due.clear()
@@ -69,7 +72,7 @@ class DefaultQueues:
                     await retries[name].pause()
 
     async def _make_missing(self, retries: dict[str, Retry]) -> list[str]:
-        """The queues that are to be tried again."""
+        """Create missing queues; return those to try again."""
         failed: list[str] = []
         for name, reclaimable in self._wanted.items():
             if name in self.there():
@@ -77,10 +80,10 @@ class DefaultQueues:
             try:
                 await self._make(name, reclaimable)
             except LeadershipLost:
-                return []  # the next leader looks for itself
+                return []  # the next leader does it
             except KubeError as error:
                 if isinstance(error, ApiError) and error.status == 409:
-                    continue  # somebody else was faster
+                    continue  # it exists now
                 failed.append(name)
                 if retries[name].failed_anew(error):
                     self._tell(name, error)

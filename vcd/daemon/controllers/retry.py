@@ -1,4 +1,4 @@
-"""What failed and is tried again: after ever longer pauses, and told once for each reason."""
+"""Retries of writes to the API server: growing pauses, and one report for each new reason."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from vcd.kube.clock import Backoff, Clock
 from vcd.kube.errors import KubeError
 
 LONGEST_PAUSE = 60.0
-"""Seconds between two attempts at most: a right that is missing may be granted while the program runs."""
+"""Longest pause in seconds; a missing right may be granted while the process runs."""
 
 
 class Retry:
-    """A piece of work that fails, until it succeeds. ``first_pause`` is in seconds, as is all time here."""
+    """State of one write that fails. All times are in seconds."""
 
     def __init__(self, clock: Clock, first_pause: float) -> None:
         self._clock = clock
         self._pauses = Backoff(first_pause, LONGEST_PAUSE)
         self._told = ""
         self.attempts = 0
-        """That failed."""
+        """Failed attempts."""
         self.due = 0.0
-        """When the next one may be, by the monotonic clock."""
+        """When the next attempt is due, by the monotonic clock."""
 
     @property
     def rests(self) -> bool:
-        """Whether the next attempt is not due yet."""
+        """Return whether the next attempt is not due yet."""
         return self._clock.monotonic() < self.due
 
     def failed(self, error: KubeError | None = None) -> None:
-        """Rest after one more attempt: longer than before, and as long as the server that refused it asks for."""
+        """Note a failed attempt; the pause grows, and is at least what the server demands."""
         pause = self._pauses.next() if error is None else pause_after(error, self._pauses)
         self.due = self._clock.monotonic() + pause
         self.attempts += 1
 
     def failed_anew(self, error: KubeError) -> bool:
-        """As ``failed``; returns whether it is for another reason than was told last."""
+        """Note a failed attempt; return whether its reason is new."""
         self.failed(error)
         return self.is_news(str(error))
 
     def is_news(self, reason: str) -> bool:
-        """Whether another reason was told last; this one is told from now on."""
+        """Return whether a reason differs from the last reported one, and remember it."""
         before, self._told = self._told, reason
         return reason != before
 

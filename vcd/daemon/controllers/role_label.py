@@ -1,4 +1,7 @@
-"""The label of a replica's own pod that says whether it leads: for Services, ``kubectl get pods -l`` and dashboards."""
+"""Labels this replica's own pod as leader or follower, for Services, ``kubectl get pods -l`` and dashboards.
+
+Nothing in vcd reads the label. A killed replica's label stays until its container restarts or its pod is deleted.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,14 @@ log = structlog.get_logger(__name__)
 LABEL = "vcd.volcano.sh/role"
 LEADER, FOLLOWER = "leader", "follower"
 _LOOK = 0.5
-"""Seconds between looks at whether this replica leads."""
+"""Seconds between checks whether this replica leads."""
 _FIRST_PAUSE = 1.0
-"""Seconds between two attempts at first."""
+"""First pause between attempts in seconds."""
 
 
 @dataclass(eq=False)
 class RoleLabel:
-    """Keeps the label of pod ``key`` (``namespace/name``) at what ``leads`` says. Nothing depends on it: a refusal is
-    logged, and tried again after a growing pause.
-
-    The label of a replica that was killed stays until its container starts again or its pod is gone.
-    """
+    """Updates the label of pod ``key`` (``namespace/name``); a refusal is logged and repeated after a growing pause."""
 
     client: KubeClient
     key: str
@@ -40,7 +39,7 @@ class RoleLabel:
     clock: Clock = SYSTEM_CLOCK
 
     async def run(self) -> NoReturn:
-        """Until cancelled."""
+        """Update the label until cancelled."""
         shown, retry = "", Retry(self.clock, _FIRST_PAUSE)
         while True:
             role = LEADER if self.leads() else FOLLOWER

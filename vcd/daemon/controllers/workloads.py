@@ -1,4 +1,8 @@
-"""PodGroups as pods and the workloads above them want them; workloads are asked for, not watched."""
+"""Builds the PodGroup of a pod from the pod and its owners (ReplicaSet, StatefulSet, DaemonSet, Job).
+
+Owners are read on demand, not watched. The rules are Volcano's (``pkg/controllers/podgroup``); `vcd.model.podgroups`
+has the part that needs no API server.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +24,15 @@ _PATHS: Final = {
     ("apps", "DaemonSet"): "/apis/apps/v1/namespaces/{}/daemonsets/{}",
     ("batch", "Job"): "/apis/batch/v1/namespaces/{}/jobs/{}",
 }
-"""Of what groups take annotations over from, by API group and kind (Volcano ``pkg/controllers/podgroup``)."""
+"""Owners from which PodGroups copy annotations, by API group and kind."""
 
 
 class WorkloadGone(Exception):
-    """The workload that an owner reference names is not there any more."""
+    """The owner of an owner reference does not exist."""
 
 
 class OwnerManifest(msgspec.Struct, frozen=True):
-    """Annotations and labels of workloads, those of the first owner first; how many pods it asks for, where it says."""
+    """Annotations and labels of owners (the first owner wins), and replicas, if stated."""
 
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
@@ -54,14 +58,14 @@ _decoder = msgspec.json.Decoder(_Shown, strict=False)
 
 
 class Workloads:
-    """Asks the API server for the owners of pods and groups."""
+    """Reads the owners of pods and PodGroups."""
 
     def __init__(self, client: KubeClient, fence: Callable[[], bool]) -> None:
         self._client = client
         self._fence = fence
 
     async def above(self, pod: Pod) -> OwnerManifest:
-        """What the owners of a pod say together. Raises KubeError, WorkloadGone."""
+        """Read and merge the owners of a pod. Raises KubeError, WorkloadGone."""
         annotations: dict[str, str] = {}
         labels: dict[str, str] = {}
         for owner in pod.metadata.owner_references:
@@ -72,7 +76,7 @@ class Workloads:
         return OwnerManifest(annotations, labels)
 
     async def of_group(self, group: PodGroup, kinds: Collection[str]) -> OwnerManifest | None:
-        """The controller of a group; None where it is gone, or of another kind. Raises KubeError."""
+        """Read the controller of a group; None if it is gone or of another kind. Raises KubeError."""
         meta = group.metadata
         owner = next((owner for owner in meta.owner_references if owner.controller and owner.kind in kinds), None)
         try:
@@ -84,12 +88,14 @@ class Workloads:
         return OwnerManifest(shown.metadata.annotations, shown.metadata.labels, shown.spec.replicas)
 
     async def _get(self, namespace: str, owner: OwnerReference) -> _Shown | None:
-        """An owner; None where it is of a kind that nothing is taken from. Raises KubeError, WorkloadGone."""
+        """Read an owner; None if its kind is not in `_PATHS`. Raises KubeError, WorkloadGone."""
         form = _PATHS.get((owner.api_version.rpartition("/")[0], owner.kind))
         if form is None:
             return None
         if owner.name in (".", "..") or "/" in owner.name or "%" in owner.name:
-            raise WorkloadGone(f"no {owner.kind} can be called {owner.name!r}")  # nobody checks what references name
+            raise WorkloadGone(
+                f"no {owner.kind} can be called {owner.name!r}"
+            )  # the API server does not validate names in references
         path = form.format(namespace, quote(owner.name, safe=""))
         try:
             shown = decode(_decoder, await self._client.request("GET", path, fence=self._fence), path)
@@ -103,12 +109,12 @@ class Workloads:
 
 
 def group_key(pod: Pod) -> str:
-    """The key of the group that Volcano's controller makes for a pod."""
+    """Return the key of the PodGroup that Volcano's controller creates for a pod."""
     return f"{pod.metadata.namespace}/{group_name({'metadata': msgspec.to_builtins(pod.metadata)})}"
 
 
 def group_for(pod: Pod, workload: OwnerManifest, queue: str) -> Manifest:
-    """That group, as a manifest; in a queue where the pod names none."""
+    """Return that PodGroup; ``queue`` applies if the pod names none."""
     made = group_of_pod(msgspec.to_builtins(pod), workload.annotations, workload.labels)
     for owner in made["metadata"]["ownerReferences"]:
         owner.pop("blockOwnerDeletion", None)
@@ -118,7 +124,7 @@ def group_for(pod: Pod, workload: OwnerManifest, queue: str) -> Manifest:
 
 
 def changes(shown: Manifest, wanted: Manifest) -> Manifest:
-    """What of a group's marks and specification is to be another, as a merge patch; what others added stays."""
+    """Return a merge patch from the observed to the wanted PodGroup; fields that others added stay."""
     meta, spec = shown.get("metadata", {}), shown.get("spec", {})
     marks = {part: _new(meta.get(part, {}), wanted["metadata"][part]) for part in ("annotations", "labels")}
     gone = dict.fromkeys(spec.get("minResources", {}).keys() - wanted["spec"]["minResources"].keys())

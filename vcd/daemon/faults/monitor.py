@@ -1,6 +1,6 @@
 """The one place for faults of the installation: what keeps vcd from its work and is no job's doing.
 
-Looks find faults (`Installation.looks`), or a component reports one. A fault that begins, ends or gets another message
+Looks find faults (`FaultMonitor.looks`), or a component reports one. A fault that begins, ends or gets another message
 is logged and folded into the state, from which `vcd explain`, `vcd top` and the page read it. /readyz, the gauge
 `vcd_installation_faults` and Events follow from the same table, `vcd.model.installation`.
 """
@@ -50,7 +50,7 @@ Look = Callable[[], Mapping[str, Sighting]]
 
 
 @dataclass(eq=False)
-class Installation:
+class FaultMonitor:
     """Collects faults, and logs and displays their changes.
 
     ``sink`` logs events, while ``writes`` says that this replica writes the log. ``announce`` makes an Event where the

@@ -1,4 +1,8 @@
-"""What the daemon answers over HTTP: ``/metrics`` on one address, ``/healthz`` and ``/readyz`` on another."""
+"""The HTTP endpoints of the daemon: ``/metrics`` on one address, ``/healthz`` and ``/readyz`` on another.
+
+The web page (`vcd.view`) and the log for other replicas (`replicas.network`) have ports of their own. Before changing
+it: probes must be answered while the replica begins anew, so they outlive a `SchedulerService`.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,13 @@ from vcd.serving.connections import IDLE_SECONDS, listening
 _log = structlog.get_logger(__name__)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""Of Prometheus' text format."""
+"""The content type of Prometheus' text format."""
 
 SHUTDOWN_SECONDS = 2.0
-"""What requests under way get to end in."""
+"""Seconds for requests in flight at shutdown."""
 
 Verdict = Callable[[], str | None]
-"""Why not; None when all is well."""
+"""Returns why a probe fails, or None."""
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -34,9 +38,9 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 async def _listening(
     flag: str, address: str, pages: Mapping[str, _Handler], tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[int]:
-    """Serve pages on one address, which is named by its flag in an error; the port, also where 0 was asked for.
+    """Serve pages on one address and return the port; errors name the address by its flag.
 
-    Raises AddressError, and OptionError for what is no address. At the end requests under way may end.
+    Raises AddressError, and OptionError for an invalid address.
     """
     host, port = split_address(address, flag)
     application = web.Application()
@@ -55,8 +59,10 @@ async def _listening(
 
 
 class Probes:
-    """What Kubernetes' probes are answered, over all lives of a replica in one process: between two of them, and while
-    a log is read, the process is well and not ready."""
+    """The answers to Kubernetes' probes, over all services of one process.
+
+    Between two services, and while a log is restored, the process is healthy and not ready.
+    """
 
     def __init__(self) -> None:
         self.healthy: Verdict = lambda: None
@@ -64,8 +70,7 @@ class Probes:
 
     @contextmanager
     def of(self, healthy: Verdict, ready: Verdict) -> Iterator[None]:
-        """Ask one life of a replica. Both are asked at each probe; an answer of theirs makes it fail with 503, and is
-        its text."""
+        """Answer probes by these functions while the context lasts. A returned reason is the text of a 503."""
         before = self.healthy, self.ready
         self.healthy, self.ready = healthy, ready
         try:
@@ -76,7 +81,7 @@ class Probes:
 
 @asynccontextmanager
 async def serve_probes(options: Options, probes: Probes) -> AsyncIterator[int | None]:
-    """Serve ``/healthz`` and ``/readyz``; the port, None where the options turn them off. Raises AddressError."""
+    """Serve ``/healthz`` and ``/readyz``; yield the port, or None if they are disabled. Raises AddressError."""
     if not options.enable_healthz:
         yield None
         return
@@ -91,10 +96,7 @@ async def serve_probes(options: Options, probes: Probes) -> AsyncIterator[int | 
 
 @asynccontextmanager
 async def serve_metrics(options: Options, metrics: Metrics, security: Security) -> AsyncIterator[int | None]:
-    """Serve ``/metrics``; the port, None where the options turn it off. Raises AddressError.
-
-    ``security`` says who may read them, and by which certificate they are served.
-    """
+    """Serve ``/metrics`` as ``security`` demands; yield the port, or None if disabled. Raises AddressError."""
     async with security.following():
         if not options.enable_metrics:
             yield None

@@ -1,4 +1,7 @@
-"""Who may ask a replica over HTTP, and its certificate: what the flags say of its ports, and what the API server."""
+"""Authorizes requests to a replica's ports by the API server's reviews, and holds the server certificate.
+
+`vcd.serving` has the mechanisms (tokens, rights, certificates). This module applies the flags to the replica's ports.
+"""
 
 from __future__ import annotations
 
@@ -20,34 +23,34 @@ from vcd.serving.people import Person, Tokens
 from vcd.serving.tls import Certificate, CertificateError
 
 LOG = Access("get", path=PATH)
-"""What who follows the log must be allowed to."""
+"""The right to follow the log."""
 REPLICA = Access("put", path=PATH)
-"""What a replica must be allowed to, whose log the next leader may take over."""
+"""The right of a replica, from which the next leader may copy events."""
 METRICS = Access("get", path="/metrics")
-"""What a scraper must be allowed to, as in kubebuilder's projects."""
+"""The right to read metrics, as in kubebuilder's projects."""
 
 
 class ApiReviews:
-    """The API server's reviews; tokens must be for one of ``audiences`` where there are any."""
+    """The API server's reviews. Tokens must be for one of ``audiences``, if any are given."""
 
     def __init__(self, client: KubeClient, audiences: Sequence[str] = ()) -> None:
         self._client = client
         self._audiences = audiences
 
     async def who(self, token: str) -> User | None:
-        """Whom a token stands for; None: nobody. Raises KubeError."""
+        """Return the user of a token; None if it is invalid. Raises KubeError."""
         return await review_token(self._client, token, self._audiences)
 
     async def may(self, who: User, access: Access) -> bool:
-        """Whether they may do something. Raises KubeError."""
+        """Return whether a user has a right. Raises KubeError."""
         return await review_access(self._client, who, access.attributes())
 
 
 class Security:
-    """What protects the ports of a replica.
+    """Protects the ports of a replica.
 
-    ``page`` reviews who asks the page, ``certificate`` is there where the flags name one. ``refused`` is called for
-    each version of the certificate that cannot be used.
+    ``page`` reviews users of the web page. ``certificate`` is set if the flags name one. ``refused`` is called for each
+    version of the certificate that cannot be used.
     """
 
     def __init__(self, options: Options, client: KubeClient, refused: Callable[[], None]) -> None:
@@ -66,20 +69,17 @@ class Security:
 
     @property
     def metrics_tls(self) -> ssl.SSLContext | None:
-        """By what the metrics are served; None for plain HTTP."""
+        """Return the TLS context for metrics; None for plain HTTP."""
         return self.certificate.context if self.certificate is not None and self._secure_metrics else None
 
     async def check_scraper(self, request: web.Request) -> None:
-        """Let who may read the metrics pass: everybody, unless a token is required.
-
-        Raises HTTPForbidden, and what ``Tokens.person`` raises.
-        """
+        """Authorize a scraper, if a token is required. Raises HTTPForbidden, and what ``Tokens.person`` raises."""
         if self._scrapers is None:
             return
         await _check(self._scrapers, request, METRICS, "read the metrics")
 
     async def check_follower(self, request: web.Request) -> bool:
-        """Let who may follow the log pass, by a token that was made for vcd; whether it is a replica.
+        """Authorize a follower of the log by a token with audience vcd; return whether it is a replica.
 
         Raises HTTPForbidden, and what ``Tokens.person`` raises.
         """
@@ -88,7 +88,7 @@ class Security:
 
     @contextlib.asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """The certificate follows its files meanwhile."""
+        """Reload the certificate when its files change, while the context lasts."""
         if self.certificate is None:
             yield
             return

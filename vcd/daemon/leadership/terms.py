@@ -49,10 +49,14 @@ class Terms:
     began: Callable[[], None]
     clock: Clock = SYSTEM_CLOCK
     rand: Random = SYSTEM_RANDOM
+    make_replica: InitVar[Callable[[LeaderElector], Replica] | None] = None
+    """Constructs this replica of a shared log, if there is one."""
     to_log_first: Callable[[], Sequence[ev.Event]] = tuple
     """Returns the first events of a replica that takes over a shared log."""
 
-    def __post_init__(self, options: Options, client: KubeClient) -> None:
+    def __post_init__(
+        self, options: Options, client: KubeClient, make_replica: Callable[[LeaderElector], Replica] | None
+    ) -> None:
         self._elected = options.leader_elect
         self._request_timeout = client.request_timeout
         self._deadlines = (options.list_deadline, options.stale_deadline)
@@ -69,8 +73,7 @@ class Terms:
             pod_namespace=os.environ.get("POD_NAMESPACE", ""),
         )
         self._epoch: int | None = None
-        self.replica: Replica | None = None
-        """This one among those of one log, where there is such."""
+        self.replica = None if make_replica is None else make_replica(self.elector)
         self.writes = asyncio.Event()
         """Set while this replica writes its log: always, unless it follows another replica's log."""
 

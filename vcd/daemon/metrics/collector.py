@@ -1,7 +1,8 @@
-"""The metrics page: counters that go on, and gauges of the last session that vanish with what they are of.
+"""Collects the daemon's metrics and renders the page for one scrape.
 
-Everything is noted on the event loop, where ``freeze`` takes a copy; the page is written from that, in any thread.
-Gauges are made from the last session when a page is asked for, so there are no series to forget.
+Components report on the event loop, where ``freeze`` takes a copy; the page is rendered from the copy in any thread.
+Gauges are computed from the last session at each scrape, so series of deleted objects need no cleanup. Names are
+declared in `families`.
 """
 
 from __future__ import annotations

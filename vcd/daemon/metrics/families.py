@@ -1,6 +1,7 @@
-"""The names on the metrics page: Volcano's, exactly as its source has them, and vcd's own.
+"""Declares all metrics: Volcano's names, exactly as in its source, and vcd's own (``vcd_*``).
 
-Source of the first: Volcano ``pkg/scheduler/metrics`` and, for groups and jobs by phase, ``pkg/controllers``.
+Source: Volcano ``pkg/scheduler/metrics`` and, for groups and jobs by phase, ``pkg/controllers``. The reference in docs/
+is generated from these declarations.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a metrics page is made of: families of counters and histograms, and their copy for one scrape.
+"""Stores values of counters, gauges and histograms, and copies them for one scrape.
 
-Values are kept here and given to prometheus-client when a page is asked for. Its own Counter and Histogram would add
-``_total`` to names that Volcano writes without it, and take one value at a time.
+prometheus-client only renders the page. Its Counter would add ``_total`` to Volcano's names without it, and its
+Histogram observes one value at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The log shipped to an archive by who leads, and begun with from there by who has none."""
+"""Ships the leader's log to an archive, and restores a missing log from it.
+
+Shipping and restoring run in a separate process (`vcd.eventlog.archive.worker`). Before changing it: scheduling never
+waits for the archive; a replica that cannot restore its log in time begins without history.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +26,26 @@ from vcd.kube.tasks import run_until_first
 _log = structlog.get_logger(__name__)
 
 LOOK = 1.0
-"""Seconds between looks at whether this replica leads, and it is time."""
+"""Seconds between checks whether a run is due."""
 SHORTEST = 2.0
-"""Seconds after which a run that failed is tried again, at first; twice as many each time, up to --archive-every."""
+"""First pause in seconds after a failed run; it doubles up to --archive-every."""
 LAST_RUN = 10.0
-"""Seconds that a leader which is told to stop ships for."""
+"""Seconds for the last run of a leader at shutdown."""
 SHIPPING_SILENCE = 300.0
-"""Seconds after which a run ends in which the store takes nothing."""
+"""Seconds without progress after which a run fails."""
 ATTEMPTS = 4
-"""How often an archive is asked for a log to begin with, before a replica begins without."""
+"""Attempts to restore a log before a replica begins without one."""
 SILENCE = 120.0
-"""Seconds after which such an attempt ends in which the store gives nothing."""
+"""Seconds without progress after which such an attempt fails."""
 LONGEST = 600.0
-"""Seconds after which a replica begins without, however far it is: scheduling does not wait for a store."""
+"""Seconds for all attempts; then a replica begins without, because scheduling does not wait for a store."""
 
 
 class Archiver:
-    """Ships the log while ``epoch`` says under which this replica leads; where replicas have one log (``is_one``), who
-    follows looks how far it is shipped, since its own retention must know."""
+    """Ships the log while ``epoch`` returns this replica's epoch as leader.
+
+    Followers of a shared log only read how far it is shipped, because their retention depends on it.
+    """
 
     def __init__(
         self,
@@ -58,16 +64,16 @@ class Archiver:
         self._clock = clock
         self._shipped = ShipProgress(0, 0)
         self._is_known = False
-        """Whether the archive has ever told what is in it."""
+        """Whether the archive's content was ever read."""
         self._missed_to = 0
-        """Up to which event it is told what the archive misses."""
+        """The last event that was reported as missing in the archive."""
         self._led: int | None = None
-        """Under which epoch it was shipped last; None when this replica does not lead."""
+        """The epoch of the last run; None while this replica does not lead."""
         self._behind_since: float | None = None
-        """The time (s) since which this leader has events that are not in the archive; None: it has none."""
+        """Since when (s) this leader has events that are not in the archive, if it has any."""
 
     async def run(self) -> None:
-        """Ship again and again, until cancelled. A run that fails is told, counted, and tried again."""
+        """Ship periodically until cancelled. A failed run is logged, counted, and repeated."""
         if not self._options.archive:
             return
         pauses = Backoff(SHORTEST, self._options.archive_every, SYSTEM_RANDOM)
@@ -87,7 +93,7 @@ class Archiver:
             await self._clock.sleep(LOOK)
 
     async def finish(self, led: int | None) -> None:
-        """Ship what is left of who led, under an epoch, up to its end."""
+        """Ship the rest of the log at the end of a leader with an epoch."""
         if not self._options.archive or led is None:
             return
         try:
@@ -97,7 +103,7 @@ class Archiver:
             _log.warning("the end of the event log is not shipped", reason=str(error) or "it takes too long")
 
     async def _ship(self, epoch: int | None) -> None:
-        """One run. Raises LogError."""
+        """Ship once. Raises LogError."""
         if epoch is None and not self._options.replicas_address:
             return
         options = self._options
@@ -114,25 +120,26 @@ class Archiver:
             _log.info("shipped", archive=options.archive, last_event=self._shipped.sequence)
 
     def show(self) -> None:
-        """Show how old the newest event in the archive is, or for how long there is none; nothing where this replica
-        does not ship."""
+        """Update the age of the archive: of its newest event, or since when it has none; no value on a follower."""
         now, shipped = self._clock.wall() / 1e9, self._shipped
         if self._led is None or self._log.head <= shipped.sequence:
             self._behind_since = None
         elif self._behind_since is None:
             self._behind_since = now
-        # where nothing is there, or nobody could ask yet, no event has an age
+        # an archive that is empty, or was not read yet, has no event with an age
         age = 0.0 if self._behind_since is None else now - (shipped.time or self._behind_since)
         self._metrics.series.show("vcd_log_archive_age_seconds", {} if self._led is None else max(age, 0.0))
 
     def elsewhere(self) -> int | None:
-        """Up to which event the log is in the archive; None where its history need not be there."""
+        """Return up to which event the log is in the archive; None if history need not be archived."""
         must = self._options.archive and (self._led is not None or self._options.replicas_address)
         return self._shipped.sequence if must else None
 
     def missed(self, elsewhere: int, begins: int) -> None:
-        """Tell, once, of events up to ``begins`` that were removed for the log's size when the archive had those up to
-        ``elsewhere``; nothing of what went while the archive could not be asked: it may be there."""
+        """Report once that events after ``elsewhere`` and before ``begins`` were removed and are not in the archive.
+
+        Before the archive was read, nothing is reported, because it may have them.
+        """
         events = begins - max(elsewhere, self._missed_to)
         self._missed_to = max(begins, self._missed_to)
         if not self._is_known or events <= 0:
@@ -144,10 +151,10 @@ class Archiver:
 async def restore_from_archive(
     options: Options, stop: asyncio.Event, restoring: AbstractContextManager[object]
 ) -> None:
-    """Restore the archive's newest log where this replica has none; what is older than the log keeps stays there.
+    """Restore the archive's newest log, within its retention, if this replica has no log.
 
-    Where that cannot be done, or not in time, it is told, and the replica begins without: scheduling does not wait for
-    a store. ``restoring`` is entered while the log is restored.
+    If that fails or takes too long, it is logged, and the replica begins without history. ``restoring`` is entered
+    while the log is restored.
     """
     log = options.event_log.resolve()  # a link may lead to another volume
     if not options.archive or not await asyncio.to_thread(_is_missing, log):
@@ -158,7 +165,7 @@ async def restore_from_archive(
 
 def _is_missing(log: Path) -> bool:
     if log.is_file() and not log.stat().st_size:
-        log.unlink()  # made, and nothing written before its process ended
+        log.unlink()  # created by a process that ended before it wrote
     return not log.exists()
 
 
@@ -180,7 +187,7 @@ async def _begun(options: Options, log: Path) -> None:
 
 
 async def _restored(options: Options, log: Path) -> bool:
-    """Whether there is a log to begin with, or none to restore."""
+    """Return whether a log was restored, or the archive is empty."""
     job = RestoreJob(options.archive, str(log), age=options.retention_age)
     pauses = Backoff(SHORTEST, 10.0, SYSTEM_RANDOM)
     for attempt in range(ATTEMPTS):
@@ -199,7 +206,7 @@ async def _restored(options: Options, log: Path) -> bool:
 
 
 async def _restore(job: RestoreJob) -> None:
-    """One attempt. Raises LogError."""
+    """Try once. Raises LogError."""
     async with aclosing(run_job(job, SILENCE)) as steps:
         async for step in steps:
             if isinstance(step, Restored):

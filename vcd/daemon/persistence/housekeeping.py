@@ -1,4 +1,7 @@
-"""What is done beside scheduling now and then: checkpoints and retention of the log, and a look at the wall clock."""
+"""Periodic maintenance: checkpoints and retention of the log, its metrics, and checks of the wall clock.
+
+Before changing it: retention removes history only up to a checkpoint, and only what the archive has if there is one.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +27,12 @@ from vcd.model.events import ClockJumped
 _log = structlog.get_logger(__name__)
 
 _CLOCK_LOOK = 1.0
-"""Seconds between looks at whether the wall clock jumped."""
+"""Seconds between checks of the wall clock."""
 _STEPS = 8
-"""The state is kept whenever the file has grown by this part of ``--log-retention-size``: few large events fill a log,
-too, and history is removed in steps from one checkpoint to the next."""
+"""A checkpoint is due after growth by this fraction of ``--log-retention-size``, because retention removes history in
+steps from one checkpoint to the next."""
 _BLOCK = 512
-"""Bytes of what ``st_blocks`` counts."""
+"""Unit of ``st_blocks`` in bytes."""
 
 
 async def maintain_log(
@@ -41,11 +44,10 @@ async def maintain_log(
     writes: Callable[[], bool] = lambda: True,
     archiver: Archiver | None = None,
 ) -> None:
-    """Checkpoints, retention and gauges of the log, and what is ``also`` to be done then, until cancelled.
+    """Write checkpoints, run retention and update gauges of the log, and call ``also``, until cancelled.
 
     A checkpoint is due after a number of events, or of bytes if the file's size is limited. Retention follows each
-    checkpoint. Where this replica does not write the log it has the checkpoints of the one that it follows. Raises
-    LogError where the log's file is no longer in its place.
+    checkpoint. A follower has the checkpoints of its leader. Raises LogError if the log's file was moved or removed.
     """
     log, retained_at = state_writer.log, state_writer.checkpointed_at
     limit = options.retention_size or math.inf
@@ -63,17 +65,19 @@ async def maintain_log(
             await state_writer.checkpoint()
         if state_writer.checkpointed_at != retained_at:
             retained_at = state_writer.checkpointed_at
-            # while nobody can tell how old history is, none goes for its age
+            # while the wall clock is unsteady, the age of history is unknown
             unsteady = isinstance(clock, SteadyClock) and not clock.is_steady()
             elsewhere = None if archiver is None else archiver.elsewhere()
             done = await log.retain(None if unsteady else options.retention_age, options.retention_size, elsewhere)
-            size = done.size  # a state that is larger than the limit is not kept again before the log grows
+            size = (
+                done.size
+            )  # with a state above the limit, growth counts from here, or each look would write a checkpoint
             if archiver is not None and elsewhere is not None:
                 archiver.missed(elsewhere, done.begins)
 
 
 async def watch_wall_clock(clock: SteadyClock, state_writer: StateWriter, metrics: Metrics) -> None:
-    """Tell, and log, where the machine's wall clock jumps, until cancelled."""
+    """Report and log jumps of the machine's wall clock, until cancelled."""
     while True:
         await clock.sleep(_CLOCK_LOOK)
         for jump in clock.take_jumps():
@@ -87,8 +91,10 @@ async def watch_wall_clock(clock: SteadyClock, state_writer: StateWriter, metric
 
 
 def _sizes(log: EventLog, limit: int | None) -> dict[str, int]:
-    """The bytes of a log, and those of its volume, of which the log's folder may have ``limit``: all, and those that
-    are free for this process. Raises LogError where the log's file is no longer in its place."""
+    """Return the bytes of the log, and the size and free bytes of its volume, capped at ``limit`` for the log's folder.
+
+    Raises LogError if the log's file was moved or removed.
+    """
     size, folder = log.size(), log.path.parent
     total, _, free = shutil.disk_usage(folder)
     if limit is not None:
@@ -101,7 +107,7 @@ def _sizes(log: EventLog, limit: int | None) -> dict[str, int]:
 
 
 def _used(folder: Path) -> int:
-    """The bytes on the disk of what is in a folder; files come and go meanwhile."""
+    """Return the disk usage of a folder in bytes; files may disappear meanwhile."""
     found = 0
     for place, _, names in os.walk(folder):
         for name in names:

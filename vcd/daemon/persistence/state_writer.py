@@ -1,4 +1,8 @@
-"""The one way into the state: through the log first (docs/laws.md, law 1)."""
+"""Writes events to the log and then folds them into the state: the only path into the state (law 1 of docs/laws.md).
+
+Any number of tasks may write at a time; the log numbers their events, and the fold follows these numbers. If an append
+or a fold fails, nothing is folded any more, and the process has to restart from the log.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +35,11 @@ from vcd.state.checkpoint import decoded, events_between, uncollected
 from vcd.state.cluster import ClusterState
 
 _QUIET = (SessionDecided, KindListed, ClockJumped, PluginLate, InstallationFault)
-"""Events that give no reason for another cycle by themselves."""
+"""Events that are no reason for another session by themselves."""
 
 
 def restore(path: Path) -> ClusterState:
-    """The state that a log's newest checkpoint and the events after it give. Raises LogError, also where one of them is
-    not as it was logged."""
+    """Return the state from the newest checkpoint and later events. Raises LogError, also if an event was altered."""
     if not path.exists():
         return ClusterState()
     with LogReader(path) as reader, uncollected():
@@ -47,7 +50,7 @@ def restore(path: Path) -> ClusterState:
 
 
 def _restored(reader: LogReader) -> ClusterState:
-    """The state of the newest checkpoint, whose bytes are let go before: they are as large as much of the state."""
+    """Decode the newest checkpoint. Its bytes are freed before the state is built, because they are about as large."""
     checkpoint = reader.base(reader.head())
     if not checkpoint.state:  # the log's beginning, or that of another replica's history in an import
         state = ClusterState()
@@ -63,7 +66,7 @@ def _restored(reader: LogReader) -> ClusterState:
 
 
 def _unwatched(task: asyncio.Task[int]) -> None:
-    """See to the end of a task that nobody waits for: a log that fails tells so itself, anything else is a defect."""
+    """Raise the error of a task whose caller was cancelled, except LogError, which the log reports itself."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, LogError):
         raise error
@@ -72,31 +75,38 @@ def _unwatched(task: asyncio.Task[int]) -> None:
 class StateWriter:
     """Appends events to the log and, once they are durable, folds them into the state in the log's order.
 
-    ``changed`` is set when something happened that a cycle could decide on, ``new_work`` when a pod without a node or a
-    group that is not admitted was among it; whoever decides clears both. ``observers`` are told each event after it
-    was folded; ``appended`` how many seconds an append took. ``minded`` tells whether someone decides by the answers
-    to a question: only then does one give a reason for a cycle.
+    ``changed`` is set when a session could decide something new, ``new_work`` when a pod without a node or a group that
+    is not admitted appears. The cycle clears both. ``observers`` are called with each event after it is in the state.
+    ``on_append`` is called with the seconds of each append. An answer to a question is a reason for a session only if
+    ``is_relevant`` returns that a plugin depends on it.
     """
 
-    def __init__(self, log: EventLog, state: ClusterState) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        state: ClusterState,
+        *,
+        is_relevant: Callable[[str], bool] = lambda _: True,
+        on_append: Callable[[float], None] = lambda _: None,
+    ) -> None:
         self.log = log
         self.state = state
         self.changed = asyncio.Event()
         self.new_work = asyncio.Event()
         self.observers: list[Callable[[Event], None]] = []
-        self.appended: Callable[[float], None] = lambda _: None
-        self.minded: Callable[[str], bool] = lambda _: True
+        self._is_relevant = is_relevant
+        self._on_append = on_append
         self.whole = asyncio.Event()
-        """Set while the state is that of its sequence number: not amid a session that is folded in slices of time."""
+        """Clear while a session is folded in slices of time, when the state is between two sequence numbers."""
         self.whole.set()
         self.checkpointed_at = state.sequence
-        """How far the state was when it was last kept, or restored."""
+        """Sequence number of the last checkpoint, or of the restored state."""
         self._next = state.sequence + 1
         self._durable: dict[int, tuple[Sequence[Event], asyncio.Future[None]]] = {}
         self._broken: Exception | None = None
         self._breaks = asyncio.Event()
         self._under_way = 0
-        """Calls whose events are being logged or folded."""
+        """Number of calls whose events are being logged or folded."""
         self._is_settled = asyncio.Event()
         """Set while no call is under way."""
         self._is_settled.set()
@@ -138,7 +148,7 @@ class StateWriter:
     async def _log_next(self, events: Sequence[Event]) -> int:
         """Log events and admit other calls as soon as these have their numbers."""
         logging = asyncio.ensure_future(self._log(events))
-        await asyncio.sleep(0)  # the first step of that task gives the numbers
+        await asyncio.sleep(0)  # the first step of that task assigns the sequence numbers
         self._admits.set()
         return await logging
 
@@ -151,21 +161,20 @@ class StateWriter:
             raise
 
     def is_checkpoint_due(self, most: int) -> bool:
-        """Whether the state is to be kept again, which is after ``most`` events at the latest."""
+        """Return whether a checkpoint is due, which is after ``most`` events at the latest."""
         return self.state.sequence - self.checkpointed_at >= events_between(self.state.size, most)
 
     async def take(self, logged: Sequence[Logged]) -> None:
-        """Fold events of another replica's log, which are durable in this one; returns when they are in the state."""
+        """Fold events copied from another replica, which are durable here; return when they are in the state."""
         await self._take(logged[0].sequence, [one.event for one in logged])
 
     async def until_broken(self) -> None:
-        """Raise what an event could not be logged or folded for: no later one is, so the program cannot go on."""
+        """Raise the error after which no event is logged or folded any more."""
         await self._breaks.wait()
         raise cast(Exception, self._broken)
 
     async def checkpoint(self) -> None:
-        """Keep the state as it is now, encoded in a thread. Raises what an event could not be folded for: the state is
-        that of no event then."""
+        """Write a checkpoint of the current state, encoded in a thread. Raises the error of an earlier failed fold."""
         await self.whole.wait()
         self._refuse_when_broken()
         sequence, frozen = self.state.sequence, self.state.freeze()
@@ -173,7 +182,7 @@ class StateWriter:
         self.checkpointed_at = sequence
 
     async def _put(self, events: Sequence[Event]) -> int:
-        while not self._admits.is_set():  # closed again before this call woke: it is behind the next one, too
+        while not self._admits.is_set():  # another call may have closed it again before this one woke
             await self._admits.wait()
         return await self._log(events)
 
@@ -194,7 +203,7 @@ class StateWriter:
         except LogError as error:
             self._break(error)
             raise
-        self.appended(time.perf_counter() - began)
+        self._on_append(time.perf_counter() - began)
         await self._take(last - len(events) + 1, events)
         return last
 
@@ -202,12 +211,12 @@ class StateWriter:
         self._refuse_when_broken()
         folded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._durable[first] = (events, folded)
-        if self.whole.is_set():  # else who folds goes on with these
+        if self.whole.is_set():  # else the running fold continues with these
             await self._fold()
         await folded
 
     async def _fold(self) -> None:
-        """Fold what is durable, as far as no earlier event is missing."""
+        """Fold durable events up to the first gap."""
         self.whole.clear()
         try:
             while self._next in self._durable:
@@ -215,7 +224,7 @@ class StateWriter:
                 try:
                     for event in events:
                         await self._fold_one(event)
-                except Exception as error:  # noqa: BLE001 - a defect, which who put the event and until_broken raise
+                except Exception as error:  # noqa: BLE001 - a defect, raised to the caller and by until_broken
                     folded.set_exception(error)
                     self._break(error)
                     return
@@ -228,7 +237,7 @@ class StateWriter:
             raise self._broken
 
     def _break(self, error: Exception) -> None:
-        """Nothing is folded any more: whoever waits for that is told why."""
+        """Stop folding, and raise the error in all waiting calls."""
         self._broken = self._broken or error
         self._breaks.set()
         for _, folded in self._durable.values():
@@ -250,11 +259,11 @@ class StateWriter:
             self.new_work.set()
 
     def _is_quiet(self, event: Event) -> bool:
-        """Whether an event gives no reason for another cycle by itself."""
+        """Return whether an event is no reason for another session by itself."""
         if isinstance(event, ObjectPut):
             return self.state.as_intended
         if isinstance(event, OperationDone):
             return event.result == "done"
         if isinstance(event, Answered):
-            return not self.minded(event.question)
+            return not self._is_relevant(event.question)
         return isinstance(event, _QUIET)

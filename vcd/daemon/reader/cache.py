@@ -126,7 +126,7 @@ class Cache:
     def _named(self, name: str) -> Path | None:
         return self.folder / name if _NAME.fullmatch(name) else None
 
-    # --- for the writing process --------------------------------------------------------------------------------------
+    # --- for the writing process -------------------------------------------------------------------------------------
 
     def publish(self, state: State) -> None:
         """Publish the newest file."""

@@ -115,7 +115,7 @@ class LogCopier:
         session, at = (0, 0) if last is None else (last.number, last.time)
         return ReadUpTo(state.leader, session, at, self._events, age if age > FRESH else 0.0)
 
-    # --- among processes ----------------------------------------------------------------------------------------------
+    # --- among processes ---------------------------------------------------------------------------------------------
 
     async def _work(self) -> None:
         """Write the cache, or wait for the process that does, until cancelled."""
@@ -155,7 +155,7 @@ class LogCopier:
             self._told_at = now
             self._say(text)
 
-    # --- as the writing process ---------------------------------------------------------------------------------------
+    # --- as the writing process --------------------------------------------------------------------------------------
 
     async def _write(self, client: KubeClient, finder: Finder, lease: Lease) -> None:
         """Follow the leader until cancelled."""

@@ -1,7 +1,7 @@
-"""Which of the pods that wait could go if there were more nodes: what autoscalers add nodes for.
+"""Chooses the reason of a pending pod's condition, so that cluster autoscalers add nodes only if nodes help.
 
-They do so for every pod whose condition PodScheduled is False with reason Unschedulable. A pod that waits for quota, or
-for pods that nobody made, would get none of these nodes, so it says why it waits under a reason of its own.
+Autoscalers add nodes for each pod whose condition PodScheduled is False with reason Unschedulable. A pod that waits for
+quota, or for pods that do not exist, would not use these nodes, so its condition has another reason.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _REASONS = {
     "unsupported": NOT_SUPPORTED,
 }
 _SHARES = ("", CAPABILITY, DESERVED)
-"""What a queue may have of the cluster, up to what it states; a reason with all of it zero does not name which."""
+"""Bounds that grow with the cluster up to the queue's spec. A reason whose quantities are all zero names no bound."""
 
 
 class PodReasons:
-    """The reason in the condition of each pod of a group: ``reasons`` are the group's, ``queue`` where it is.
+    """The condition's reason for each pod of a group, from the reasons and the queue of the group.
 
-    A pod that has no reason of its own found room itself, or is like the ones that are named: it has the others'.
+    A pod without a reason of its own fits, or is equivalent to named pods. It gets the reason of the group.
     """
 
     def __init__(self, reasons: Sequence[Waiting], queue: str, queues: Mapping[str, QueueRecord]) -> None:
@@ -55,7 +55,7 @@ class PodReasons:
         self._others = self._reason([waiting for waiting in holding if waiting.gate != "gang"])
 
     def of(self, pod: str) -> str:
-        """The reason for one pod, by its key."""
+        """Return the reason for a pod, by its key."""
         own = self._own.get(pod)
         return self._others if own is None else self._reason(own)
 
@@ -69,15 +69,15 @@ class PodReasons:
 
 
 def _only_leaving(waiting: Waiting) -> bool:
-    """Whether there is room, which may be taken once others are gone."""
+    """Return whether the pod only waits for terminating pods."""
     code = declared(waiting.reason)
     return code is not None and code.cause is Cause.LEAVING and not code.nodes_help
 
 
 def nodes_help(waiting: Waiting, queue: str, queues: Mapping[str, QueueRecord]) -> bool:
-    """Whether more nodes could end a wait.
+    """Return whether more nodes could end a wait.
 
-    At the gate of a queue they do where its share of the cluster is what is used up, and not what its spec states.
+    They help against a queue limit if the limit is a share of the cluster, and not if the queue's spec states it.
     """
     if waiting.gate not in _REASONS:
         return waiting.gate != "gated" and not _only_leaving(waiting)
@@ -92,7 +92,7 @@ def nodes_help(waiting: Waiting, queue: str, queues: Mapping[str, QueueRecord]) 
 
 
 def _is_stated(limit: QueueLimit, queue: str, queues: Mapping[str, QueueRecord], zero: bool) -> bool:
-    """Whether a limit holds however many nodes there are."""
+    """Return whether a limit is independent of the number of nodes."""
     if limit.bound not in _SHARES:
         return True
     stated = _stated(queue, queues, zero)
@@ -100,7 +100,7 @@ def _is_stated(limit: QueueLimit, queue: str, queues: Mapping[str, QueueRecord],
 
 
 def _stated(queue: str, queues: Mapping[str, QueueRecord], zero: bool) -> dict[str, int]:
-    """The least capability that a queue or one above it states. ``zero``: whether zero cpu or memory is one."""
+    """Return the smallest capability of a queue and its ancestors. ``zero``: whether zero cpu or memory is a limit."""
     found: dict[str, int] = {}
     seen: list[str] = []
     while queue in queues and queue not in seen:

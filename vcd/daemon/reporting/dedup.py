@@ -1,4 +1,4 @@
-"""What of plugins is news: their faults, and what they find misconfigured in other people's objects."""
+"""Suppresses repeated reports of plugin faults, and of problems that plugins find in objects of users."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 
 REPEAT = 600.0
-"""Seconds until a fault that lasts is told again."""
+"""Seconds until a lasting fault is reported again."""
 CHANGE = 60.0
-"""Seconds until a plugin is told of again that fails in other words than before; they may name a pod or a time."""
+"""Seconds until a plugin's next fault with another message, which may contain a pod or a time."""
 
 
 class FaultDedup:
-    """What was last told of each plugin, and when. ``clock`` gives monotonic seconds."""
+    """The last reported fault of each plugin. ``clock`` returns monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._told: dict[str, tuple[str, float]] = {}
 
     def is_news(self, fault: str) -> bool:
-        """Whether a session's fault shall be told; it counts as told then."""
+        """Return whether to report a fault; then it counts as reported."""
         name, now = name_in(fault), self._clock()
         before = self._told.get(name)
         if before is not None and now - before[1] < (REPEAT if fault == before[0] else CHANGE):
@@ -35,7 +35,7 @@ class FaultDedup:
 
 
 class ProblemDedup:
-    """The problems that the last session showed."""
+    """The problems of the last session."""
 
     def __init__(self) -> None:
         self._standing: dict[str, frozenset[Problem]] = {}
@@ -44,9 +44,9 @@ class ProblemDedup:
         """Kinds and keys that the problems are about."""
 
     def news(self, session: Session) -> list[Problem]:
-        """Problems that the session before did not show, in order; one that is mended and comes back is news again.
+        """Return problems that the last session did not have, in order.
 
-        Where a plugin failed to tell, what stood stands.
+        If a plugin failed to report, its last problems remain.
         """
         before, known = self._standing, self._all()
         self._standing = {
@@ -76,7 +76,7 @@ class ProblemDedup:
 
 
 def uid_of(state: ClusterState, kind: str, key: str) -> str:
-    """The UID of an object that the state holds; empty where it does not."""
+    """Return the UID of an object in the state, or an empty text."""
     found: Object | None = state.others.get(kind, {}).get(key)
     if kind == "Pod":
         found = state.pod(key)

@@ -1,4 +1,7 @@
-"""Telling of objects that cannot be used: once in the log, and, by the leader, at the object (docs/laws.md)."""
+"""Reports objects that vcd cannot use: a log line, and from the leader an Event and a condition (docs/laws.md, law 6).
+
+The state decides which objects are invalid (``ClusterState.bad``).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class _Told(NamedTuple):
 
 @dataclass(eq=False)
 class InvalidObjects:
-    """Follows what the state sets aside. Each message is told once, however often its object changes otherwise."""
+    """Reports each message once per object, even if the object changes otherwise."""
 
     state: ClusterState
     recorder: EventRecorder
@@ -46,12 +49,12 @@ class InvalidObjects:
             self._tell_owner(event.kind, event.key, told)
 
     def tell_owners(self) -> None:
-        """Tell of all that is known: while nobody led, only the log was told."""
+        """Report all known objects again: before this term, only the log had them."""
         for (kind, key), told in self._told.items():
             self._tell_owner(kind, key, told)
 
     def _tell_owner(self, kind: str, key: str, told: _Told) -> None:
-        """An Event, and on a pod that is on no node the condition, naming field and value."""
+        """Write an Event and, for a pod without a node, the condition."""
         self.recorder.record(kind, key, told.uid, "Warning", "InvalidObjects", told.message)
         if kind == "Pod" and told.uid and self.state.pod(key) is None:
             condition = Condition("PodScheduled", "False", "SchedulerError", told.message)
@@ -59,7 +62,7 @@ class InvalidObjects:
 
 
 def _uid(event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad, before: _Told | None) -> str:
-    """The object's, as far as it can be read."""
+    """Return the object's UID, as far as it can be decoded."""
     if not isinstance(event, ev.ObjectPut):
         return ""
     if event.payload is not None:

@@ -1,5 +1,7 @@
-"""Pods of groups that wait already, of which the plan, which holds changes only, says nothing new: those that come, and
-all where a leader begins."""
+"""Finds pending pods without a condition whose group waits already: late pods, and all pods for a new leader.
+
+A plan holds only changes of reasons, so it does not mention such a pod again.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +19,24 @@ Told = tuple[str, Pod, tuple[ev.Waiting, ...]]
 
 
 class LatePods:
-    """Pending pods that show no condition yet, or perhaps that of another leader, until a session has seen them; in the
-    order in which they came."""
+    """Pending pods without a condition of this leader, in order of arrival, until a session has considered them."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._since: dict[str, int] = {}
-        """The events with which they came, by key."""
+        """Sequence number of each pod's arrival, by key."""
 
     def look(self) -> None:
-        """All that are there: a leader begins, and what they show may be what one before it found."""
+        """Note all pending pods: this replica starts to lead, and their conditions may be outdated."""
         waiting = [key for key in self._state.tasks.row_of if self._pending(key) is not None]
         self._since = dict.fromkeys(waiting, self._state.sequence)
 
     def forget(self) -> None:
-        """This replica does not lead: another one tells them, and ``look`` finds those that are left."""
+        """Drop all pods, because another replica leads; ``look`` finds the remaining ones later."""
         self._since.clear()
 
     def observe(self, event: ev.Event) -> None:
-        """An event was folded."""
+        """Note an event that is in the state."""
         if isinstance(event, ev.ObjectPut) and event.kind == "Pod" and event.payload is not None:
             if self._is_untold(event.key):
                 self._since[event.key] = self._state.sequence
@@ -43,10 +44,10 @@ class LatePods:
             self._since.pop(event.key, None)
 
     def seen(self, sequence: int) -> Iterator[Told]:
-        """Those that a session which began at an event knew of and left waiting: key, pod, why the group waits."""
+        """Yield the pods that a session knew and left pending: key, pod, reasons of the group."""
         known = [key for key, since in self._since.items() if since <= sequence]
         for key in known:
-            if self._since.get(key, sequence + 1) > sequence:  # gone, or looked at anew, while the others were told
+            if self._since.get(key, sequence + 1) > sequence:  # deleted or noted again while the caller handled others
                 continue
             del self._since[key]
             pod = self._pending(key)
@@ -60,11 +61,11 @@ class LatePods:
     def _is_untold(self, key: str) -> bool:
         pod = self._pending(key)
         told = None if pod is None else condition_of("PodScheduled", pod.status.conditions)
-        # what was said of a gate, or of a missing group, stays when the gate is lifted, or the group is made
+        # these conditions remain after the gate is removed or the group is created
         return pod is not None and (told is None or told.reason in (_GATED, POD_GROUP_MISSING))
 
     def _pending(self, key: str) -> Pod | None:
-        """A pod that is pending, unless it is told by the API server that it is gated."""
+        """Return a pod that is pending and not gated."""
         row = self._state.tasks.row_of.get(key)
         pod = None if row is None else self._state.pods[row]
         if row is None or pod is None or self._state.tasks.at(row, "status") != TaskStatus.PENDING:
