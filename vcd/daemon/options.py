@@ -27,7 +27,7 @@ Kind = Literal["text", "texts", "list", "bool", "int", "float", "duration", "age
 
 ENVIRONMENT_PREFIX = "VCD_"
 PODGROUP, QUEUE = CONTROLLERS = ("podgroup", "queue")
-"""What ``--controllers`` may name."""
+"""Values of ``--controllers``."""
 SECOND = 1_000_000_000
 _PAGE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[\w.~%/-]*)?")
 _LONG_UNITS = {"d": 24 * 3600 * SECOND, "w": 7 * 24 * 3600 * SECOND}
@@ -437,16 +437,16 @@ class Options:
 
     @property
     def archive_age(self) -> int | None:
-        """How old (ns) what is in the archive may become; None for ever."""
+        """Return the age limit of the archive in ns; None for no limit."""
         return next((value for unit, value in map(_kept, self.archive_keep) if unit == "age"), None)
 
     @property
     def archive_size(self) -> int | None:
-        """How large (bytes) the archive may become; None for any size."""
+        """Return the size limit of the archive in bytes; None for no limit."""
         return next((value for unit, value in map(_kept, self.archive_keep) if unit == "size"), None)
 
     def settings(self) -> Settings:
-        """What of the flags decides, for the log."""
+        """Return the flags that influence decisions, for the log."""
         return Settings(
             self.scheduler_names,
             self.default_queue,

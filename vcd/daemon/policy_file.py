@@ -85,11 +85,11 @@ class PolicyFile:
             raise ConfigurationError(f"--scheduler-conf {self.path} cannot be read: {why}") from error
 
     def named(self, digest: str) -> Policy:
-        """The policy of a digest: the one that the state is under may be a moment behind the newest one."""
+        """Return the policy of a digest: the state may still be under the one before the newest."""
         return self._policies.get(digest) or self.policy
 
     def minds(self, question: str) -> bool:
-        """Whether a plugin that is on decides by the answers to a question."""
+        """Return whether an active plugin depends on the answers to a question."""
         known = plugins()
         return any(question in known[option.name].questions for tier in self.policy.tiers for option in tier)
 
@@ -112,7 +112,7 @@ class PolicyFile:
                 self._seen = text
                 self.policy = await asyncio.to_thread(read_policy, text)
             except (ConfigurationError, PolicyError) as error:
-                if str(error) == self._unreadable:  # a file that is gone is so at each look
+                if str(error) == self._unreadable:  # report a missing file once
                     continue
                 self._refuse(error)
                 refused(str(error))
@@ -134,6 +134,6 @@ class PolicyFile:
             _log.warning("configuration", warning=str(warning))
 
     def _event(self) -> PolicyLoaded:
-        """The one in force as a log keeps it: what is decided by it does not depend on its passwords."""
+        """Return the policy as an event without passwords, on which no decision depends."""
         self._policies.set(self.policy.digest, self.policy)
         return PolicyLoaded(self.policy.digest, without_secrets(self.policy.text), self._settings.as_text())

@@ -118,8 +118,8 @@ def group_rows(logged: Logged) -> list[Row]:
             groups = [named_group(event.payload)]
     elif isinstance(event, SessionDecided):
         plan = decode_plan(event.plan)
-        stated = [each.group for each in plan.statements] + [each.group for each in plan.waiting]
-        groups = stated + [each.key for each in plan.groups]
+        groups = [each.group for each in plan.statements] + [each.group for each in plan.waiting]
+        groups += [each.key for each in plan.groups]
     return [(group, logged.sequence) for group in sorted(set(groups)) if group]
 
 

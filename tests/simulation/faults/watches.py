@@ -181,7 +181,7 @@ def _compare(sim: Simulation, replica: int) -> None:
 def _let_compare(sim: Simulation, replica: int) -> None:
     for each in chosen(sim, replica):
         for watcher in [] if each.service is None else each.service.watches._watchers.values():
-            watcher._relist_at = 0.0
+            watcher._compare_at = 0.0
         for line in [] if each.machine is None else each.machine.link.lines:
             line.end()
 

@@ -1,4 +1,8 @@
-"""State of Queues and counts of their groups, in the place of Volcano's queue controller (``--controllers=queue``)."""
+"""Writes the state of Queues and counts of their PodGroups, in place of Volcano's queue controller.
+
+It runs with ``--controllers=queue``. ``status.allocated`` is not written here but by `reporting`. Before changing it:
+users change the same objects, so a state is written only if the Queue is still as it was when it was computed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ log = structlog.get_logger(__name__)
 ROOT = "root"
 _QUEUE = KINDS["Queue"]
 _LOOK = 1.0
-"""Seconds between looks: what changes more often is written once."""
+"""Seconds between writes; several changes in between are written once."""
 
 
 class _Meta(msgspec.Struct):
@@ -43,12 +47,11 @@ _decoder = msgspec.json.Decoder(_Answer)
 
 @dataclass(eq=False)
 class QueueStates:
-    """Writes ``status.state`` and the counts of each queue where they change, while this replica leads (``fence``).
+    """Writes changes of ``status.state`` and of the counts of each queue while this replica leads (``fence``).
 
-    All follows from the state. Who opens or closes a queue writes its ``status.state``; a closed queue closes its
-    children, which is noted in their annotation, and opens them again. A state is changed only where the queue is still
-    as it was when that was decided. ``status.allocated`` is written elsewhere; ``answered`` gives the version of a
-    queue as that was answered last.
+    A user opens or closes a queue through ``status.state``. A closed queue closes its children, marks them with an
+    annotation, and opens marked children again. ``answered`` returns the last resourceVersion of a queue that an answer
+    to another write had.
     """
 
     client: KubeClient
@@ -70,7 +73,7 @@ class QueueStates:
         self._places: dict[str, tuple[str, str]] = {}
         """Queue and phase of each group."""
         self._counts: dict[str, Counter[str]] = {}
-        """How many groups there are by phase, of each queue that has some."""
+        """Number of PodGroups by phase, of each queue with any."""
         self._groups_seen = self._queues_seen = -1
         self._written: dict[str, str] = {}
         """The versions of queues as they were answered to our last writes."""
@@ -228,7 +231,7 @@ class QueueStates:
 
 
 def _grounds(queue: Queue) -> tuple[str, ...]:
-    """What of a queue itself its next state is decided by."""
+    """Return the fields of a queue that determine its next state."""
     meta = queue.metadata
     return meta.uid, queue.status.state, _parent(queue), meta.annotations.get(CLOSED_BY_PARENT, "")
 

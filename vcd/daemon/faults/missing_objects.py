@@ -1,4 +1,4 @@
-"""Looks at the state for what jobs lack that others have to make: PodGroups for pods, pods for PodGroups, nodes.
+"""Finds objects that jobs lack and other components must create: PodGroups for pods, pods for PodGroups, nodes.
 
 Volcano's controllers make a PodGroup a moment after its pod, and the pods a moment after their PodGroup is admitted.
 Only what is lacking for longer is reported. No session looks at a pod without a PodGroup, so its Event and condition

@@ -1,6 +1,6 @@
-"""The one place for faults of the installation: what keeps vcd from its work and is no job's doing.
+"""Collects faults of the installation: conditions that prevent vcd from scheduling and are not caused by a job.
 
-Looks find faults (`FaultMonitor.looks`), or a component reports one. A fault that begins, ends or gets another message
+Checks find faults (`FaultMonitor.looks`), or a component reports one. A fault that begins, ends or gets another message
 is logged and folded into the state, from which `vcd explain`, `vcd top` and the page read it. /readyz, the gauge
 `vcd_installation_faults` and Events follow from the same table, `vcd.model.installation`.
 """
@@ -113,7 +113,7 @@ class FaultMonitor:
             await self.sink(changes)
 
     def _changes(self, before: Mapping[tuple[str, str], Sighting]) -> list[InstallationFault]:
-        """What the log lacks."""
+        """Return changes that the log does not have yet."""
         logged, now = self.state.faults, {fault.key: fault for fault in self._faults()}
         is_new = self.clock.monotonic() - self._began < _GRACE
         ended = [
@@ -187,7 +187,7 @@ class _Failing:
         self.message, self.times, self.namespace, self.at = message, self.times + 1, done.namespace, now
 
     def is_over(self, now: float) -> bool:
-        """Whether such writes succeed again, or nothing tries them any more."""
+        """Return whether such writes succeed again, or are no longer attempted."""
         return now - self.at >= (_SETTLED if self.taken_at > self.at else _FORGOTTEN)
 
 

@@ -61,16 +61,16 @@ _OF_QUEUE_CONTROLLER = "volcano_queue_pod_group_"
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _PENDING = int(TaskStatus.PENDING)
 _NOTHING: Final = -1
-"""What a job lacks that is not unschedulable: one may be without lacking a task."""
+"""Marks a job that is not unschedulable. An unschedulable job may lack 0 tasks, so 0 cannot mark it."""
 _NOBODY: Final = np.zeros(0, np.int64)
-"""For whom a job stands that is like no other."""
+"""The jobs represented by a job without equivalent jobs."""
 _COMPLETED = Phase.COMPLETED.text
 _NANOSECONDS = 1_000_000_000
 
 
 class _Progress(NamedTuple):
-    """What is known of a job beyond one session: its age in ms and the Unix time when tasks of it were last placed,
-    and how many sessions ended it."""
+    """A job's history: its age in ms and the Unix time when its tasks were last placed, and how many sessions completed
+    it."""
 
     duration: float | None = None
     last: int = 0
@@ -79,15 +79,15 @@ class _Progress(NamedTuple):
 
 _NEW = _Progress()
 _Evicting = tuple[Statement, list[str]]
-"""A statement, and the pods that it evicts."""
+"""A statement and the keys of its victims."""
 
 
 @dataclass
 class _Decided:
-    """A session whose outcomes are to come, ``at`` the clock's time when it was noted.
+    """A session with operations in flight, observed at the clock's time ``at``.
 
-    ``left`` are the places in the plan of its operations without an outcome, with the Unix times when their pods were
-    created. Until they are known, outcomes of its binds wait in ``early``, with the clock's times.
+    ``left`` maps positions in the plan of operations without an outcome to the Unix creation times of their pods. Until
+    it is computed, outcomes of binds are queued in ``early`` with the clock's times.
     """
 
     plan: Plan
@@ -99,7 +99,7 @@ class _Decided:
 
 @dataclass
 class _Placed:
-    """What a session placed: when the pods, by queue, and the jobs were created, in Unix seconds; ``left`` as above."""
+    """Creation times (Unix seconds) of the jobs and, by queue, of the pods that a session placed; ``left`` as above."""
 
     now: int = 0
     jobs: dict[str, int] = field(default_factory=dict)
@@ -109,8 +109,10 @@ class _Placed:
 
 @dataclass(frozen=True)
 class _View:
-    """What the last session says of queues, jobs and who waits; ``lacks`` is how many tasks each job lacks of its
-    minimum, ``retries`` how many sessions found it unschedulable."""
+    """Queues, jobs and pending pods of the last session.
+
+    ``lacks`` counts the tasks that each job lacks of its minimum, ``retries`` the sessions that found it unschedulable.
+    """
 
     series: SeriesStore
     gauges: list[Gauge | JobGauge]
@@ -122,10 +124,10 @@ class _View:
 
 @dataclass(eq=False)
 class _Jobs:
-    """What is known of single jobs from session to session; only sessions' summaries change it.
+    """History of single jobs over sessions; only sessions' summaries change it.
 
-    ``retries`` says of each job of the last session, whose ``records`` these are, how many found it unschedulable,
-    ``away`` of groups that are there and are no jobs any more, since their queue is gone.
+    ``retries`` counts, for each of ``records`` (the jobs of the last session), the sessions that found it
+    unschedulable; ``away`` has the same for PodGroups that are no jobs any more, because their queue is gone.
     """
 
     waiting: WaitingCounts = field(default_factory=WaitingCounts)
@@ -135,7 +137,7 @@ class _Jobs:
     away: dict[str, tuple[GroupRecord, int]] = field(default_factory=dict)
 
     def frozen(self) -> _Jobs:
-        """What the page shows of single jobs, as it is now."""
+        """Return a copy of the series of single jobs."""
         return replace(self, progress=self.progress.copy())
 
     def follow(self, aligned: Alignment, jobs: GroupColumns, groups: Mapping[str, GroupRecord]) -> None:
@@ -166,15 +168,16 @@ class _Jobs:
 
 
 def _is_another(group: GroupRecord, before: GroupRecord) -> bool:
-    """Whether a group is not the one that had its name before."""
+    """Return whether a PodGroup is another one than the last of its name."""
     return (group.group.metadata.uid, group.created) != (before.group.metadata.uid, before.created)
 
 
 @dataclass(frozen=True)
 class SessionSummary:
-    """What a session says of all jobs; ``silent`` are plugins that gave no gauges, with what they raised.
+    """What one session contributes to the metrics.
 
-    ``counts`` are how often what happened, ``evicted`` who was evicted for whom.
+    ``silent`` are plugins whose gauges failed, with the error; ``counts`` are increments of counters; ``evicted`` are
+    increments of evictions by both queues.
     """
 
     jobs: _Jobs
@@ -188,12 +191,11 @@ class SessionSummary:
 
 
 class Metrics:
-    """All that the daemon shows of itself. ``clock`` gives monotonic seconds.
+    """All metrics of the daemon. ``clock`` returns monotonic seconds.
 
-    ``job_series`` is how many jobs have series of their own; where there are more, none has. ``controls_queues`` says
-    that no controller of Volcano's shows the series that its queue controller has. ``watches`` gives each kind's
-    counters, ``set_aside`` the kind and key of each object that cannot be read, ``held_back`` how many namespaces are
-    held back.
+    Jobs have series of their own while there are at most ``job_series`` jobs. ``controls_queues`` means that vcd
+    exposes the series of Volcano's queue controller. ``watches`` returns each kind's status, ``set_aside`` kind and key
+    of each invalid object, ``held_back`` the number of namespaces that the interlock holds back.
     """
 
     def __init__(
@@ -209,8 +211,8 @@ class Metrics:
         self._shadow = shadow
         self._controls_queues = controls_queues
         self.series = SeriesStore(fam.DAEMON)
-        """What of this replica is counted and shown, whether it leads or not."""
-        for verb in ("bind", "evict", "ungate"):  # a series that begins above 0 shows no increase
+        """Series that every replica exposes, whether it leads or not."""
+        for verb in ("bind", "evict", "ungate"):  # Prometheus sees no increase in a series that begins above 0
             for result in get_args(Result):
                 self.series.add("vcd_commit_operations_total", verb, result, by=0)
         for kind in ("Event", "PodGroup", "Queue", "Pod"):
@@ -219,8 +221,11 @@ class Metrics:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Show nothing of what was before in this process, and count on from it: Prometheus would take a counter that
-        falls, and rises again, for a process that was restarted, and miss what it was between two scrapes."""
+        """Drop all gauges and continue all counters, for the next service in this process.
+
+        A counter that starts again in the same process would look like a restart to Prometheus, which would lose the
+        increase before it.
+        """
         self.watches: Callable[[], Mapping[str, WatchStatus]] = dict
         self.set_aside: Callable[[], Collection[tuple[str, str]]] = tuple
         self.held_back: Callable[[], int] = int
@@ -234,10 +239,10 @@ class Metrics:
         self._series_left_out = False
         self._window = self._clock()
         self._pauses = [0.0, 0.0]
-        """The longest one of the current window and of the last."""
+        """The longest pause of the current window and of the last one."""
         self._faulty: set[str] = set()
         self._shows = True
-        """Whether sessions are shown: not while another replica leads, whatever of ours is still being told."""
+        """Whether to expose sessions: not while another replica leads, even if reports of our sessions still arrive."""
         self._decided: OrderedDict[int, _Decided] = OrderedDict()
         """Sessions of ours, kept when the lease is lost: outcomes of calls that were under way still come."""
         self._forget_sessions()
@@ -552,7 +557,7 @@ def _evicted_by(statement: Statement) -> list[str]:
 
 
 def _counts(statements: Sequence[Statement], evicting: Iterable[_Evicting]) -> Counter[tuple[str, ...]]:
-    """How often what a session decided happens, by the name of the series and its labels."""
+    """Return increments of counters by series name and labels."""
     counts: Counter[tuple[str, ...]] = Counter()
     binds = [each for statement in statements for each in statement.operations if each.verb == "bind"]
     counts["volcano_schedule_attempts_total", "scheduled"] = len(binds)
@@ -564,7 +569,7 @@ def _counts(statements: Sequence[Statement], evicting: Iterable[_Evicting]) -> C
 
 
 def _evictions(session: Session, evicting: Sequence[_Evicting]) -> Counter[LabelValues]:
-    """Who from whom. Statements of groups and pods that are not in the session have no queue to name."""
+    """Return evictions by both queues. Groups and pods that are not in the session have no queue."""
     evicted: Counter[LabelValues] = Counter()
     pods = {key for _, keys in evicting for key in keys}
     queue_of = {task.key: task.job.queue.name for task in session.views.moves if task.key in pods} if pods else {}

@@ -176,7 +176,7 @@ class UsagePoller:
 
 @dataclass
 class _Found:
-    """What a source says of nodes: percent of cpu and memory, and when that was measured, in nanoseconds since the
+    """A sample of nodes from a source: percent of cpu and memory, and the time of measurement, in nanoseconds since the
     epoch, as far as it says."""
 
     cpu: dict[str, float] = field(default_factory=dict)
@@ -265,7 +265,7 @@ async def _query(ask: Ask, query: str) -> dict[str, float]:
 
 
 async def _ask_elasticsearch(ask: Ask, settings: ArgumentValues, names: Sequence[str], found: _Found) -> None:
-    """What Metricbeat wrote of the nodes, averaged per host name."""
+    """Query Metricbeat's documents of the nodes, averaged per host name."""
     host = settings["elasticsearch.hostnameFieldName"]
     body = {
         "size": 0,

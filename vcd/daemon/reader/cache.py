@@ -38,9 +38,9 @@ class Busy(Exception):
 
 
 class State(msgspec.Struct, frozen=True):
-    """What the newest file is: its name, whose log it is of, up to which event what is written goes and up to which the
-    leader's did, when it last had all that the leader had (seconds since the epoch; 0: not yet), and what is written to
-    take its place (empty: it is written itself)."""
+    """The newest file: its name, the leader it was copied from, the last event of the written file (``head``) and of
+    the leader's log (``of``), when it was last complete (seconds since the epoch; 0: never), and the file that will
+    replace it (empty: it is written itself)."""
 
     file: str
     leader: str = ""

@@ -44,12 +44,12 @@ _object: msgspec.json.Decoder[Object] = msgspec.json.Decoder(Object)
 
 
 class NoLeader(Exception):
-    """The Lease is held by nobody, or by one that is not there any more: that passes."""
+    """The Lease has no holder, or its holder is gone. Another attempt may succeed."""
 
 
 @dataclass(frozen=True)
 class Lease:
-    """Who holds a Lease, where its log is read, and in which namespace its pod is; empty where the Lease tells not."""
+    """A held Lease: the holder, the address of its log, and its pod's namespace (empty if not stated)."""
 
     namespace: str
     name: str
@@ -145,7 +145,7 @@ class Finder:
         return str((decode(_object, raw, "TokenRequest").get("status") or {}).get("token", ""))
 
     def may_not_forward(self, error: ApiError, at: PodPort) -> Exception:
-        """What a refused port-forward means."""
+        """Explain a refused port-forward."""
         if error.status == 404:
             return NoLeader(f"pod {at.namespace}/{at.pod} is gone")
         return self._told(error, "get and create", "pods/portforward", "", at.namespace)

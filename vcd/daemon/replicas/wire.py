@@ -112,7 +112,7 @@ def from_follower(data: Any) -> ToLeader:
 
 
 def from_leader(data: Any) -> ToFollower:
-    """What the leader says. Raises BadMessage."""
+    """Decode a leader's message. Raises BadMessage."""
     return _unpacked(_to_follower, data, LARGEST)
 
 
