@@ -1,29 +1,23 @@
-"""gangpreempt: bundles of jobs of lower priority in the same queue, for whole gangs."""
+"""gangpreempt: bundles of jobs of lower priority in the same queue, for whole gangs.
+
+Rules that hold for preempt, too, are in test_preempt.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.actions.test_preempt import CLASSES, job
-from tests.dsl import Manifest, gang, node, planned, queue
-from vcd.api import PlanResult
+from tests.actions import test_preempt
+from tests.actions.test_preempt import TIERS, job
+from tests.actions.test_preempt import one_node as small
+from tests.dsl import Manifest, gang, node
 from vcd.scheduling.actions import _gangs
 
 KEEPS = {"volcano.sh/preemptable": "false"}
 
-TIERS = """
-tiers:
-- plugins:
-  - name: priority
-  - name: conformance
-- plugins:
-  - name: gang
-  - name: predicates
-  - name: nodeorder
-"""
 CONF = f'actions: "allocate, gangpreempt"{TIERS}'
 
 
@@ -32,64 +26,16 @@ def with_arguments(**arguments: Any) -> str:
     return f"{CONF}configurations:\n- name: gangpreempt\n  arguments:\n{lines}"
 
 
-def preempted(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> PlanResult:
-    return planned(CLASSES, *objects, conf=conf)
-
-
-def evictions(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> list[str]:
-    return [key.partition("/")[2] for key in sorted(preempted(*objects, conf=conf).evictions)]
-
-
-def small() -> Manifest:
-    return node("n1", cpu=4)
+preempted = partial(test_preempt.preempted, conf=CONF)
+evictions = partial(test_preempt.evictions, conf=CONF)
 
 
 # --- who asks -------------------------------------------------------------------------------------------------
 
 
-def test_a_gang_gets_room_for_all_of_its_tasks() -> None:
-    nodes = [node("n1", cpu=4), node("n2", cpu=4)]
-    old = [job("a", "low", on=["n1"], cpu=4), job("b", "low", on=["n2"], cpu=4)]
-    plan = preempted(*nodes, *old, job("new", "high", 2, members=2, cpu=4))
-    assert sorted(plan.evictions) == ["default/a-0", "default/b-0"]
-    assert sorted(plan.pipelined.values()) == ["n1", "n2"]
-
-
 def test_nobody_goes_where_not_all_would_have_room() -> None:
     plan = preempted(small(), job("old", "low", on=["n1"], cpu=4), job("new", "high", 3, members=1, cpu=2))
     assert (plan.evictions, plan.pipelined) == ([], {})
-
-
-@pytest.mark.parametrize("rank", ["low", "middle"])
-def test_jobs_of_the_same_or_a_higher_priority_stay(rank: str) -> None:
-    assert evictions(small(), job("old", "middle", on=["n1"], cpu=4), job("new", rank, cpu=4)) == []
-
-
-def test_jobs_of_other_queues_stay() -> None:
-    new = job("new", "high", cpu=4, queue="q")
-    assert evictions(small(), queue("q"), job("old", "low", on=["n1"], cpu=4), new) == []
-
-
-def test_a_pod_that_never_preempts_takes_nothing() -> None:
-    new = job("new", "high", cpu=4, spec={"preemptionPolicy": "Never"})
-    assert evictions(small(), job("old", "low", on=["n1"], cpu=4), new) == []
-
-
-@pytest.mark.parametrize("state", ["Closed", "Closing"])
-def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
-    pods = [job("old", "low", on=["n1"], cpu=4, queue="q"), job("new", "high", cpu=4, queue="q")]
-    assert evictions(small(), queue("q", state=state), *pods) == []
-
-
-def test_best_effort_tasks_are_left_to_others() -> None:
-    assert evictions(node("n1", cpu=4, pods=1), job("old", "low", on=["n1"], cpu=4), job("new", "high")) == []
-
-
-def test_free_nodes_are_used_beside_the_emptied_ones() -> None:
-    nodes = [node("n1", cpu=4), node("n2", cpu=4)]
-    plan = preempted(*nodes, job("old", "low", on=["n1"], cpu=4), job("new", "high", 2, members=2, cpu=4))
-    assert plan.evictions == ["default/old-0"]
-    assert sorted(plan.pipelined.values()) == ["n1", "n2"]
 
 
 def test_a_node_that_is_over_takes_no_room_from_the_others() -> None:
@@ -134,12 +80,6 @@ def test_the_rest_goes_after_what_was_spare() -> None:
     assert len(evictions(small(), old, job("new", "high", cpu=2))) == 4
 
 
-def test_only_as_many_spare_tasks_go_as_are_needed() -> None:
-    """#5984: eleven tasks of which ten are to spare, one cpu wanted."""
-    old = job("old", "low", 11, on=["n1"] * 11, cpu=1)
-    assert len(evictions(node("n1", cpu=11), old, job("new", "high", cpu=1))) == 1
-
-
 def test_what_a_whole_job_could_spare_goes_with_it() -> None:
     """The four on n2 help nobody, but would be all that is left of a gang of seven."""
     nodes = [node("n1", cpu=4), node("n2", cpu=4)]
@@ -178,14 +118,12 @@ def roles(minima: dict[str, int], *, members: int) -> list[Manifest]:
     return manifests
 
 
-def test_roles_keep_their_minima() -> None:
-    """One may go, and not of m."""
-    assert evictions(small(), roles({"m": 2, "w": 1}, members=3), job("new", "high", cpu=1)) == ["old-2"]
-
-
-def test_roles_do_not_count_below_the_jobs_minimum() -> None:
-    """Their minima bind only while the job's is at least their sum."""
-    assert evictions(small(), roles({"m": 2, "w": 2}, members=3), job("new", "high", cpu=1)) == ["old-0"]
+@pytest.mark.parametrize(("worker_minimum", "victim"), [(1, "old-2"), (2, "old-0")])
+def test_roles_keep_their_minima_if_the_minimum_of_the_job_is_at_least_their_sum(
+    worker_minimum: int, victim: str
+) -> None:
+    old = roles({"m": 2, "w": worker_minimum}, members=3)
+    assert evictions(small(), old, job("new", "high", cpu=1)) == [victim]
 
 
 def test_a_broken_gang_may_lose_any_task() -> None:
@@ -214,32 +152,19 @@ def test_a_group_that_says_so_stays(where: str) -> None:
     assert evictions(small(), old, job("new", "high", cpu=1)) == []
 
 
-def test_a_pod_that_says_so_stays_and_its_job_does_not_go_as_a_whole() -> None:
-    old = job("old", "low", 4, members=4, on=["n1"] * 4, cpu=1)
-    old[2]["metadata"]["annotations"]["volcano.sh/preemptable"] = "false"
-    assert evictions(small(), old, job("new", "high", cpu=1)) == []
-
-
-def test_a_job_with_a_protected_task_does_not_go_as_a_whole() -> None:
-    """The protected one is of those that it could spare: the others would go and leave it behind."""
-    old = job("old", "low", 4, members=3, on=["n1"] * 4, cpu=1)
-    old[1]["spec"]["priorityClassName"] = "system-node-critical"
-    assert evictions(small(), old, job("new", "high", cpu=2)) == []
-
-
-def test_nobody_goes_where_one_stays_that_the_gang_must_not_meet() -> None:
-    rule = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
-    apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}}
-    top = job("top", "high", on=["n1"], cpu=1, labels={"app": "x"})
-    new = job("new", "high", cpu=1, spec=apart)
-    assert evictions(small(), top, job("old", "low", on=["n1"], cpu=3), new) == []
-
-
-def test_whom_the_gang_must_not_meet_is_not_given_back_although_there_is_room() -> None:
-    rule = {"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}
-    apart = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}}
-    near = job("near", "low", on=["n1"], cpu=1, labels={"app": "x"})
-    assert evictions(small(), near, job("new", "high", cpu=1, spec=apart)) == ["near-0"]
+@pytest.mark.parametrize(
+    ("members", "change", "cpu"),
+    [
+        (4, {"metadata": {"annotations": {"volcano.sh/preemptable": "false"}}}, 1),
+        (3, {"spec": {"priorityClassName": "system-node-critical"}}, 2),  # one of the pods that the job could spare
+    ],
+    ids=["annotation", "system pod"],
+)
+def test_a_job_with_a_protected_pod_is_not_evicted_as_a_whole(members: int, change: Manifest, cpu: int) -> None:
+    old = job("old", "low", 4, members=members, on=["n1"] * 4, cpu=1)
+    old[1]["metadata"]["annotations"] |= change.get("metadata", {}).get("annotations", {})
+    old[1]["spec"] |= change.get("spec", {})
+    assert evictions(small(), old, job("new", "high", cpu=cpu)) == []
 
 
 # --- arguments --------------------------------------------------------------------------------------------------

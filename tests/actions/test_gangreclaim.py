@@ -1,50 +1,23 @@
-"""gangreclaim: bundles of other queues, for whole gangs of queues below their share."""
+"""gangreclaim: bundles of other queues, for whole gangs of queues below their share.
+
+Rules that hold for reclaim, too, are in test_reclaim.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from functools import partial
 
 import pytest
 
-from tests.actions.test_reclaim import job, two_queues
-from tests.dsl import Manifest, node, planned, pod, queue
-from tests.reasons import because
-from vcd.api import PlanResult
-from vcd.scheduling.plugins.proportion import ProportionPlugin
+from tests.actions import test_reclaim
+from tests.actions.test_reclaim import full, job, two_queues
+from tests.dsl import node, pod, queue
 
-TIERS = """
-tiers:
-- plugins:
-  - name: priority
-  - name: conformance
-  - name: proportion
-  - name: gang
-  - name: predicates
-  - name: nodeorder
-"""
-CONF = f'actions: "allocate, gangreclaim"{TIERS}'
-SPARE = "configurations:\n- name: gangreclaim\n  arguments:\n    allowWholeBundle: false\n"
-"""No job goes as a whole."""
+CONF = test_reclaim.GANGS
 
 
-def reclaimed(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> PlanResult:
-    return planned(*objects, conf=conf)
-
-
-def evictions(*objects: Manifest | Iterable[Manifest], conf: str = CONF) -> list[str]:
-    return [key.partition("/")[2] for key in sorted(reclaimed(*objects, conf=conf).evictions)]
-
-
-def full(**options: Any) -> list[Manifest]:
-    """The queue old fills a node of eight cpu."""
-    return [node("n1"), *job("a", "old", 8, on=["n1"] * 8, cpu=1, **options)]
-
-
-def test_a_gang_gets_room_for_all_of_its_tasks_from_another_queue() -> None:
-    plan = reclaimed(*two_queues(), *full(), job("b", "new", 2, members=2, cpu=2))
-    assert len(plan.evictions) == 4
-    assert sorted(plan.pipelined) == ["default/b-0", "default/b-1"]
+reclaimed = partial(test_reclaim.reclaimed, conf=CONF)
+evictions = partial(test_reclaim.evictions, conf=CONF)
 
 
 def test_nobody_goes_where_not_all_would_have_room() -> None:
@@ -52,39 +25,10 @@ def test_nobody_goes_where_not_all_would_have_room() -> None:
     assert (plan.evictions, plan.pipelined) == ([], {})
 
 
-def test_tasks_of_the_same_queue_stay() -> None:
-    assert evictions(*two_queues(), *full(), job("b", "old", cpu=1)) == []
-
-
-@pytest.mark.parametrize(("reclaimable", "count"), [(True, 1), (False, 0)])
-def test_a_queue_that_is_not_reclaimable_gives_nothing(reclaimable: bool, count: int) -> None:
-    assert len(evictions(*two_queues(reclaimable=reclaimable), *full(), job("b", "new", cpu=1))) == count
-
-
-@pytest.mark.parametrize("state", ["Closed", "Closing"])
-def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
-    queues = [two_queues()[0], queue("new", state=state)]
-    assert evictions(*queues, *full(), job("b", "new", cpu=1)) == []
-
-
-@pytest.mark.parametrize("point", ["overused", "preemptive"])
-def test_a_queue_that_has_its_share_takes_nothing(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
-    refusals = {"new": because("full")}
-    objects = [*two_queues(), *full(), *job("b", "new", cpu=1)]
-    monkeypatch.setattr(ProportionPlugin, point, lambda self, queue, *tasks: None)
-    assert len(evictions(*objects)) == 1
-    monkeypatch.setattr(ProportionPlugin, point, lambda self, queue, *tasks: refusals.get(queue.name))
-    assert evictions(*objects) == []
-
-
 def test_a_queue_takes_no_more_than_its_share_with_all_tasks() -> None:
     """Four of eight cpu are its own: five tasks get nothing, four all."""
     assert evictions(*two_queues(), *full(), job("b", "new", 5, members=1, cpu=1)) == []
     assert len(evictions(*two_queues(), *full(), job("b", "new", 4, members=1, cpu=1))) == 4
-
-
-def test_a_pod_that_never_preempts_takes_nothing() -> None:
-    assert evictions(*two_queues(), *full(), job("b", "new", cpu=1, spec={"preemptionPolicy": "Never"})) == []
 
 
 @pytest.mark.parametrize("members", [1, 8])
@@ -107,8 +51,8 @@ def test_a_job_goes_as_a_whole_where_nothing_is_to_spare() -> None:
     assert len(evictions(*two_queues(), *full(members=8), job("b", "new", cpu=1))) == 8
 
 
-def test_not_as_a_whole_where_that_is_not_allowed() -> None:
-    conf = CONF + "configurations:\n- name: gangreclaim\n  arguments:\n    allowWholeBundle: false\n"
+def test_no_job_is_evicted_as_a_whole_if_that_is_not_allowed() -> None:
+    conf = CONF + test_reclaim.SPARE
     assert evictions(*two_queues(), *full(members=8), job("b", "new", cpu=1), conf=conf) == []
     assert len(evictions(*two_queues(), *full(members=7), job("b", "new", cpu=1), conf=conf)) == 1
 
@@ -142,20 +86,6 @@ def test_a_group_that_says_so_stays(where: str) -> None:
     old = full()
     old[1]["metadata"][where] = {"volcano.sh/preemptable": "false"}
     assert evictions(*two_queues(), old, job("b", "new", cpu=1)) == []
-
-
-def test_system_pods_stay() -> None:
-    critical = full(spec={"priorityClassName": "system-cluster-critical"})
-    assert evictions(*two_queues(), critical, job("b", "new", cpu=1)) == []
-
-
-def test_a_queues_jobs_are_finished_before_the_next_queue_has_its_turn() -> None:
-    """Two pods may go, and both queues have two jobs that wait for one: the first in order is served whole."""
-    queues = [queue("old"), queue("p"), queue("q")]
-    old = job("a", "old", 6, on=["n1"] * 6, cpu=1, members=4)
-    waiting = [job(f"{name}{i}", name, cpu=1, created=i) for i in range(2) for name in ("p", "q")]
-    plan = reclaimed(*queues, node("n1", cpu=6), old, *waiting, conf=f"{CONF}{SPARE}")
-    assert sorted(plan.pipelined) == ["default/p0-0", "default/p1-0"]
 
 
 CAPACITY = CONF.replace("proportion", "capacity")

@@ -1,4 +1,7 @@
-"""preempt: who may ask, whom, in which order, and what comes of it."""
+"""preempt: who may ask, whom, in which order, and what comes of it.
+
+Rules that hold for all actions that evict are in tests/pains/test_04, test_05 and test_12.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ tiers:
   - name: nodeorder
 """
 CONF = f'actions: "allocate, preempt"{TIERS}'
+EACH = pytest.mark.parametrize("conf", [CONF, CONF.replace("preempt", "gangpreempt")], ids=["preempt", "gangpreempt"])
+"""The rule holds for both actions that evict within a queue."""
 CLASSES = [priority_class("high", 100), priority_class("middle", 50), priority_class("low", 10)]
 VALUES = {"high": 100, "middle": 50, "low": 10}
 
@@ -54,9 +59,10 @@ def test_a_job_of_higher_priority_waits_for_the_room_of_a_lower_one() -> None:
     assert plan.binds == {}
 
 
+@EACH
 @pytest.mark.parametrize("rank", ["low", "middle"])
-def test_a_job_of_the_same_or_a_lower_priority_takes_nothing(rank: str) -> None:
-    assert evictions(one_node(), job("old", "middle", on=["n1"], cpu=4), job("new", rank, cpu=4)) == []
+def test_a_job_of_the_same_or_a_lower_priority_takes_nothing(rank: str, conf: str) -> None:
+    assert evictions(one_node(), job("old", "middle", on=["n1"], cpu=4), job("new", rank, cpu=4), conf=conf) == []
 
 
 def test_a_job_that_has_what_it_needs_takes_nothing() -> None:
@@ -76,32 +82,32 @@ def test_a_group_that_was_not_admitted_takes_nothing() -> None:
     assert evictions(one_node(), old, job("new", "high", cpu=4), conf=conf) == ["old-0"]
 
 
-def test_a_job_that_lacks_pods_takes_nothing() -> None:
-    assert evictions(one_node(), job("old", "low", on=["n1"], cpu=4), job("new", "high", 1, members=2, cpu=2)) == []
+@EACH
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"members": 2},  # it lacks a pod
+        {"spec": {"preemptionPolicy": "Never"}},
+        {"spec": {"schedulingGates": [{"name": "mine"}]}},
+        {"spec": {"nodeSelector": {"disk": "ssd"}}},
+        {"queue": "other"},
+    ],
+    ids=repr,
+)
+def test_a_job_takes_nothing(options: dict[str, Any], conf: str) -> None:
+    objects = [one_node(), queue("other"), job("old", "low", on=["n1"], cpu=4)]
+    assert evictions(*objects, job("new", "high", cpu=4), conf=conf) == ["old-0"]
+    assert evictions(*objects, job("new", "high", cpu=4, **options), conf=conf) == []
 
 
-def test_a_pod_that_never_preempts_takes_nothing() -> None:
-    old = job("old", "low", on=["n1"], cpu=4)
-    assert evictions(one_node(), old, job("new", "high", cpu=4, spec={"preemptionPolicy": "Never"})) == []
-
-
-def test_a_gated_pod_takes_nothing() -> None:
-    old = job("old", "low", on=["n1"], cpu=4)
-    assert evictions(one_node(), old, job("new", "high", cpu=4, spec={"schedulingGates": [{"name": "mine"}]})) == []
-
-
+@EACH
 @pytest.mark.parametrize("state", ["Closed", "Closing"])
-def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
-    new = job("new", "high", cpu=4, queue="q")
-    assert evictions(one_node(), queue("q", state=state), job("old", "low", on=["n1"], cpu=4, queue="q"), new) == []
+def test_a_queue_that_is_not_open_takes_nothing(state: str, conf: str) -> None:
+    jobs = [job("old", "low", on=["n1"], cpu=4, queue="q"), job("new", "high", cpu=4, queue="q")]
+    assert evictions(one_node(), queue("q", state=state), *jobs, conf=conf) == []
 
 
 # --- whom -----------------------------------------------------------------------------------------------------------
-
-
-def test_other_queues_lose_nothing() -> None:
-    new = job("new", "high", cpu=4, queue="q")
-    assert evictions(one_node(), queue("q"), job("old", "low", on=["n1"], cpu=4), new) == []
 
 
 @pytest.mark.parametrize(("narrow", "wide"), [("n1", "n2"), ("n2", "n1")])
@@ -147,9 +153,10 @@ def test_a_role_that_has_its_minimum_takes_no_room_from_one_that_has_not() -> No
     assert len(result.evictions) == 3
 
 
-def test_system_pods_stay() -> None:
+@EACH
+def test_system_pods_stay(conf: str) -> None:
     system = job("old", "low", on=["n1"], cpu=4, spec={"priorityClassName": "system-node-critical"})
-    assert evictions(one_node(), system, job("new", "high", cpu=4)) == []
+    assert evictions(one_node(), system, job("new", "high", cpu=4), conf=conf) == []
 
 
 def test_a_best_effort_pod_has_only_best_effort_ones_evicted() -> None:
@@ -158,8 +165,10 @@ def test_a_best_effort_pod_has_only_best_effort_ones_evicted() -> None:
     assert evictions(node_of_two, *old, job("new", "high")) == ["none-0"]
 
 
-def test_a_best_effort_pod_costs_nobody_else_anything() -> None:
-    assert evictions(node("n1", cpu=4, pods=1), job("old", "low", on=["n1"], cpu=4), job("new", "high")) == []
+@EACH
+def test_a_best_effort_pod_costs_nobody_else_anything(conf: str) -> None:
+    full = node("n1", cpu=4, pods=1)
+    assert evictions(full, job("old", "low", on=["n1"], cpu=4), job("new", "high"), conf=conf) == []
 
 
 def test_victims_keep_their_gangs_minimum_by_the_plugin_of_another_tier() -> None:
@@ -171,16 +180,15 @@ def test_victims_keep_their_gangs_minimum_by_the_plugin_of_another_tier() -> Non
 # --- in which order -------------------------------------------------------------------------------------------------
 
 
-def test_the_task_of_lowest_priority_of_a_job_goes_first() -> None:
-    annotated = {"volcano.sh/task-priority": "5"}
+@pytest.mark.parametrize(
+    "change",
+    [{"annotations": {"volcano.sh/task-priority": "5"}}, {"creationTimestamp": moment(60)}],
+    ids=["priority", "age"],
+)
+def test_of_a_job_the_task_of_lowest_priority_or_the_youngest_is_evicted_first(change: Manifest) -> None:
     old = job("old", "low", 2, on=["n1", "n1"], cpu=2)
-    old[1]["metadata"]["annotations"] |= annotated
-    assert evictions(one_node(), old, job("new", "high", cpu=2)) == ["old-0"]
-
-
-def test_the_youngest_of_equal_tasks_goes_first() -> None:
-    old = job("old", "low", 2, on=["n1", "n1"], cpu=2)
-    old[1]["metadata"]["creationTimestamp"] = moment(60)
+    meta = old[1]["metadata"]
+    meta |= {**change, "annotations": meta["annotations"] | change.get("annotations", {})}
     assert evictions(one_node(), old, job("new", "high", cpu=2)) == ["old-0"]
 
 
@@ -215,12 +223,14 @@ def test_the_highest_job_is_served_first() -> None:
 # --- all or nothing -------------------------------------------------------------------------------------------------
 
 
-def test_a_gang_waits_whole() -> None:
+@EACH
+def test_a_gang_waits_whole(conf: str) -> None:
     nodes = [node("n1", cpu=4), node("n2", cpu=4)]
     old = [job("a", "low", on=["n1"], cpu=4), job("b", "low", on=["n2"], cpu=4)]
-    plan = preempted(*nodes, *old, job("new", "high", 2, members=2, cpu=4))
+    plan = preempted(*nodes, *old, job("new", "high", 2, members=2, cpu=4), conf=conf)
     assert sorted(plan.evictions) == ["default/a-0", "default/b-0"]
     assert sorted(plan.pipelined) == ["default/new-0", "default/new-1"]
+    assert sorted(plan.pipelined.values()) == ["n1", "n2"]
 
 
 def test_nobody_goes_for_a_gang_that_could_not_wait_whole() -> None:
@@ -229,9 +239,10 @@ def test_nobody_goes_for_a_gang_that_could_not_wait_whole() -> None:
     assert (plan.evictions, plan.pipelined) == ([], {})
 
 
-def test_a_gang_uses_free_nodes_and_has_others_emptied() -> None:
+@EACH
+def test_a_gang_uses_free_nodes_and_has_others_emptied(conf: str) -> None:
     nodes = [node("n1", cpu=4), node("n2", cpu=4)]
-    plan = preempted(*nodes, job("old", "low", on=["n1"], cpu=4), job("new", "high", 2, members=2, cpu=4))
+    plan = preempted(*nodes, job("old", "low", on=["n1"], cpu=4), job("new", "high", 2, members=2, cpu=4), conf=conf)
     assert plan.evictions == ["default/old-0"]
     assert sorted(plan.pipelined.values()) == ["n1", "n2"]
 
@@ -343,18 +354,11 @@ def affine(kind: str, labels: dict[str, str]) -> Manifest:
     return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}}
 
 
-def test_a_node_that_the_task_may_not_use_is_not_emptied() -> None:
-    old = job("old", "low", on=["n1"], cpu=4)
-    assert evictions(one_node(), old, job("new", "high", cpu=4, spec={"nodeSelector": {"disk": "ssd"}})) == []
-
-
-def test_whom_the_task_must_not_meet_goes_though_there_is_room() -> None:
-    old = [
-        job("far", "low", on=["n1"], cpu=1),
-        job("near", "low", on=["n1"], cpu=1, labels={"app": "x"}),
-    ]
+@EACH
+def test_a_pod_that_the_task_must_not_meet_is_evicted_though_there_is_room(conf: str) -> None:
+    old = [job("far", "low", on=["n1"], cpu=1), job("near", "low", on=["n1"], cpu=1, labels={"app": "x"})]
     new = job("new", "high", cpu=1, spec=affine("podAntiAffinity", {"app": "x"}))
-    assert evictions(node("n1"), *old, new) == ["near-0"]
+    assert evictions(node("n1"), *old, new, conf=conf) == ["near-0"]
 
 
 def test_whom_the_task_must_not_meet_goes_beside_those_whose_room_it_needs() -> None:
@@ -362,11 +366,6 @@ def test_whom_the_task_must_not_meet_goes_beside_those_whose_room_it_needs() -> 
     old = [job("room", "middle", on=["n1"], cpu=4), job("near", "low", on=["n1"], labels={"app": "x"})]
     new = job("new", "high", cpu=4, spec=affine("podAntiAffinity", {"app": "x"}))
     assert evictions(one_node(), *old, new) == ["near-0", "room-0"]
-
-
-def test_nobody_goes_where_one_stays_that_the_task_must_not_meet() -> None:
-    old = [job("old", "low", on=["n1"], cpu=3), job("top", "high", on=["n1"], cpu=1, labels={"app": "x"})]
-    assert evictions(one_node(), *old, job("new", "high", cpu=3, spec=affine("podAntiAffinity", {"app": "x"}))) == []
 
 
 def test_the_company_that_a_task_needs_does_not_go_for_it() -> None:

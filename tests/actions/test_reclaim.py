@@ -1,4 +1,7 @@
-"""reclaim: which queues ask, which give, and what comes of it."""
+"""reclaim: which queues ask, which give, and what comes of it.
+
+Rules that hold for all actions that evict are in tests/pains/test_04, test_05 and test_12.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,11 @@ CONF = f'actions: "allocate, reclaim"{TIERS}'
 LONE = CONF.replace("  - name: gang", "- plugins:\n  - name: gang")
 """With gang in a later tier a job of one pod may go: gang names none of it, and protects no more than the minimum."""
 CAPACITY = CONF.replace("proportion", "capacity")
+GANGS = CONF.replace("reclaim", "gangreclaim")
 BOTH = pytest.mark.parametrize("conf", [CONF, CAPACITY], ids=["proportion", "capacity"])
+EACH = pytest.mark.parametrize("conf", [CONF, GANGS], ids=["reclaim", "gangreclaim"])
+"""The rule holds for both actions that evict from other queues."""
+ALL = pytest.mark.parametrize("conf", [CONF, CAPACITY, GANGS], ids=["proportion", "capacity", "gangreclaim"])
 
 
 def job(name: str, owner: str, size: int = 1, **options: Any) -> list[Manifest]:
@@ -75,12 +82,22 @@ def test_a_role_that_has_its_minimum_takes_no_room_from_one_that_has_not(conf: s
     assert (len(plan.evictions), plan.pipelined) == (3, {"default/p-1": "n1"})
 
 
-@BOTH
-def test_tasks_of_the_same_queue_are_not_taken(conf: str) -> None:
-    assert evictions(*two_queues(), *full(), job("b", "old", cpu=2), conf=conf) == []
+@ALL
+@pytest.mark.parametrize(
+    ("owner", "options"),
+    [
+        ("old", {}),
+        ("new", {"spec": {"preemptionPolicy": "Never"}}),
+        ("new", {"spec": {"schedulingGates": [{"name": "x"}]}}),
+        ("new", {"spec": {"nodeSelector": {"disk": "ssd"}}}),
+    ],
+    ids=repr,
+)
+def test_a_job_takes_nothing(owner: str, options: dict[str, Any], conf: str) -> None:
+    assert evictions(*two_queues(), *full(), job("b", owner, cpu=1, **options), conf=conf) == []
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize(("reclaimable", "count"), [(True, 1), (False, 0)])
 def test_a_queue_that_is_not_reclaimable_gives_nothing(conf: str, reclaimable: bool, count: int) -> None:
     objects = [*two_queues(reclaimable=reclaimable), *full(), *job("b", "new", cpu=1)]
@@ -118,10 +135,11 @@ def test_a_queue_takes_no_more_than_its_share(conf: str) -> None:
     assert sorted(plan.pipelined) == [f"default/b{i}-0" for i in range(4)]
 
 
+@EACH
 @pytest.mark.parametrize("state", ["Closed", "Closing"])
-def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
+def test_a_queue_that_is_not_open_takes_nothing(state: str, conf: str) -> None:
     queues = [two_queues()[0], queue("new", state=state, deserved={"cpu": "4"})]
-    assert evictions(*queues, *full(), job("b", "new", cpu=1)) == []
+    assert evictions(*queues, *full(), job("b", "new", cpu=1), conf=conf) == []
 
 
 @pytest.mark.parametrize("state", ["Closed", "Closing"])
@@ -130,14 +148,15 @@ def test_a_queue_that_is_not_open_gives_what_is_not_its_share(state: str) -> Non
     assert len(evictions(closed, two_queues()[1], *full(), job("b", "new", cpu=1))) == 1
 
 
-def test_a_queue_that_a_plugin_calls_overused_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@EACH
+@pytest.mark.parametrize("point", ["overused", "preemptive"])
+def test_a_queue_that_a_plugin_refuses_takes_nothing(monkeypatch: pytest.MonkeyPatch, point: str, conf: str) -> None:
+    refusals = {"new": because("full")}
     objects = [*two_queues(), *full(), *job("b", "new", cpu=1)]
-    monkeypatch.setattr(
-        ProportionPlugin, "overused", lambda self, queue: because("full") if queue.name == "new" else None
-    )
-    assert evictions(*objects) == []
-    monkeypatch.setattr(ProportionPlugin, "overused", lambda self, queue: None)
-    assert len(evictions(*objects)) == 1
+    monkeypatch.setattr(ProportionPlugin, point, lambda self, queue, *tasks: None)
+    assert len(evictions(*objects, conf=conf)) == 1
+    monkeypatch.setattr(ProportionPlugin, point, lambda self, queue, *tasks: refusals.get(queue.name))
+    assert evictions(*objects, conf=conf) == []
 
 
 def test_a_task_that_its_queue_may_not_take_room_for_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,15 +164,6 @@ def test_a_task_that_its_queue_may_not_take_room_for_is_passed_over(monkeypatch:
         ProportionPlugin, "preemptive", lambda self, queue, tasks: because() if tasks[0].name == "b-0" else None
     )
     assert reclaimed(*two_queues(), *full(), job("b", "new", 2, cpu=1)).pipelined == {"default/b-1": "n1"}
-
-
-def test_a_pod_that_never_preempts_takes_nothing() -> None:
-    new = job("b", "new", cpu=1, spec={"preemptionPolicy": "Never"})
-    assert evictions(*two_queues(), *full(), new) == []
-
-
-def test_a_gated_pod_takes_nothing() -> None:
-    assert evictions(*two_queues(), *full(), job("b", "new", cpu=1, spec={"schedulingGates": [{"name": "x"}]})) == []
 
 
 def test_a_group_that_was_not_admitted_takes_nothing() -> None:
@@ -199,9 +209,10 @@ def test_tasks_that_have_ended_are_not_taken(gone: Manifest) -> None:
     assert evictions(*two_queues(), ended, job("b", "new", cpu=9)) == []
 
 
-def test_system_pods_are_not_taken() -> None:
+@EACH
+def test_system_pods_are_not_taken(conf: str) -> None:
     critical = full(spec={"priorityClassName": "system-cluster-critical"})
-    assert evictions(*two_queues(), critical, job("b", "new", cpu=1)) == []
+    assert evictions(*two_queues(), critical, job("b", "new", cpu=1), conf=conf) == []
 
 
 def test_no_gang_is_broken() -> None:
@@ -230,21 +241,6 @@ def test_the_queue_that_is_served_last_gives_first() -> None:
     assert evictions(*queues, node("n1"), running, job("b", "new", cpu=1), conf=CAPACITY) == ["m-4"]
 
 
-def test_only_those_go_that_hold_what_is_lacking() -> None:
-    """The youngest holds memory alone; the node has memory, and lacks cpu."""
-    young = job("young", "old", 2, on=["n1", "n1"], memory=1, created=60)
-    old = job("a", "old", 8, on=["n1"] * 8, cpu=1)
-    assert evictions(*two_queues(), node("n1"), young, old, job("b", "new", cpu=1, memory=1)) == ["a-7"]
-
-
-def test_room_that_an_eviction_left_is_used_before_others_go() -> None:
-    nodes = [node("n1", cpu=8), node("n2", cpu=8)]
-    old = [*job("a", "old", on=["n1"], cpu=8), *job("c", "old", on=["n2"], cpu=8)]
-    plan = reclaimed(*two_queues(), *nodes, old, job("b", "new", 2, members=2, cpu=4), conf=LONE)
-    assert len(plan.evictions) == 1
-    assert len(plan.pipelined) == 2
-
-
 def test_a_gang_uses_free_nodes_and_takes_others_back() -> None:
     nodes = [node("n1", cpu=4), node("n2", cpu=4)]
     old = job("a", "old", on=["n1"], cpu=4)
@@ -262,8 +258,9 @@ def test_nobody_goes_for_a_gang_that_could_not_wait_whole() -> None:
     assert (plan.evictions, plan.pipelined) == ([], {})
 
 
-def test_a_gang_waits_whole() -> None:
-    plan = reclaimed(*two_queues(), *full(), job("b", "new", 2, members=2, cpu=2))
+@EACH
+def test_a_gang_waits_whole(conf: str) -> None:
+    plan = reclaimed(*two_queues(), *full(), job("b", "new", 2, members=2, cpu=2), conf=conf)
     assert len(plan.evictions) == 4
     assert sorted(plan.pipelined) == ["default/b-0", "default/b-1"]
 
@@ -271,20 +268,9 @@ def test_a_gang_waits_whole() -> None:
 # --- predicates as they are after the evictions -----------------------------------------------------------------------
 
 
-def test_a_node_that_the_task_may_not_use_is_not_emptied() -> None:
-    assert evictions(*two_queues(), *full(), job("b", "new", cpu=1, spec={"nodeSelector": {"disk": "ssd"}})) == []
-
-
 def apart(**labels: str) -> Manifest:
     rule = {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"}
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [rule]}}}
-
-
-def test_nobody_goes_where_one_stays_that_the_task_must_not_meet() -> None:
-    """#4926: enough cpu would be free, and the node still not pass."""
-    stays = job("stays", "new", on=["n1"], cpu=1, labels={"app": "x"})
-    old = job("a", "old", 7, on=["n1"] * 7, cpu=1)
-    assert evictions(*two_queues(), node("n1"), stays, old, job("b", "new", cpu=1, spec=apart(app="x"))) == []
 
 
 def test_whom_the_task_must_not_meet_goes_with_the_others() -> None:
@@ -294,15 +280,6 @@ def test_whom_the_task_must_not_meet_goes_with_the_others() -> None:
     assert evictions(*two_queues(), node("n1"), near, old, new, conf=LONE) == ["near-0"]
 
 
-def test_members_of_a_gang_that_keep_apart_get_different_nodes() -> None:
-    nodes = [node("n1"), node("n2")]
-    old = [*job("a", "old", 8, on=["n1"] * 8, cpu=1), *job("c", "old", 8, on=["n2"] * 8, cpu=1)]
-    new = job("b", "new", 2, members=2, cpu=1, labels={"app": "b"}, spec=apart(app="b"))
-    plan = reclaimed(*two_queues(), *nodes, old, new)
-    assert sorted(plan.pipelined.values()) == ["n1", "n2"]
-    assert len(plan.evictions) == 2
-
-
 def test_two_queues_of_the_same_share_leave_each_other_alone() -> None:
     nodes = [node("n1", cpu=4), node("n2", cpu=4)]
     running = [*job("a", "old", 4, on=["n1"] * 4, cpu=1), *job("b", "new", 4, on=["n2"] * 4, cpu=1)]
@@ -310,12 +287,17 @@ def test_two_queues_of_the_same_share_leave_each_other_alone() -> None:
     assert evictions(*two_queues(), *nodes, running, waiting) == []
 
 
-def test_a_queues_jobs_are_finished_before_the_next_queue_has_its_turn() -> None:
-    """Two pods may go, and both queues have two jobs that wait for one: the first in order is served whole."""
+SPARE = "configurations:\n- name: gangreclaim\n  arguments:\n    allowWholeBundle: false\n"
+"""No job is evicted as a whole."""
+
+
+@pytest.mark.parametrize("conf", [CONF, GANGS + SPARE], ids=["reclaim", "gangreclaim"])
+def test_a_queues_jobs_are_finished_before_the_next_queue_has_its_turn(conf: str) -> None:
+    """Two pods may be evicted. Both queues have two jobs that wait for one pod: the first in order is served whole."""
     queues = [queue("old"), queue("p"), queue("q")]
     old = job("a", "old", 6, on=["n1"] * 6, cpu=1, members=4)
     waiting = [job(f"{name}{i}", name, cpu=1, created=i) for i in range(2) for name in ("p", "q")]
-    plan = reclaimed(*queues, node("n1", cpu=6), old, *waiting, conf=CONF)
+    plan = reclaimed(*queues, node("n1", cpu=6), old, *waiting, conf=conf)
     assert sorted(plan.pipelined) == ["default/p0-0", "default/p1-0"]
 
 

@@ -28,17 +28,20 @@ ACTIONS = pytest.mark.parametrize("action", ["preempt", "reclaim", "gangpreempt"
 HOST = {"topologyKey": "kubernetes.io/hostname"}
 
 
-def world(action: str, *objects: Any, asks: Manifest, size: int = 1, **new: Any) -> Answering:
-    """A queue that uses all of the cluster, and who asks: another queue, or a higher priority in the same."""
+def world(
+    action: str, *objects: Any, asks: Manifest | None = None, size: int = 1, cpu: int = 4, more: str = "", **new: Any
+) -> Answering:
+    """A queue that uses all of the cluster, and a job of another queue or of a higher priority in the same queue."""
     owner = "asks" if "reclaim" in action else "old"
-    spec = {"priorityClassName": "high"}
+    spec = {"priority": 1000, **(asks or {})}
+    high = {"priorityClassName": "high"}
     return Answering(
         priority_class("high", 1000),
         queue("old"),
         queue("asks", weight=3),
         *objects,
-        gang("new", size, queue=owner, cpu=4, group_spec=spec, spec={"priority": 1000, **asks}, created=9, **new),
-        conf=f'actions: "enqueue, allocate, {action}"{TIERS}',
+        gang("new", size, queue=owner, cpu=cpu, group_spec=high, spec=spec, created=9, **new),
+        conf=f'actions: "enqueue, allocate, {action}"{TIERS}{more}',
     )
 
 

@@ -6,22 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import gang, node, priority_class, queue
-from tests.laws.answering import Answering
-from tests.pains.test_04_no_vain_eviction import ACTIONS, TIERS
-
-
-def world(action: str, *objects: Any, new: int = 1, cpu: int = 1, more: str = "") -> Answering:
-    owner = "asks" if "reclaim" in action else "old"
-    spec = {"priorityClassName": "high"}
-    return Answering(
-        priority_class("high", 1000),
-        queue("old"),
-        queue("asks", weight=3),
-        *objects,
-        gang("new", new, queue=owner, cpu=cpu, group_spec=spec, spec={"priority": 1000}, created=9),
-        conf=f'actions: "enqueue, allocate, {action}"{TIERS}{more}',
-    )
+from tests.dsl import gang, node
+from tests.pains.test_04_no_vain_eviction import ACTIONS, world
 
 
 def eleven() -> list[Any]:
@@ -31,7 +17,7 @@ def eleven() -> list[Any]:
 
 @ACTIONS
 def test_for_one_cpu_one_of_eleven_goes(action: str) -> None:
-    there = world(action, eleven())
+    there = world(action, eleven(), cpu=1)
     there.rest()
     assert len(there.evicted) == 1
     assert there.placed("new") == {"new-0": "n"}
@@ -39,7 +25,7 @@ def test_for_one_cpu_one_of_eleven_goes(action: str) -> None:
 
 def test_the_same_where_nodes_are_compared() -> None:
     more = "configurations:\n- name: preempt\n  arguments:\n    enableTopologyAwarePreemption: true\n"
-    there = world("preempt", eleven(), more=more)
+    there = world("preempt", eleven(), cpu=1, more=more)
     there.rest()
     assert len(there.evicted) == 1
 
@@ -47,7 +33,7 @@ def test_the_same_where_nodes_are_compared() -> None:
 @ACTIONS
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_for_a_gang_as_many_as_it_needs(action: str, size: int) -> None:
-    there = world(action, eleven(), new=size)
+    there = world(action, eleven(), size=size, cpu=1)
     there.rest()
     assert len(there.evicted) == size
     assert len(there.placed("new")) == size
@@ -69,7 +55,7 @@ def test_a_small_victim_is_spared_where_a_big_one_has_to_go(action: str) -> None
 def test_what_a_big_victim_leaves_is_used_by_the_rest_of_the_gang(action: str) -> None:
     """Two nodes, each with a pod of eight cpu; two of four cpu fit beside each other on one."""
     old = [gang(f"on-{name}", 1, on=[name], queue="old", cpu=8) for name in ("n1", "n2")]
-    there = world(action, node("n1"), node("n2"), *old, new=2, cpu=4)
+    there = world(action, node("n1"), node("n2"), *old, size=2)
     there.rest()
     assert len(there.evicted) == 1
     assert len(there.placed("new")) == 2
@@ -78,7 +64,7 @@ def test_what_a_big_victim_leaves_is_used_by_the_rest_of_the_gang(action: str) -
 @ACTIONS
 def test_nobody_else_goes_while_victims_are_leaving(action: str) -> None:
     """The evicted pods take their time: cycle after cycle the same one is nominated to their room."""
-    there = world(action, eleven(), new=2)
+    there = world(action, eleven(), size=2, cpu=1)
     first = there.decide()
     victims = {op.key for statement in first.statements for op in statement.operations if op.verb == "evict"}
     assert len(victims) == 2
