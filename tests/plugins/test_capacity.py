@@ -1,7 +1,8 @@
-"""capacity without a hierarchy: amounts per queue, the gates that follow from them, and who may be reclaimed."""
+"""capacity without a hierarchy: quantities of queues, the gates that follow, and victims; with test_queue_gates."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dsl import Manifest, gang, group, node, open_session, planned, pod, priority_class, queue, session_of
+from tests.plugins import test_queue_gates
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
+from tests.plugins.test_queue_gates import cpus, first, gauge, new, wants
 from tests.reasons import told
 from tests.sizes import examples
 from tests.world import World
 from vcd.model.reasons import Reason
 from vcd.scheduling.decide import instances
 from vcd.scheduling.eviction.room import EvictionContext
-from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.plugins.capacity import CapacityPlugin
 from vcd.scheduling.search.candidates import Memory
@@ -28,12 +30,6 @@ ALLOCATE = conf("capacity", actions="allocate")
 RECLAIM = conf("gang", "capacity", actions="enqueue, allocate, backfill, reclaim")
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
 A100, V100 = "nvidia.com/a100", "nvidia.com/v100"
-
-
-def wants(name: str, cpu: int, *, on: str = "n", running: int = 0, **options: Any) -> list[Manifest]:
-    """A group of 1-CPU pods in the queue of its name (unless told otherwise), the first of them running."""
-    options = {"queue": name, "members": 0, "cpu": 1, "memory": 0, **options}
-    return list(gang(name, cpu, on=[on] * running, **options))
 
 
 def deserves(name: str, cpu: int, **spec: Any) -> Manifest:
@@ -52,32 +48,7 @@ def plugin(session: Session) -> CapacityPlugin:
     return plugin_of(session, CapacityPlugin)
 
 
-def gauge(session: Session, series: str, name: str, prefix: str = "volcano_queue", **labels: str) -> float:
-    wanted = {"queue_name": name, **labels}
-    found = [
-        entry.value
-        for entry in plugin(session).gauges()
-        if entry.name == f"{prefix}_{series}" and dict(entry.labels) == wanted
-    ]
-    assert len(found) == 1
-    return found[0]
-
-
-def cpus(session: Session, series: str, name: str) -> float:
-    return gauge(session, f"{series}_milli_cpu", name) / 1000
-
-
 # --- amounts --------------------------------------------------------------------------------------------------------
-
-
-def test_what_others_are_guaranteed_is_not_in_reach() -> None:
-    session = opened(guarantees("q1", 5), queue("q2"), wants("q2", 9))
-    assert (cpus(session, "real_capacity", "q1"), cpus(session, "real_capacity", "q2")) == (8, 3)
-
-
-def test_the_capability_bounds_the_real_capacity() -> None:
-    session = opened(queue("q", capability={"cpu": "3"}))
-    assert (cpus(session, "capacity", "q"), cpus(session, "real_capacity", "q")) == (3, 3)
 
 
 def test_guarantees_beyond_the_cluster_leave_nothing_to_others() -> None:
@@ -103,11 +74,6 @@ def test_a_queue_deserves_no_more_than_is_in_its_reach() -> None:
 
 def test_a_queue_deserves_no_less_than_its_guarantee() -> None:
     assert cpus(opened(guarantees("q", 3, deserved={"cpu": "2"})), "deserved", "q") == 3
-
-
-def test_what_runs_and_what_waits_is_the_request() -> None:
-    session = opened(deserves("q", 4), wants("q", 5, running=2))
-    assert (cpus(session, "allocated", "q"), cpus(session, "request", "q")) == (2, 5)
 
 
 def test_the_share_is_the_largest_part_of_what_is_deserved() -> None:
@@ -144,35 +110,10 @@ def test_what_has_no_limit_is_not_shown_as_capacity() -> None:
 # --- order ----------------------------------------------------------------------------------------------------------
 
 
-def first(session: Session, *names: str) -> str:
-    return min((queue_of(session, name) for name in names), key=framework_of(session).queue_key).name
-
-
-def test_the_queue_with_the_smaller_share_comes_first() -> None:
-    session = opened(deserves("q1", 2), deserves("q2", 6), wants("q1", 3, running=1), wants("q2", 3, running=2))
-    assert first(session, "q1", "q2") == "q2"
-
-
-def test_the_queue_of_higher_priority_comes_first_whatever_its_share() -> None:
-    session = opened(deserves("q1", 2, priority=1), deserves("q2", 6), wants("q1", 3, running=2), wants("q2", 3))
-    assert first(session, "q1", "q2") == "q1"
-
-
 def test_at_equal_shares_a_queue_that_deserves_something_comes_first() -> None:
     session = opened(queue("q1"), deserves("q2", 2), wants("q1", 3), wants("q2", 3, running=2))
     assert (gauge(session, "share", "q1"), gauge(session, "share", "q2")) == (1, 1)
     assert first(session, "q1", "q2") == "q2"
-
-
-def test_queue_order_off_leaves_it_to_age_and_name() -> None:
-    session = opened(
-        deserves("q1", 2),
-        deserves("q2", 6),
-        wants("q1", 3, running=1),
-        wants("q2", 3),
-        configuration=CONF + "    enableQueueOrder: false\n",
-    )
-    assert first(session, "q1", "q2") == "q1"
 
 
 def test_the_share_follows_placements() -> None:
@@ -215,11 +156,6 @@ def test_no_task_takes_what_is_guaranteed_to_others() -> None:
     assert len(result.binds) == 3
 
 
-def test_a_task_that_asks_for_another_resource_is_not_held_back() -> None:
-    objects = [queue("q", capability={"cpu": "1"}), wants("q", 1, running=1), gang("mem", 1, queue="q", memory=1)]
-    assert planned(node("n"), *objects, conf=ALLOCATE).binds == {"default/mem-0": "n"}
-
-
 def test_the_number_of_pods_is_never_exceeded() -> None:
     """Volcano lets pods slip; a capability is never exceeded (docs/laws.md, law 7)."""
     result = planned(node("n"), queue("q", capability={"pods": "2"}), wants("q", 5), conf=ALLOCATE)
@@ -229,20 +165,6 @@ def test_the_number_of_pods_is_never_exceeded() -> None:
 def test_guaranteed_places_are_not_kept() -> None:
     kept = queue("q1", guarantee={"resource": {"pods": "109"}})
     assert len(planned(node("n"), kept, queue("q2"), wants("q2", 5), conf=ALLOCATE).binds) == 5
-
-
-def test_allocatable_off_lets_the_queue_go_beyond() -> None:
-    off = ALLOCATE + "    enabledAllocatable: false\n"
-    assert len(planned(node("n"), queue("q", capability={"cpu": "2"}), wants("q", 5), conf=off).binds) == 5
-
-
-@pytest.mark.parametrize("state", ["Closed", "Closing", "Unknown"])
-def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
-    session = opened(queue("q", state=state), wants("q", 1))
-    q, task = queue_of(session, "q"), task_of(session, "q-0")
-    refusal = (f"queue is {state}", {})
-    assert told(plugin(session).allocatable(q, task)) == told(plugin(session).preemptive(q, [task])) == refusal
-    assert told(plugin(session).job_enqueueable(job_of(session, "q"))) == refusal
 
 
 # --- preemptive -----------------------------------------------------------------------------------------------------
@@ -301,55 +223,13 @@ def test_the_refusal_to_reclaim_names_all_quantities() -> None:
 # --- enqueue --------------------------------------------------------------------------------------------------------
 
 
-def new(cpu: int | None, **options: Any) -> Manifest:
-    minimum = None if cpu is None else {"cpu": cpu}
-    return group("new", queue="q", phase="Pending", minimum=minimum, **options)
-
-
-def vote(*objects: Any) -> Vote | Reason:
-    session = session_of(node("n", cpu=16), queue("q", capability={"cpu": "8"}), *objects, conf=CONF)
-    return plugin(session).job_enqueueable(job_of(session, "new"))
-
-
-@pytest.mark.parametrize(("cpu", "admitted"), [(8, True), (9, False), (None, True)])
-def test_a_group_is_admitted_within_the_real_capacity(cpu: int | None, admitted: bool) -> None:
-    assert (vote(new(cpu)) is Vote.PERMIT) is admitted
-
-
-def test_what_runs_counts() -> None:
-    old = list(gang("old", 3, queue="q", on=["n"] * 3, cpu=1, phase="Running", minimum={"cpu": 3}))
-    assert vote(*old, new(5)) is Vote.PERMIT
-    assert told(vote(*old, new(6))) == (
-        "queue resource quota insufficient",
-        {"queue": "q", "asks cpu": "6", "would hold cpu": "9", "capability cpu": "8"},
-    )
-
-
-def test_what_jobs_hold_above_their_minimum_does_not_count() -> None:
-    """5 allocated, 3 of them elastic: 8 - 2 = 6 are in reach."""
-    old = list(gang("old", 5, members=2, queue="q", on=["n"] * 5, cpu=1, phase="Running", minimum={"cpu": 2}))
-    assert vote(*old, new(6)) is Vote.PERMIT
-    assert isinstance(vote(*old, new(7)), Reason)
-
-
-@pytest.mark.parametrize(("phase", "members"), [("Inqueue", 4), ("Running", 1)])
-def test_an_admitted_group_counts_with_what_it_still_misses(phase: str, members: int) -> None:
-    """minimum 4, 1 of it allocated: 1 + 3."""
-    old = list(gang("old", 4, members=members, queue="q", on=["n"], cpu=1, minimum={"cpu": 4}, phase=phase))
-    assert vote(*old, new(4)) is Vote.PERMIT
-    assert isinstance(vote(*old, new(5)), Reason)
+vote = partial(test_queue_gates.vote, "capacity")
 
 
 def test_a_running_group_below_its_minimum_of_tasks_does_not_count() -> None:
     """Its driver ended: what it still misses is not waited for (Volcano)."""
     old = list(gang("old", 4, members=2, queue="q", on=["n"], cpu=1, phase="Running", minimum={"cpu": 4}))
     assert vote(*old, new(7)) is Vote.PERMIT
-
-
-def test_what_foreign_gates_hold_is_not_waited_for() -> None:
-    gates = {"schedulingGates": [{"name": "example.com/wait"}]}
-    old = list(gang("old", 4, queue="q", cpu=1, minimum={"cpu": 4}, spec=gates))
-    assert vote(*old, new(8)) is Vote.PERMIT
 
 
 @pytest.mark.parametrize("opted", ["true", "false"])
@@ -365,24 +245,6 @@ def test_groups_of_lower_priority_do_not_count() -> None:
     old = group("old", queue="q", minimum={"cpu": 8}, members=8, priorityClassName="low")
     assert vote(*objects, old, new(8, priorityClassName="high")) is Vote.PERMIT
     assert isinstance(vote(*objects, old, new(8, priorityClassName="low")), Reason)
-
-
-def test_a_group_admitted_in_the_same_cycle_counts() -> None:
-    phases = planned(
-        node("n", cpu=10),
-        queue("q", capability={"cpu": "8"}),
-        group("a", queue="q", members=99, phase="Pending", minimum={"cpu": 5}),
-        group("b", queue="q", members=99, phase="Pending", minimum={"cpu": 4}, created=1),
-        group("c", queue="q", members=99, phase="Pending", minimum={"cpu": 3}, created=2),
-        conf=conf("capacity", actions="enqueue"),
-    ).phases
-    assert [phases[f"default/{name}"] for name in "abc"] == ["Inqueue", "Pending", "Inqueue"]
-
-
-def test_the_number_of_pods_is_not_compared_at_admission() -> None:
-    full = queue("q", capability={"pods": "1"})
-    session = opened(full, group("new", queue="q", phase="Pending", minimum={"pods": 9}))
-    assert plugin(session).job_enqueueable(job_of(session, "new")) is Vote.PERMIT
 
 
 def test_what_was_admitted_is_shown() -> None:
@@ -402,9 +264,24 @@ def names(prefix: str, count: int) -> list[str]:
     return [f"{prefix}-{i}" for i in range(count)]
 
 
-def test_tasks_may_be_reclaimed_while_their_queue_has_more_than_it_deserves() -> None:
-    session = opened(deserves("q1", 4), deserves("q2", 4), wants("q1", 6, running=6), wants("q2", 3, running=2))
-    assert reclaimed(session, "q2-2", *names("q1", 6)) == ["q1-0", "q1-1"]
+@pytest.mark.parametrize(
+    ("queues", "running", "count"),
+    [
+        ([deserves("q1", 4), deserves("q2", 4)], 6, 2),
+        ([deserves("q1", 4), deserves("q2", 4)], 4, 0),
+        # q1 deserves nothing of cpu
+        ([queue("q1", deserved={"memory": "9Gi"}), deserves("q2", 4)], 3, 3),
+        ([guarantees("q1", 2), deserves("q2", 4)], 4, 2),
+        # a guarantee below what is deserved does not matter
+        ([guarantees("q1", 2, deserved={"cpu": "3"}), deserves("q2", 4)], 4, 1),
+    ],
+    ids=["above", "within", "of none", "guarantee", "guarantee below deserved"],
+)
+def test_tasks_may_be_reclaimed_while_their_queue_has_more_than_it_deserves(
+    queues: list[Manifest], running: int, count: int
+) -> None:
+    session = opened(*queues, wants("q1", running, running=running), wants("q2", 9))
+    assert reclaimed(session, "q2-0", *names("q1", running)) == names("q1", count)
 
 
 def test_the_last_victim_may_take_its_queue_below_what_it_deserves() -> None:
@@ -414,35 +291,10 @@ def test_the_last_victim_may_take_its_queue_below_what_it_deserves() -> None:
     assert reclaimed(session, "q2-0", "q1-0", "q1-1") == ["q1-0", "q1-1"]
 
 
-def test_nothing_is_reclaimed_from_a_queue_within_what_it_deserves() -> None:
-    session = opened(deserves("q1", 4), deserves("q2", 4), wants("q1", 4, running=4), wants("q2", 9))
-    assert reclaimed(session, "q2-0", *names("q1", 4)) == []
-
-
-def test_what_a_queue_does_not_deserve_any_of_goes_first() -> None:
-    session = opened(
-        queue("q1", deserved={"memory": "9Gi"}), deserves("q2", 4), wants("q1", 3, running=3), wants("q2", 1)
-    )
-    assert reclaimed(session, "q2-0", *names("q1", 3)) == names("q1", 3)
-
-
 def test_what_was_evicted_before_counts_no_more() -> None:
     session = opened(deserves("q1", 2), deserves("q2", 6), wants("q1", 4, running=4), wants("q2", 9))
     Statement(session.trial, "test", job_of(session, "q2")).evict(task_of(session, "q1-3"), "test")
     assert reclaimed(session, "q2-0", *names("q1", 3)) == ["q1-0"]
-
-
-def test_a_guarantee_is_kept() -> None:
-    """deserved 0 of cpu beside a guarantee of 2: two of four may go."""
-    session = opened(guarantees("q1", 2), deserves("q2", 4), wants("q1", 4, running=4), wants("q2", 4))
-    assert reclaimed(session, "q2-0", *names("q1", 4)) == ["q1-0", "q1-1"]
-
-
-def test_a_guarantee_below_what_is_deserved_does_not_matter() -> None:
-    session = opened(
-        guarantees("q1", 2, deserved={"cpu": "3"}), deserves("q2", 4), wants("q1", 4, running=4), wants("q2", 4)
-    )
-    assert reclaimed(session, "q2-0", *names("q1", 4)) == ["q1-0"]
 
 
 def test_no_task_goes_that_would_leave_less_than_the_guarantee() -> None:

@@ -1,4 +1,4 @@
-"""proportion: deserved shares by weight, and the gates that follow from them."""
+"""proportion: deserved shares by weight, and the gates that follow from them; with test_queue_gates."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import pytest
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_of
 from tests.plugins.opened import conf, job_of, let_go, plugin_of, queue_of, task_of, tasks_of
-from tests.reasons import told
-from vcd.model.reasons import Reason
-from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.framework.points import Vote
+from tests.plugins.test_queue_gates import cpus, gauge, wants
 from vcd.scheduling.plugins.proportion import ProportionPlugin
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -21,29 +18,12 @@ ALLOCATE = conf("proportion", actions="allocate")
 GI = 1 << 30
 
 
-def wants(name: str, cpu: int, **options: Any) -> list[Manifest]:
-    """A group of 1-CPU pods in the queue of its name, the first of them running."""
-    running = options.pop("running", 0)
-    return list(gang(name, cpu, members=0, queue=name, on=["n"] * running, cpu=1, memory=0, **options))
-
-
 def plugin(session: Session) -> ProportionPlugin:
     return plugin_of(session, ProportionPlugin)
 
 
-def gauge(session: Session, series: str, name: str, **labels: str) -> float:
-    wanted = {"queue_name": name, **labels}
-    found = [
-        entry.value
-        for entry in plugin(session).gauges()
-        if entry.name == f"volcano_queue_{series}" and dict(entry.labels) == wanted
-    ]
-    assert len(found) == 1
-    return found[0]
-
-
-def cpus(session: Session, series: str, name: str) -> float:
-    return gauge(session, f"{series}_milli_cpu", name) / 1000
+def guarantees(name: str, cpu: int) -> Manifest:
+    return queue(name, guarantee={"resource": {"cpu": str(cpu)}})
 
 
 def deserved(*objects: Any, room: int = 8) -> dict[str, float]:
@@ -54,40 +34,41 @@ def deserved(*objects: Any, room: int = 8) -> dict[str, float]:
 # --- deserved -------------------------------------------------------------------------------------------------------
 
 
-def test_the_cluster_is_divided_by_weight() -> None:
-    assert deserved(queue("q1"), queue("q3", weight=3), wants("q1", 9), wants("q3", 9)) == {"q1": 2, "q3": 6}
-
-
-def test_what_a_queue_does_not_ask_for_goes_to_the_others() -> None:
-    """12 CPU, weights 1:1:2, q3 asks for 2 of its 6: its 4 go to q1 and q2 by their weights."""
-    objects = [queue("q1"), queue("q2"), queue("q3", weight=2), wants("q1", 9), wants("q2", 9), wants("q3", 2)]
-    assert deserved(*objects, room=12) == {"q1": 5, "q2": 5, "q3": 2}
-
-
-def test_the_rounds_go_on_until_nothing_is_left_to_give() -> None:
-    """10 CPU by thirds: q1 takes 1, then q2 takes 3; q3 gets all the rest."""
-    objects = [queue("q1"), queue("q2"), queue("q3"), wants("q1", 1), wants("q2", 3), wants("q3", 20)]
-    assert deserved(*objects, room=10) == {"q1": 1, "q2": 3, "q3": 6}
-
-
-def test_a_queue_without_jobs_takes_no_part() -> None:
-    assert deserved(queue("q1"), queue("q2", weight=7), wants("q1", 9)) == {"q1": 8, "q2": 0}
-
-
-@pytest.mark.parametrize("weight", [-1, -5])
-def test_a_queue_without_weight_takes_nothing_from_the_others(weight: int) -> None:
-    objects = [queue("q1", weight=weight), queue("q2"), wants("q1", 9), wants("q2", 9)]
-    assert deserved(*objects) == {"q1": 0, "q2": 8}
-
-
-def test_a_queue_deserves_no_more_than_its_capability() -> None:
-    objects = [queue("q1", capability={"cpu": "3"}), queue("q2"), wants("q1", 9), wants("q2", 9)]
-    assert deserved(*objects) == {"q1": 3, "q2": 5}
-
-
-def test_a_capability_of_zero_cpu_means_no_limit() -> None:
-    """Volcano ``plugins/proportion``: cpu or memory of zero is taken as not given."""
-    assert deserved(queue("q1", capability={"cpu": "0", "memory": "4Gi"}), wants("q1", 9)) == {"q1": 8}
+@pytest.mark.parametrize(
+    ("objects", "room", "expected"),
+    [
+        ([queue("q1"), queue("q3", weight=3), wants("q1", 9), wants("q3", 9)], 8, {"q1": 2, "q3": 6}),
+        # weights 1:1:2, q3 asks for 2 of its 6: its 4 go to q1 and q2 by their weights
+        (
+            [queue("q1"), queue("q2"), queue("q3", weight=2), wants("q1", 9), wants("q2", 9), wants("q3", 2)],
+            12,
+            {"q1": 5, "q2": 5, "q3": 2},
+        ),
+        # by thirds: q1 takes 1, then q2 takes 3; q3 gets all the rest
+        (
+            [queue("q1"), queue("q2"), queue("q3"), wants("q1", 1), wants("q2", 3), wants("q3", 20)],
+            10,
+            {"q1": 1, "q2": 3, "q3": 6},
+        ),
+        ([queue("q1"), queue("q2", weight=7), wants("q1", 9)], 8, {"q1": 8, "q2": 0}),
+        *(
+            ([queue("q1", weight=weight), queue("q2"), wants("q1", 9), wants("q2", 9)], 8, {"q1": 0, "q2": 8})
+            for weight in (-1, -5)
+        ),
+        ([queue("q1", capability={"cpu": "3"}), queue("q2"), wants("q1", 9), wants("q2", 9)], 8, {"q1": 3, "q2": 5}),
+        # Volcano takes a capability of zero cpu or memory as not given
+        ([queue("q1", capability={"cpu": "0", "memory": "4Gi"}), wants("q1", 9)], 8, {"q1": 8}),
+        ([guarantees("q1", 6), queue("q2"), wants("q1", 1), wants("q2", 9)], 8, {"q1": 6, "q2": 2}),
+        # 8 - 5 guaranteed to q1, which has no job
+        ([guarantees("q1", 5), queue("q2"), wants("q2", 9)], 8, {"q1": 0, "q2": 3}),
+    ],
+    ids=[
+        *["by weight", "unasked share", "rounds", "no jobs", "weight -1", "weight -5", "capability", "capability 0"],
+        *["guarantee", "guarantee of others"],
+    ],
+)  # fmt: skip
+def test_the_cluster_is_divided(objects: list[Any], room: int, expected: dict[str, float]) -> None:
+    assert deserved(*objects, room=room) == expected
 
 
 def test_a_capability_of_zero_gpus_is_a_limit() -> None:
@@ -95,33 +76,6 @@ def test_a_capability_of_zero_gpus_is_a_limit() -> None:
         node("n", gpu=4), queue("q", capability={"nvidia.com/gpu": "0"}), gang("q", 1, queue="q", gpu=1), conf=CONF
     )
     assert gauge(session, "deserved_scalar_resources", "q", resource="nvidia.com/gpu") == 0
-
-
-def test_a_queue_deserves_no_less_than_its_guarantee() -> None:
-    guaranteed = queue("q1", guarantee={"resource": {"cpu": "6"}})
-    assert deserved(guaranteed, queue("q2"), wants("q1", 1), wants("q2", 9))["q1"] == 6
-
-
-def test_what_is_guaranteed_to_others_is_not_in_reach() -> None:
-    """8 - 5 guaranteed to q1, which has no job."""
-    objects = [queue("q1", guarantee={"resource": {"cpu": "5"}}), queue("q2"), wants("q2", 9)]
-    assert deserved(*objects)["q2"] == 3
-
-
-def test_ones_own_guarantee_is_in_reach() -> None:
-    objects = [queue("q1", guarantee={"resource": {"cpu": "5"}}), queue("q2"), wants("q1", 9), wants("q2", 9)]
-    session = session_of(node("n", cpu=8), *objects, conf=CONF)
-    assert (cpus(session, "real_capacity", "q1"), cpus(session, "real_capacity", "q2")) == (8, 3)
-
-
-def test_the_capability_bounds_the_real_capacity() -> None:
-    session = session_of(node("n", cpu=8), queue("q", capability={"cpu": "3"}), wants("q", 1), conf=CONF)
-    assert (cpus(session, "capacity", "q"), cpus(session, "real_capacity", "q")) == (3, 3)
-
-
-def test_what_runs_and_what_waits_is_the_request() -> None:
-    session = session_of(node("n", cpu=8), queue("q"), wants("q", 5, running=2), conf=CONF)
-    assert (cpus(session, "allocated", "q"), cpus(session, "request", "q")) == (2, 5)
 
 
 def test_succeeded_and_leaving_pods_are_not_requested() -> None:
@@ -147,32 +101,6 @@ def test_each_resource_is_divided_by_itself() -> None:
 
 
 # --- order ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_queue_with_the_smaller_share_comes_first() -> None:
-    """8 CPU, deserved 4 and 4: q1 has a share of 3/4, q2 of 1/4."""
-    objects = [queue("q1"), queue("q2"), wants("q1", 9, running=3), wants("q2", 9, running=1)]
-    session = session_of(node("n", cpu=8), *objects, conf=CONF)
-    assert (gauge(session, "share", "q1"), gauge(session, "share", "q2")) == (0.75, 0.25)
-    assert framework_of(session).queue_key(queue_of(session, "q2")) < framework_of(session).queue_key(
-        queue_of(session, "q1")
-    )
-
-
-def test_the_queue_of_higher_priority_comes_first_whatever_its_share() -> None:
-    objects = [queue("q1", priority=5), queue("q2"), wants("q1", 9, running=3), wants("q2", 9)]
-    session = session_of(node("n", cpu=8), *objects, conf=CONF)
-    assert framework_of(session).queue_key(queue_of(session, "q1")) < framework_of(session).queue_key(
-        queue_of(session, "q2")
-    )
-
-
-def test_queue_order_off_leaves_it_to_age() -> None:
-    objects = [queue("q1"), queue("q2"), wants("q1", 9, running=3), wants("q2", 9)]
-    session = session_of(node("n", cpu=8), *objects, conf=CONF + "    enableQueueOrder: false\n")
-    assert framework_of(session).queue_key(queue_of(session, "q1")) < framework_of(session).queue_key(
-        queue_of(session, "q2")
-    )
 
 
 def test_the_share_is_the_largest_over_all_resources() -> None:
@@ -225,127 +153,12 @@ def test_no_task_goes_beyond_what_its_queue_deserves() -> None:
     assert why["tasks"] == 3
 
 
-def test_a_task_that_asks_for_another_resource_is_not_held_back() -> None:
-    result = planned(
-        node("n", cpu=8),
-        queue("q", capability={"cpu": "1"}),
-        gang("full", 1, queue="q", on=["n"], cpu=1),
-        gang("mem", 1, queue="q", memory=1, created=9),
-        conf=ALLOCATE,
-    )
-    assert result.binds == {"default/mem-0": "n"}
-
-
-def test_allocatable_off_lets_the_queue_go_beyond() -> None:
-    off = ALLOCATE + "    enabledAllocatable: false\n    enabledOverused: false\n"
-    assert len(planned(node("n", cpu=8), queue("q", capability={"cpu": "2"}), wants("q", 5), conf=off).binds) == 5
-
-
-@pytest.mark.parametrize("state", ["Closed", "Closing", "Unknown"])
-def test_a_queue_that_is_not_open_takes_nothing(state: str) -> None:
-    session = session_of(node("n"), queue("q", state=state), wants("q", 1), conf=CONF)
-    assert told(plugin(session).allocatable(queue_of(session, "q"), task_of(session, "q-0"))) == (
-        f"queue is {state}",
-        {},
-    )
-
-
 def test_tasks_together_stay_within_what_the_queue_deserves() -> None:
     session = session_of(node("n", cpu=2), queue("q"), wants("q", 3), conf=CONF)
     three = tasks_of(session, "q-0", "q-1", "q-2")
     q = queue_of(session, "q")
     assert plugin(session).preemptive(q, three[:2]) is None
     assert plugin(session).preemptive(q, three) is not None
-
-
-# --- enqueue --------------------------------------------------------------------------------------------------------
-
-
-def vote(*objects: Any, room: int = 10) -> Vote | Reason:
-    """What the plugin says to the group `new` of the queue q."""
-    session = session_of(node("n", cpu=room), queue("q", capability={"cpu": "8"}), *objects, conf=CONF)
-    return plugin(session).job_enqueueable(job_of(session, "new"))
-
-
-def new(cpu: int | None, **options: Any) -> Manifest:
-    minimum = {} if cpu is None else {"minimum": {"cpu": cpu}}
-    return group("new", queue="q", members=99, phase="Pending", created=9, **minimum, **options)
-
-
-def test_a_group_is_admitted_up_to_the_real_capacity() -> None:
-    assert vote(new(8)) is Vote.PERMIT
-    assert isinstance(vote(new(9)), Reason)
-
-
-def test_a_group_without_minimum_is_permitted() -> None:
-    assert vote(new(None)) is Vote.PERMIT
-
-
-def test_what_runs_counts() -> None:
-    old = gang("old", 3, members=3, queue="q", on=["n"] * 3, cpu=1, phase="Running", minimum={"cpu": 3})
-    objects = list(old)
-    assert vote(*objects, new(5)) is Vote.PERMIT
-    assert isinstance(vote(*objects, new(6)), Reason)
-
-
-def test_what_jobs_hold_above_their_minimum_does_not_count() -> None:
-    """5 allocated, 3 of them elastic: 8 - 2 = 6 are in reach."""
-    objects = list(gang("old", 5, members=2, queue="q", on=["n"] * 5, cpu=1, phase="Running", minimum={"cpu": 2}))
-    assert vote(*objects, new(6)) is Vote.PERMIT
-    assert isinstance(vote(*objects, new(7)), Reason)
-
-
-def test_an_admitted_group_counts_with_what_it_still_misses() -> None:
-    """minimum 4, 1 of it allocated: 1 + 3."""
-    objects = list(gang("old", 4, members=4, queue="q", on=["n"], cpu=1, minimum={"cpu": 4}))
-    assert vote(*objects, new(4)) is Vote.PERMIT
-    assert isinstance(vote(*objects, new(5)), Reason)
-
-
-def test_a_running_group_counts_with_what_it_still_misses() -> None:
-    objects = list(gang("old", 4, members=1, queue="q", on=["n"], cpu=1, phase="Running", minimum={"cpu": 4}))
-    assert vote(*objects, new(4)) is Vote.PERMIT
-    assert isinstance(vote(*objects, new(5)), Reason)
-
-
-def test_what_foreign_gates_hold_is_not_waited_for() -> None:
-    gates = {"schedulingGates": [{"name": "example.com/wait"}]}
-    objects = list(gang("old", 4, members=4, queue="q", cpu=1, minimum={"cpu": 4}, spec=gates))
-    assert vote(*objects, new(8)) is Vote.PERMIT
-
-
-def test_a_group_admitted_in_the_same_cycle_counts() -> None:
-    phases = planned(
-        node("n", cpu=10),
-        queue("q", capability={"cpu": "8"}),
-        group("a", queue="q", members=99, phase="Pending", minimum={"cpu": 5}),
-        group("b", queue="q", members=99, phase="Pending", minimum={"cpu": 4}, created=1),
-        group("c", queue="q", members=99, phase="Pending", minimum={"cpu": 3}, created=2),
-        conf=conf("proportion", actions="enqueue"),
-    ).phases
-    assert [phases[f"default/{name}"] for name in "abc"] == ["Inqueue", "Pending", "Inqueue"]
-
-
-def test_the_number_of_pods_is_not_compared() -> None:
-    session = session_of(
-        node("n", pods=1), queue("q"), group("new", queue="q", phase="Pending", minimum={"pods": 9}), conf=CONF
-    )
-    assert plugin(session).job_enqueueable(job_of(session, "new")) is Vote.PERMIT
-
-
-@pytest.mark.parametrize("state", ["Closed", "Closing"])
-def test_a_queue_that_is_not_open_admits_nothing(state: str) -> None:
-    session = session_of(node("n"), queue("q", state=state), new(1), conf=CONF)
-    assert told(plugin(session).job_enqueueable(job_of(session, "new"))) == (f"queue is {state}", {})
-
-
-def test_the_refusal_names_all_quantities() -> None:
-    objects = list(gang("old", 3, members=3, queue="q", on=["n"] * 3, cpu=1, phase="Running", minimum={"cpu": 3}))
-    refusal = vote(*objects, new(6))
-    assert told(refusal) == (
-        "queue resource quota insufficient",
-        {"asks cpu": "6", "would hold cpu": "9", "capability cpu": "8"},
-    )
 
 
 # --- victims --------------------------------------------------------------------------------------------------------
