@@ -25,77 +25,54 @@ def asks(name: str, queue: str = "default", **minimum: object) -> dict:
     return group(name, members=100, queue=queue, phase="Pending", minimum=minimum)
 
 
-def test_the_default_factor_admits_a_fifth_more_than_there_is() -> None:
-    assert admitted(node("n", cpu=10), asks("g", cpu=12)) == {"g"}
-    assert admitted(node("n", cpu=10), asks("g", cpu="12001m")) == set()
+NODE = node("n", cpu=10)
+GATE = "scheduling.volcano.sh/queue-allocation-gate"
 
 
-@pytest.mark.parametrize(("value", "most"), [(1, 10), (1.5, 15), (2, 20), (0.5, 12), (0.99, 12)])
-def test_the_factor_is_the_arguments_and_the_default_below_one(value: float, most: int) -> None:
-    assert admitted(node("n", cpu=10), asks("g", cpu=most), configuration=factor(value)) == {"g"}
-    assert admitted(node("n", cpu=10), asks("g", cpu=most + 1), configuration=factor(value)) == set()
+def runs(cpu: int, size: int = 1, **options: Any) -> list[Any]:
+    return list(gang("old", size, **{"on": ["n"], "phase": "Running", **options}, cpu=cpu))
 
 
-def test_what_is_used_is_not_multiplied() -> None:
-    """10 x 1.5 - 8 = 7."""
-    full = list(gang("old", 1, on=["n"], cpu=8, phase="Running"))
-    assert admitted(node("n", cpu=10), full, asks("g", cpu=7), configuration=factor(1.5)) == {"g"}
-    assert admitted(node("n", cpu=10), full, asks("g", cpu=8), configuration=factor(1.5)) == set()
+def gated(gate: str, **options: Any) -> list[Any]:
+    spec = {"schedulingGates": [{"name": gate}]}
+    return list(gang("old", 2, cpu=3, minimum={"cpu": 6}, spec=spec, **options))
 
 
-def test_pods_that_are_going_away_still_use_room() -> None:
-    leaving = list(gang("old", 1, on=["n"], cpu=8, deleting=True))
-    assert admitted(node("n", cpu=10), leaving, asks("g", cpu=5)) == set()
+@pytest.mark.parametrize(
+    ("there", "value", "most", "more"),
+    [
+        ([NODE], None, {"cpu": 12}, {"cpu": "12001m"}),
+        *(([NODE], value, {"cpu": most}, {"cpu": most + 1})
+          for value, most in ((1, 10), (1.5, 15), (2, 20), (0.5, 12), (0.99, 12))),
+        # 10 x 1.5 - 8: usage is not multiplied
+        ([NODE, *runs(8)], 1.5, {"cpu": 7}, {"cpu": 8}),
+        # terminating pods use resources until they are gone
+        ([NODE, *runs(8, phase="Inqueue", deleting=True)], None, {"cpu": 4}, {"cpu": 5}),
+        ([NODE, group("old", members=4, minimum={"cpu": 9})], None, {"cpu": 3}, {"cpu": 4}),
+        # 10 x 1.2 - 2 used - (6 - 2) missing
+        ([NODE, *runs(2, 3, members=1, minimum={"cpu": 6})], None, {"cpu": 6}, {"cpu": 7}),
+        # below its minimum of tasks: what it misses does not count
+        ([NODE, *runs(2, 3, members=2, minimum={"cpu": 6})], None, {"cpu": 10}, {"cpu": 11}),
+        ([NODE, *gated("example.com/wait")], None, {"cpu": 12}, {"cpu": 13}),
+        # the queue's own gate counts if it will be lifted
+        ([NODE, *gated(GATE, annotations={GATE: "true"})], None, {"cpu": 6}, {"cpu": 12}),
+        ([NODE, *gated(GATE, annotations={GATE: "false"})], None, {"cpu": 12}, {"cpu": 13}),
+        # only what the group asks for is compared
+        ([node("n", cpu=10, memory=32), *runs(1, memory=40)], None, {"cpu": 1}, {"cpu": 1, "memory": 1}),
+        ([node("n", gpu=5)], None, {"gpu": 6}, {"gpu": 7}),
+        ([node("n", pods=1)], None, {"cpu": 1, "pods": 50}, {"cpu": 10}),
+    ],
+)  # fmt: skip
+def test_a_group_is_admitted_within_total_times_factor_minus_used(
+    there: list[Any], value: float | None, most: dict[str, Any], more: dict[str, Any]
+) -> None:
+    configuration = CONF if value is None else factor(value)
+    assert "g" in admitted(*there, asks("g", **most), configuration=configuration)
+    assert "g" not in admitted(*there, asks("g", **more), configuration=configuration)
 
 
 def test_groups_admitted_in_the_same_cycle_count() -> None:
     assert admitted(node("n", cpu=10), asks("a", cpu=7), asks("b", cpu=6), asks("c", cpu=5)) == {"a", "c"}
-
-
-def test_groups_admitted_before_count_with_their_whole_minimum() -> None:
-    before = group("before", members=4, minimum={"cpu": 9})
-    assert admitted(node("n", cpu=10), before, asks("g", cpu=4)) == {"before"}
-    assert admitted(node("n", cpu=10), before, asks("g", cpu=3)) == {"before", "g"}
-
-
-def test_a_running_group_counts_with_what_it_still_misses() -> None:
-    """10 x 1.2 - 2 used - (6 - 2) missing leaves 6."""
-    part = list(gang("part", 3, members=1, on=["n"], cpu=2, phase="Running", minimum={"cpu": 6}))
-    assert admitted(node("n", cpu=10), part, asks("g", cpu=6)) == {"g"}
-    assert admitted(node("n", cpu=10), part, asks("g", cpu=7)) == set()
-
-
-def test_a_running_group_below_its_minimum_of_tasks_does_not_count() -> None:
-    part = list(gang("part", 3, members=2, on=["n"], cpu=2, phase="Running", minimum={"cpu": 6}))
-    assert admitted(node("n", cpu=10), part, asks("g", cpu=10)) == {"g"}
-
-
-def test_what_foreign_gates_hold_does_not_count() -> None:
-    gated = list(gang("gated", 2, cpu=3, minimum={"cpu": 6}, spec={"schedulingGates": [{"name": "example.com/wait"}]}))
-    assert admitted(node("n", cpu=10), gated, asks("g", cpu=12)) == {"gated", "g"}
-
-
-@pytest.mark.parametrize("opted, found", [("true", {"gated"}), ("false", {"gated", "g"})])
-def test_the_queues_own_gate_counts_where_it_will_be_lifted(opted: str, found: set[str]) -> None:
-    gate = "scheduling.volcano.sh/queue-allocation-gate"
-    held: dict[str, Any] = {"annotations": {gate: opted}, "spec": {"schedulingGates": [{"name": gate}]}}
-    gated = list(gang("gated", 2, cpu=3, minimum={"cpu": 6}, **held))
-    assert admitted(node("n", cpu=10), gated, asks("g", cpu=12)) == found
-
-
-def test_only_what_the_group_asks_for_is_compared() -> None:
-    full = list(gang("old", 1, on=["n"], cpu=1, memory=40, phase="Running"))
-    assert admitted(node("n", cpu=10, memory=32), full, asks("g", cpu=1)) == {"g"}
-    assert admitted(node("n", cpu=10, memory=32), full, asks("g", cpu=1, memory=1)) == set()
-
-
-def test_scalars_are_compared() -> None:
-    assert admitted(node("n", gpu=5), asks("g", gpu=6)) == {"g"}
-    assert admitted(node("n", gpu=5), asks("g", gpu=7)) == set()
-
-
-def test_the_number_of_pods_is_not_compared() -> None:
-    assert admitted(node("n", pods=1), asks("g", cpu=1, pods=50)) == {"g"}
 
 
 def test_a_group_without_minimum_passes() -> None:

@@ -41,36 +41,27 @@ def limited(text: str, *plugins: str, **options: Any) -> str:
 # --- the deadline ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_the_deadline_is_creation_plus_the_groups_waiting_time(key: str) -> None:
-    session = session_of(waiting("g", "1h2m3s4ms5us6ns", key=key, created=100), conf=CONF)
-    expected = NOW_NS - AGE * SECOND + 100 * SECOND + 3_723_004_005_006
-    assert sla(session).deadline(job_of(session, "g")) == expected
+LONG = 3_723_004_005_006
 
 
-def test_the_argument_holds_for_groups_that_state_none() -> None:
-    session = session_of(waiting("g"), conf=limited("1h2m3s4ms5µs6ns"))
-    assert sla(session).deadline(job_of(session, "g")) == NOW_NS - AGE * SECOND + 3_723_004_005_006
-
-
-def test_the_groups_own_time_comes_before_the_argument() -> None:
-    session = session_of(waiting("g", "2h"), conf=limited("1h"))
-    assert sla(session).deadline(job_of(session, "g")) == NOW_NS - AGE * SECOND + 7200 * SECOND
-
-
-def test_volcanos_key_comes_before_the_bare_one() -> None:
-    manifests = waiting("g", "2h", key=KEYS[0])
-    manifests[0]["metadata"]["annotations"][KEYS[1]] = "1h"
-    session = session_of(manifests, conf=CONF)
-    assert sla(session).deadline(job_of(session, "g")) == NOW_NS - AGE * SECOND + 7200 * SECOND
-
-
-@pytest.mark.parametrize("text", ["soon", "", "10", "-1h", "0s"])
-def test_a_waiting_time_that_cannot_be_read_is_passed_over(text: str) -> None:
-    manifests = waiting("g", text, key=KEYS[0])
-    manifests[0]["metadata"]["annotations"][KEYS[1]] = "1h"
-    session = session_of(manifests, conf=CONF)
-    assert sla(session).deadline(job_of(session, "g")) == NOW_NS - AGE * SECOND + 3600 * SECOND
+@pytest.mark.parametrize(
+    ("texts", "argument", "created", "limit"),
+    [
+        *(({key: "1h2m3s4ms5us6ns"}, None, 100, LONG) for key in KEYS),
+        ({}, "1h2m3s4ms5µs6ns", 0, LONG),
+        ({KEYS[1]: "2h"}, "1h", 0, 7200 * SECOND),
+        ({KEYS[0]: "2h", KEYS[1]: "1h"}, None, 0, 7200 * SECOND),
+        # a time that cannot be read is passed over
+        *(({KEYS[0]: text, KEYS[1]: "1h"}, None, 0, 3600 * SECOND) for text in ("soon", "", "10", "-1h", "0s")),
+    ],
+)
+def test_the_deadline_is_creation_plus_the_groups_waiting_time_or_the_argument(
+    texts: dict[str, str], argument: str | None, created: int, limit: int
+) -> None:
+    manifests = waiting("g", created=created)
+    manifests[0]["metadata"]["annotations"] = texts
+    session = session_of(manifests, conf=CONF if argument is None else limited(argument))
+    assert sla(session).deadline(job_of(session, "g")) == NOW_NS + (created - AGE) * SECOND + limit
 
 
 def test_a_waiting_job_tells_what_cannot_be_read() -> None:
@@ -90,41 +81,18 @@ def test_an_argument_that_is_no_time_above_zero_is_an_error(text: str) -> None:
 # --- job order ------------------------------------------------------------------------------------------------------
 
 
-def test_the_earlier_deadline_comes_first() -> None:
-    result = planned(
-        node("n", cpu=1),
-        waiting("young", "1m", created=50, cpu=1),
-        waiting("old", "10m", created=0, cpu=1),
-        conf=CONF,
-    )
-    assert list(result.binds) == ["default/young-0"]
-
-
-def test_a_job_without_a_limit_comes_last() -> None:
-    result = planned(
-        node("n", cpu=1), waiting("free", cpu=1), waiting("limited", "876000h", created=9, cpu=1), conf=CONF
-    )
-    assert list(result.binds) == ["default/limited-0"]
-
-
-def test_equal_deadlines_leave_it_to_age() -> None:
-    result = planned(
-        node("n", cpu=1),
-        waiting("a", "10s", created=90, cpu=1),
-        waiting("b", "90s", created=10, cpu=1),
-        conf=CONF,
-    )
-    assert list(result.binds) == ["default/b-0"]
-
-
-def test_job_order_off_leaves_it_to_age() -> None:
-    result = planned(
-        node("n", cpu=1),
-        waiting("free", cpu=1),
-        waiting("limited", "1h", created=9, cpu=1),
-        conf=CONF + "    enableJobOrder: false\n",
-    )
-    assert list(result.binds) == ["default/free-0"]
+@pytest.mark.parametrize(
+    ("first", "second", "flags"),
+    [
+        (("young", "1m", 50), ("old", "10m", 0), ""),
+        (("limited", "876000h", 9), ("free", None, 0), ""),
+        (("b", "90s", 10), ("a", "10s", 90), ""),  # equal deadlines: by age
+        (("free", None, 0), ("limited", "1h", 9), "    enableJobOrder: false\n"),
+    ],
+)
+def test_the_earlier_deadline_comes_first(first: tuple[Any, ...], second: tuple[Any, ...], flags: str) -> None:
+    jobs = [waiting(name, text, created=created, cpu=1) for name, text, created in (second, first)]
+    assert list(planned(node("n", cpu=1), *jobs, conf=CONF + flags).binds) == [f"default/{first[0]}-0"]
 
 
 # --- votes ----------------------------------------------------------------------------------------------------------
@@ -158,17 +126,18 @@ tiers:
 """
 
 
-@pytest.mark.parametrize(("text", "phase"), [("1s", "Inqueue"), ("876000h", "Pending")])
-def test_a_job_that_waited_too_long_is_admitted_against_later_tiers(text: str, phase: str) -> None:
+SAME = TIERS.replace("- plugins:\n  - name: gang\n", "  - name: gang\n")
+OFF = TIERS.replace("- name: sla\n", "- name: sla\n    enableJobEnqueued: false\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "tiers", "phase"),
+    [("1s", TIERS, "Inqueue"), ("876000h", TIERS, "Pending"), ("1s", SAME, "Pending"), ("1s", OFF, "Pending")],
+    ids=["waited too long", "has time", "rejected in the same tier", "vote off"],
+)
+def test_a_job_that_waited_too_long_is_admitted_against_later_tiers(text: str, tiers: str, phase: str) -> None:
     objects = waiting("g", text, phase="Pending", minimum={"cpu": 9}, size=2, cpu=4)
-    result = planned(node("n", cpu=8), objects, conf=TIERS)
-    assert result.phases["default/g"] == phase
-
-
-def test_a_reject_of_the_same_tier_holds() -> None:
-    same = TIERS.replace("- plugins:\n  - name: gang\n", "  - name: gang\n")
-    objects = waiting("g", "1s", phase="Pending", minimum={"cpu": 9}, size=2, cpu=4)
-    assert planned(node("n", cpu=8), objects, conf=same).phases["default/g"] == "Pending"
+    assert planned(node("n", cpu=8), objects, conf=tiers).phases["default/g"] == phase
 
 
 @pytest.mark.parametrize(("text", "held"), [("1s", 1), ("876000h", 0)])
@@ -178,12 +147,6 @@ def test_a_gang_that_waited_too_long_keeps_the_room_it_found(text: str, held: in
         node("n", cpu=8), waiting("g", text, size=2, cpu=8), conf=TIERS.replace("enqueue, allocate", "allocate")
     )
     assert len(session.trial.pipelined) == held
-
-
-def test_enqueue_vote_off_leaves_it_to_the_others() -> None:
-    off = TIERS.replace("- name: sla\n", "- name: sla\n    enableJobEnqueued: false\n")
-    objects = waiting("g", "1s", phase="Pending", minimum={"cpu": 9}, size=2, cpu=4)
-    assert planned(node("n", cpu=8), objects, conf=off).phases["default/g"] == "Pending"
 
 
 def test_time_alone_changes_what_it_says() -> None:
