@@ -82,6 +82,7 @@ def test_the_table_has_what_was_found_and_what_was_not() -> None:
     ]
 
 
+@pytest.mark.wide
 def test_a_test_shows_a_bug_only_if_it_fails_with_it_and_passes_without_it() -> None:
     mutant = _MUTANTS["names-of-queues-forgotten"]
     file, _, _ = mutant.found_by.partition("::")
@@ -90,6 +91,7 @@ def test_a_test_shows_a_bug_only_if_it_fails_with_it_and_passes_without_it() -> 
     assert [_fails(each) for each in mutants_of_test] == [True, False, False]
 
 
+@pytest.mark.wide
 @pytest.mark.timeout(900)  # six seconds by itself, and minutes on a busy machine
 def test_a_hunt_prints_what_finds_a_bug() -> None:
     done = ran("mutants", "put-returns-at-once", "release-counts-anew", "--seeds", "1")

@@ -54,6 +54,7 @@ def test_a_seed_decides_everything_in_any_environment(tmp_path: Path) -> None:
     assert "1 went another way" in again.stdout
 
 
+@pytest.mark.wide
 def test_where_the_folder_of_a_run_lies_is_none_of_what_two_runs_have_in_common(tmp_path: Path) -> None:
     lost = Act(8.0, "misconfigure", (None, 5.0))  # an Event names the file that is not there
     file = tmp_path / "script.json"

@@ -17,7 +17,7 @@ from tests.dsl import Manifest
 from tests.planted.causes import CAUSES, planted
 from tests.planted.plant import Plant
 from tests.planted.runs import by_hand
-from tests.sizes import seeds
+from tests.sizes import seeds, some
 from tests.timetravel.histories import SCORED, scheduler, write_busy_history, write_takeover
 from vcd.api import Verdict, verdict
 from vcd.eventlog import LogReader
@@ -148,7 +148,14 @@ def new_names(original: Path, out: Path, kind: str) -> dict[str, str]:
         return {a.event.key: b.event.key for a, b in pairs}  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("code", CAUSES)
+ANONYMISED = (
+    "selector", "node-room", "card-quota", "namespace-quota", "volume", "pod-affinity", "gated", "order",
+    "pods-missing", "invalid",
+)  # fmt: skip
+"""Codes whose subjects name objects of every kind; a wide run anonymises the log of each code."""
+
+
+@pytest.mark.parametrize("code", some(len(ANONYMISED), dict.fromkeys((*ANONYMISED, *CAUSES))))
 async def test_a_planted_cause_is_found_in_the_log_without_names(code: str, tmp_path: Path) -> None:
     plant = with_secrets(planted(code, 1), 1)
     log, out = tmp_path / "log", tmp_path / "out"

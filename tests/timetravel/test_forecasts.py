@@ -222,12 +222,12 @@ async def test_what_waits_is_forecast_together_as_one_by_one(tmp_path: Path) -> 
         await begin(made, dsl.gang("work-8", 1, cpu=8), minutes=4)
         await begin(made, dsl.gang("waits-1", 1, cpu=8), dsl.gang("waits-2", 1, cpu=4, created=1))
     path = tmp_path / "log"
-    together = etas(path, samples=4)
+    together = etas(path, samples=2)
     assert [job.key for job in together.jobs] == ["default/waits-1", "default/waits-2"]
     for job in together.jobs:
-        assert job.starts == only(eta(path, job.key, samples=4)).starts
-    assert only(etas(path, ["default/waits-2", "default/work-8"], samples=4)).key == "default/waits-2"
-    before = etas(path, session=2, samples=4)
+        assert job.starts == only(eta(path, job.key, samples=2)).starts
+    assert only(etas(path, ["default/waits-2", "default/work-8"], samples=2)).key == "default/waits-2"
+    before = etas(path, session=2, samples=2)
     assert (before.jobs, before.session) == ([], 2)
 
 
