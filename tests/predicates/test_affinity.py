@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -59,33 +61,50 @@ def test_equals_the_reference_after_any_placements_and_reverses(seed: int) -> No
     check_against_reference(twins, predicate, lambda task, place: pod_affinity(twins.slow, task, place))
 
 
-def test_affinity_keeps_to_the_domains_of_matching_pods() -> None:
-    assert passing(pod("db", on="n1", labels=DB), pod("new", spec=near(DB))) == ["n1", "n2"]
+EVERY = ["n1", "n2", "n3", "n4"]
+ON_A, OFF_A, LABELLED = ["n1", "n2"], ["n3", "n4"], ["n1", "n2", "n3"]
+DB_1 = pod("db", on="n1", labels=DB)
+VERSIONS = [pod("a", on="n1", labels=DB | {"v": "1"}), pod("b", on="n3", labels=DB | {"v": "2"})]
+TEAM = {"kind": "Namespace", "metadata": {"name": "other", "labels": {"team": "t"}}}
+OF_TEAM = [TEAM, pod("a", on="n1", labels=DB, namespace="other"), pod("b", on="n3", labels=DB)]
 
 
-def test_company_must_match_all_terms_at_once() -> None:
-    others = [pod("db", on="n1", labels=DB), pod("web", on="n1", labels=WEB)]
-    assert passing(*others, pod("new", spec=near(DB, WEB))) == []
-
-
-def test_first_of_a_series_may_be_alone_where_the_key_is() -> None:
-    assert passing(pod("new", labels=DB, spec=near(DB))) == ["n1", "n2", "n3"]
-
-
-def test_who_does_not_match_itself_waits_for_company() -> None:
-    assert passing(pod("new", labels=WEB, spec=near(DB))) == []
-
-
-def test_company_without_the_key_does_not_end_the_first_s_privilege() -> None:
-    assert passing(pod("db", on="n4", labels=DB), pod("new", labels=DB, spec=near(DB))) == ["n1", "n2", "n3"]
-
-
-def test_anti_affinity_shuns_the_domains_of_matching_pods() -> None:
-    assert passing(pod("db", on="n1", labels=DB), pod("new", spec=far(DB))) == ["n3", "n4"]
-
-
-def test_placed_pods_keep_those_away_that_they_shun() -> None:
-    assert passing(pod("db", on="n1", spec=far(WEB)), pod("new", labels=WEB)) == ["n3", "n4"]
+@pytest.mark.parametrize(
+    ("others", "new", "expected"),
+    [
+        pytest.param([DB_1], {"spec": near(DB)}, ON_A, id="the domains of matching pods"),
+        pytest.param(
+            [DB_1, pod("web", on="n1", labels=WEB)], {"spec": near(DB, WEB)}, [], id="all terms match one pod"
+        ),
+        pytest.param([], {"labels": DB, "spec": near(DB)}, LABELLED, id="the first of a series, where the key is"),
+        pytest.param([], {"labels": WEB, "spec": near(DB)}, [], id="it does not match itself"),
+        pytest.param(
+            [pod("db", on="n4", labels=DB)], {"labels": DB, "spec": near(DB)}, LABELLED, id="a pod without the key"
+        ),
+        pytest.param([DB_1], {"spec": far(DB)}, OFF_A, id="anti-affinity"),
+        pytest.param([pod("db", on="n1", spec=far(WEB))], {"labels": WEB}, OFF_A, id="anti-affinity of a placed pod"),
+        pytest.param([pod("db", on="n1", labels=DB, deleting=True)], {"spec": far(DB)}, OFF_A, id="deleted"),
+        pytest.param(
+            [pod("db", on="n1", labels=DB, phase="Succeeded", spec=far(WEB))],
+            {"labels": WEB, "spec": far(DB)},
+            EVERY,
+            id="ended",
+        ),
+        pytest.param([pod("db", on="n1", labels=DB, namespace="other")], {"spec": far(DB)}, EVERY, id="namespace"),
+        pytest.param(
+            OF_TEAM,
+            {"spec": far(DB, namespaceSelector={"matchLabels": {"team": "t"}})},
+            OFF_A,
+            id="a selector of namespaces by their labels",
+        ),
+        pytest.param(
+            VERSIONS, {"labels": {"v": "2"}, "spec": far(DB, matchLabelKeys=["v"])}, ["n1", "n2", "n4"], id="match"
+        ),
+        pytest.param(VERSIONS, {"labels": {"v": "2"}, "spec": far(DB, mismatchLabelKeys=["v"])}, OFF_A, id="mismatch"),
+    ],
+)
+def test_a_pod_can_go_to(others: list[Manifest], new: dict[str, Any], expected: list[str]) -> None:
+    assert passing(*others, pod("new", **new)) == expected
 
 
 def test_many_placed_pods_of_each_of_two_shapes_keep_others_away() -> None:
@@ -95,42 +114,11 @@ def test_many_placed_pods_of_each_of_two_shapes_keep_others_away() -> None:
     assert passing(*nodes, *others, pod("new", labels=WEB)) == ["n1", "n2", "n3", "n4"]
 
 
-def test_pods_being_deleted_count() -> None:
-    assert passing(pod("db", on="n1", labels=DB, deleting=True), pod("new", spec=far(DB))) == ["n3", "n4"]
-
-
-def test_ended_pods_do_not_count() -> None:
-    ended = pod("db", on="n1", labels=DB, phase="Succeeded", spec=far(WEB))
-    assert passing(ended, pod("new", labels=WEB, spec=far(DB))) == ["n1", "n2", "n3", "n4"]
-
-
-def test_terms_are_about_the_owner_s_namespace() -> None:
-    other = pod("db", on="n1", labels=DB, namespace="other")
-    assert passing(other, pod("new", spec=far(DB))) == ["n1", "n2", "n3", "n4"]
-
-
 def test_terms_of_another_namespace_cost_nothing_whatever_labels_they_name() -> None:
     others = [pod(f"p{i}", on="n1", namespace="other", spec=far({**WEB, "tier": f"{i}"})) for i in range(20)]
     session, task, predicate = asked(*others, pod("new", labels=WEB))
     calls = calls_of(lambda: predicate.mask(task, session.nodes.usage))
     assert calls["model/selectors.py:Selector.matches"] == 0
-
-
-def test_namespace_selector_looks_at_the_namespace_s_labels() -> None:
-    namespace = {"kind": "Namespace", "metadata": {"name": "other", "labels": {"team": "t"}}}
-    others = [pod("a", on="n1", labels=DB, namespace="other"), pod("b", on="n3", labels=DB)]
-    spec = far(DB, namespaceSelector={"matchLabels": {"team": "t"}})
-    assert passing(namespace, *others, pod("new", spec=spec)) == ["n3", "n4"]
-
-
-def test_match_label_keys_narrow_to_the_pod_s_own_values() -> None:
-    others = [pod("a", on="n1", labels=DB | {"v": "1"}), pod("b", on="n3", labels=DB | {"v": "2"})]
-    assert passing(*others, pod("new", labels={"v": "2"}, spec=far(DB, matchLabelKeys=["v"]))) == ["n1", "n2", "n4"]
-
-
-def test_mismatch_label_keys_exclude_the_pod_s_own_values() -> None:
-    others = [pod("a", on="n1", labels=DB | {"v": "1"}), pod("b", on="n3", labels=DB | {"v": "2"})]
-    assert passing(*others, pod("new", labels={"v": "2"}, spec=far(DB, mismatchLabelKeys=["v"]))) == ["n3", "n4"]
 
 
 @pytest.mark.parametrize(

@@ -60,66 +60,40 @@ def test_equals_the_reference_after_any_placements_and_reverses(seed: int) -> No
     check_against_reference(twins, predicate, lambda task, place: topology_spread(twins.slow, task, place))
 
 
-def test_no_domain_exceeds_the_least_by_more_than_the_skew() -> None:
-    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
-    assert passing(*ZONES, *others, pod("new", labels=WEB, spec=spread())) == ["n3"]
+TWO = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
+THREE = [*TWO, pod("c", on="n3", labels=WEB)]
+LABELLED = ["n1", "n2", "n3"]
+POOL = [node(f"n{i}", labels={"zone": zone, "pool": "x"}) for i, zone in enumerate("ab", 1)]
+IN_POOL = {"nodeSelector": {"pool": "x"}}
+TAINTED = node("n3", labels={"zone": "c"}, taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
 
 
-def test_a_wider_skew_lets_more_in() -> None:
-    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
-    assert passing(*ZONES, *others, pod("new", labels=WEB, spec=spread(maxSkew=2))) == ["n1", "n2", "n3"]
+@pytest.mark.parametrize(
+    ("nodes", "others", "spec", "expected"),
+    [
+        pytest.param(ZONES, TWO, spread(), ["n3"], id="the skew"),
+        pytest.param(ZONES, TWO, spread(maxSkew=2), LABELLED, id="a wider skew"),
+        pytest.param(ZONES, THREE, spread(minDomains=4), [], id="too few domains make the least zero"),
+        pytest.param(ZONES, THREE, spread(minDomains=3), LABELLED, id="enough domains"),
+        pytest.param(ZONES, [pod("a", on="n1", labels=WEB, deleting=True)], spread(), LABELLED, id="deleted"),
+        pytest.param(ZONES, [pod("a", on="n1", labels=WEB, namespace="other")], spread(), LABELLED, id="namespace"),
+        pytest.param([*POOL, ZONES[2]], TWO, spread() | IN_POOL, LABELLED, id="a node outside the affinity"),
+        pytest.param(
+            [*POOL, ZONES[2]], TWO, spread(nodeAffinityPolicy="Ignore") | IN_POOL, ["n3"], id="affinity is ignored"
+        ),
+        pytest.param([*ZONES[:2], TAINTED], TWO, spread(nodeTaintsPolicy="Honor"), LABELLED, id="a tainted node"),
+        pytest.param(
+            ZONES, [pod("a", on="n1", labels=WEB | {"v": "1"})], spread(matchLabelKeys=["v"]), LABELLED, id="match"
+        ),
+    ],
+)
+def test_a_pod_can_go_to(nodes: list[Manifest], others: list[Manifest], spec: Manifest, expected: list[str]) -> None:
+    assert passing(*nodes, *others, pod("new", labels=WEB | {"v": "2"}, spec=spec)) == expected
 
 
 def test_who_does_not_match_its_constraint_is_not_counted() -> None:
     others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
     assert passing(*ZONES, *others, pod("new", spec=spread())) == ["n1", "n2", "n3"]
-
-
-def test_too_few_domains_make_the_least_zero() -> None:
-    others = [pod(name, on=f"n{i}", labels=WEB) for i, name in enumerate("abc", 1)]
-    assert passing(*ZONES, *others, pod("new", labels=WEB, spec=spread(minDomains=4))) == []
-
-
-def test_enough_domains_leave_the_least_as_it_is() -> None:
-    others = [pod(name, on=f"n{i}", labels=WEB) for i, name in enumerate("abc", 1)]
-    assert passing(*ZONES, *others, pod("new", labels=WEB, spec=spread(minDomains=3))) == ["n1", "n2", "n3"]
-
-
-def test_pods_being_deleted_do_not_count() -> None:
-    leaving = pod("a", on="n1", labels=WEB, deleting=True)
-    assert passing(*ZONES, leaving, pod("new", labels=WEB, spec=spread())) == ["n1", "n2", "n3"]
-
-
-def test_pods_of_other_namespaces_do_not_count() -> None:
-    foreign = pod("a", on="n1", labels=WEB, namespace="other")
-    assert passing(*ZONES, foreign, pod("new", labels=WEB, spec=spread())) == ["n1", "n2", "n3"]
-
-
-def test_nodes_that_affinity_excludes_hold_no_domain() -> None:
-    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
-    spec = spread() | {"nodeSelector": {"pool": "x"}}
-    pool = [node(f"n{i}", labels={"zone": zone, "pool": "x"}) for i, zone in enumerate("ab", 1)]
-    assert passing(*pool, ZONES[2], *others, pod("new", labels=WEB, spec=spec))[:2] == ["n1", "n2"]
-
-
-def test_affinity_is_ignored_where_the_policy_says_so() -> None:
-    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
-    spec = spread(nodeAffinityPolicy="Ignore") | {"nodeSelector": {"pool": "x"}}
-    pool = [node(f"n{i}", labels={"zone": zone, "pool": "x"}) for i, zone in enumerate("ab", 1)]
-    assert passing(*pool, ZONES[2], *others, pod("new", labels=WEB, spec=spec)) == ["n3"]
-
-
-def test_tainted_nodes_hold_no_domain_where_the_policy_says_so() -> None:
-    others = [pod("a", on="n1", labels=WEB), pod("b", on="n2", labels=WEB)]
-    tainted = node("n3", labels={"zone": "c"}, taints=[{"key": "k", "value": "v", "effect": "NoSchedule"}])
-    spec = spread(nodeTaintsPolicy="Honor")
-    assert passing(*ZONES[:2], tainted, *others, pod("new", labels=WEB, spec=spec)) == ["n1", "n2", "n3"]
-
-
-def test_match_label_keys_narrow_to_the_pod_s_own_values() -> None:
-    other = pod("a", on="n1", labels=WEB | {"v": "1"})
-    spec = spread(matchLabelKeys=["v"])
-    assert passing(*ZONES, other, pod("new", labels=WEB | {"v": "2"}, spec=spec)) == ["n1", "n2", "n3"]
 
 
 def test_follows_placements_of_the_session() -> None:

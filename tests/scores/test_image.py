@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,34 +36,27 @@ def opened(*objects: Manifest) -> Session:
     return session_of(*objects, conf=with_arguments("nodeorder"))
 
 
-def test_bytes_count_between_23_and_1000_mi_scaled_by_how_many_nodes_have_them() -> None:
-    session = opened(having("n", a=900), node("m"), running("registry/a:1"))
-    assert points(session, "imagelocality") == {"n": 100 * (450 - 23) // (1000 - 23), "m": 0}
+LATEST = node("n", status={"images": [{"names": ["host:5000/a:latest"], "sizeBytes": 1000 * MI}]})
+A = "registry/a:1"
 
 
-def test_small_images_count_nothing() -> None:
-    session = opened(having("n", a=22), running("registry/a:1"))
-    assert points(session, "imagelocality") == {"n": 0}
-
-
-def test_huge_images_count_100() -> None:
-    session = opened(having("n", a=5000), running("registry/a:1"))
-    assert points(session, "imagelocality") == {"n": 100}
-
-
-def test_a_name_without_a_tag_means_latest() -> None:
-    held = node("n", status={"images": [{"names": ["host:5000/a:latest"], "sizeBytes": 1000 * MI}]})
-    assert points(opened(held, running("host:5000/a")), "imagelocality") == {"n": 100}
-
-
-def test_init_containers_count_and_raise_the_bound() -> None:
-    session = opened(having("n", a=1000, b=1000), running("registry/a:1", init=("registry/b:1",)))
-    assert points(session, "imagelocality") == {"n": 100}
-
-
-def test_an_image_used_twice_counts_twice() -> None:
-    session = opened(having("n", a=500), running("registry/a:1", "registry/a:1"))
-    assert points(session, "imagelocality") == {"n": 100 * (1000 - 23) // (2000 - 23)}
+@pytest.mark.parametrize(
+    ("nodes", "pod", "expected"),
+    [
+        # between 23 and 1000 Mi, times the share of nodes that have the image
+        ([having("n", a=900), node("m")], running(A), {"n": 100 * (450 - 23) // (1000 - 23), "m": 0}),
+        ([having("n", a=22)], running(A), {"n": 0}),
+        ([having("n", a=5000)], running(A), {"n": 100}),
+        ([LATEST], running("host:5000/a"), {"n": 100}),
+        ([having("n", a=1000, b=1000)], running(A, init=("registry/b:1",)), {"n": 100}),
+        ([having("n", a=500)], running(A, A), {"n": 100 * (1000 - 23) // (2000 - 23)}),
+    ],
+    ids=["share", "small", "huge", "no tag is latest", "init container", "twice"],
+)
+def test_bytes_of_the_images_of_all_containers_count(
+    nodes: list[Manifest], pod: Manifest, expected: dict[str, float]
+) -> None:
+    assert points(opened(*nodes, pod), "imagelocality") == expected
 
 
 def test_a_pod_whose_images_are_nowhere_is_not_rated() -> None:

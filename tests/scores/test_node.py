@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,40 +40,38 @@ def soft(number: int) -> Manifest:
 # --- preferred node affinity ------------------------------------------------------------------------------------------
 
 
-def test_weights_of_matching_terms_add_up_and_the_highest_is_100() -> None:
-    nodes = [node(zone, labels={"zone": zone}) for zone in "abc"]
-    session = opened(*nodes, preferring((30, zone_in("a", "b")), (15, zone_in("b"))))
-    assert points(session, "nodeaffinity") == {"a": 66, "b": 100, "c": 0}
+ZONED = [node(zone, labels={"zone": zone}) for zone in "abc"]
 
 
-def test_only_feasible_nodes_are_the_measure() -> None:
-    nodes = [node(zone, labels={"zone": zone}) for zone in "abc"]
-    session = opened(*nodes, preferring((30, zone_in("a")), (90, zone_in("b"))))
-    assert points(session, "nodeaffinity", feasible={"a", "c"}) == {"a": 100, "c": 0}
+@pytest.mark.parametrize(
+    ("terms", "feasible", "expected"),
+    [
+        # the highest sum of weights is 100
+        ([(30, zone_in("a", "b")), (15, zone_in("b"))], None, {"a": 66, "b": 100, "c": 0}),
+        ([(30, zone_in("a")), (90, zone_in("b"))], {"a", "c"}, {"a": 100, "c": 0}),
+        ([(30, zone_in("a"))], {"c"}, {"c": 0}),
+    ],
+    ids=["sum", "of feasible nodes", "no match"],
+)
+def test_weights_of_matching_terms_add_up(
+    terms: list[tuple[int, Manifest]], feasible: set[str] | None, expected: dict[str, float]
+) -> None:
+    assert points(opened(*ZONED, preferring(*terms)), "nodeaffinity", feasible=feasible) == expected
 
 
-def test_where_nothing_matches_all_get_nothing() -> None:
-    session = opened(node("n"), node("m", labels={"zone": "a"}), preferring((30, zone_in("a"))))
-    assert points(session, "nodeaffinity", feasible={"n"}) == {"n": 0}
-
-
-def test_terms_of_weight_zero_are_not_rated() -> None:
-    assert not rated(opened(node("n"), preferring((0, zone_in("a")))), "nodeaffinity")
+@pytest.mark.parametrize(
+    "asks",
+    [preferring((0, zone_in("a"))), preferring((5, {"key": "zone", "operator": "Near"})), pod("p")],
+    ids=["weight 0", "cannot be read", "no preference"],
+)
+def test_nodes_are_not_rated(asks: Manifest) -> None:
+    assert not rated(opened(node("n"), asks), "nodeaffinity")
 
 
 def test_a_preferred_term_without_requirements_matches_no_node() -> None:
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 5, "preference": {}}]}}
     session = opened(node("n"), pod("p", spec={"affinity": affinity}))
     assert points(session, "nodeaffinity") == {"n": 0}
-
-
-def test_a_preference_that_cannot_be_read_rates_nothing() -> None:
-    session = opened(node("n"), preferring((5, {"key": "zone", "operator": "Near"})))
-    assert not rated(session, "nodeaffinity")
-
-
-def test_a_pod_without_preferences_is_not_rated() -> None:
-    assert not rated(opened(node("n"), pod("p")), "nodeaffinity")
 
 
 @settings(max_examples=examples(50), deadline=None)
@@ -97,18 +96,16 @@ def test_fewer_soft_taints_are_better() -> None:
     assert points(session, "tainttoleration") == {"n0": 100, "n1": 67, "n2": 34, "n3": 0}
 
 
-def test_tolerated_soft_taints_do_not_count() -> None:
-    toleration = {"key": "soft0", "operator": "Exists", "effect": "PreferNoSchedule"}
-    session = opened(
-        node("n", taints=[soft(0)]), node("m", taints=[soft(1)]), pod("p", spec={"tolerations": [toleration]})
-    )
-    assert points(session, "tainttoleration") == {"n": 100, "m": 0}
-
-
-def test_tolerations_of_other_effects_do_not_help() -> None:
-    toleration = {"key": "soft0", "operator": "Exists", "effect": "NoSchedule"}
-    session = opened(node("n", taints=[soft(0)]), node("m"), pod("p", spec={"tolerations": [toleration]}))
-    assert points(session, "tainttoleration") == {"n": 0, "m": 100}
+@pytest.mark.parametrize(
+    ("effect", "taints", "expected"),
+    [("PreferNoSchedule", [soft(1)], {"n": 100, "m": 0}), ("NoSchedule", [], {"n": 0, "m": 100})],
+)
+def test_soft_taints_do_not_count_if_their_effect_is_tolerated(
+    effect: str, taints: list[Manifest], expected: dict[str, float]
+) -> None:
+    tolerant = pod("p", spec={"tolerations": [{"key": "soft0", "operator": "Exists", "effect": effect}]})
+    session = opened(node("n", taints=[soft(0)]), node("m", taints=taints), tolerant)
+    assert points(session, "tainttoleration") == expected
 
 
 def test_where_no_feasible_node_has_one_all_get_100() -> None:
