@@ -280,6 +280,15 @@ def test_whom_the_task_must_not_meet_goes_with_the_others() -> None:
     assert evictions(*two_queues(), node("n1"), near, old, new, conf=LONE) == ["near-0"]
 
 
+def test_members_of_a_gang_that_keep_apart_get_different_nodes() -> None:
+    nodes = [node("n1"), node("n2")]
+    old = [*job("a", "old", 8, on=["n1"] * 8, cpu=1), *job("c", "old", 8, on=["n2"] * 8, cpu=1)]
+    new = job("b", "new", 2, members=2, cpu=1, labels={"app": "b"}, spec=apart(app="b"))
+    plan = reclaimed(*two_queues(), *nodes, old, new)
+    assert sorted(plan.pipelined.values()) == ["n1", "n2"]
+    assert len(plan.evictions) == 2
+
+
 def test_two_queues_of_the_same_share_leave_each_other_alone() -> None:
     nodes = [node("n1", cpu=4), node("n2", cpu=4)]
     running = [*job("a", "old", 4, on=["n1"] * 4, cpu=1), *job("b", "new", 4, on=["n2"] * 4, cpu=1)]
