@@ -109,6 +109,7 @@ TDM = ("predicate", "nodeOrder", "jobOrder", "jobPipelined", "jobStarving", "pre
 ASKED = ("predicate", "nodeOrder", "jobEnqueueable", "jobEnqueued", "overused", "jobReady", *VICTIMS)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("case_of", "parts", "count"),
     [
