@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from itertools import groupby, islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -85,6 +86,15 @@ def _logging_of_its_own() -> Iterator[None]:
     """What a command made of logging is not that of the tests after it."""
     yield
     structlog.reset_defaults()
+
+
+@pytest.fixture
+async def busy(tmp_path: Path) -> Path:
+    """A log of eight sessions with two queues: the gang `large` waits twice and is bound, `third` waits in `small`."""
+    from tests.timetravel.histories import write_busy_history
+
+    await write_busy_history(tmp_path / "busy.log")
+    return tmp_path / "busy.log"
 
 
 @pytest.fixture(scope="session")

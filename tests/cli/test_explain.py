@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests import dsl
 from tests.cli.results import without_defect
-from tests.timetravel.histories import CONF, scheduler, write_busy_history
+from tests.timetravel.histories import CONF, scheduler
 from vcd import api
 from vcd.cli import main
 
@@ -20,13 +20,6 @@ def run(*arguments: object) -> Result:
     """Run ``vcd explain``; a traceback fails the test."""
     result = CliRunner().invoke(main, ["explain", *map(str, arguments)])
     return without_defect(result)
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log in which the job ``large`` waits twice and is bound."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 def test_a_job_is_told_in_sentences(busy: Path) -> None:

@@ -12,7 +12,6 @@ from click.testing import CliRunner, Result
 from pyarrow import parquet
 
 from tests.cli.results import without_defect
-from tests.timetravel.histories import write_busy_history
 from vcd.cli import main
 
 
@@ -20,13 +19,6 @@ def run(*arguments: object) -> Result:
     """Run ``vcd export``; a traceback fails the test."""
     result = CliRunner().invoke(main, ["export", *map(str, arguments)])
     return without_defect(result)
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log of eight sessions."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 def test_csv_has_a_head_and_a_line_for_each_row(busy: Path) -> None:

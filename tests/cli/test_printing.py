@@ -70,13 +70,6 @@ def lines(shown: str) -> list[str]:
     return [line.rstrip() for line in STYLE.sub("", shown).splitlines()]
 
 
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log of eight sessions."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
-
-
 @pytest.mark.parametrize("columns", [60, 100])
 def test_nothing_is_wider_than_the_terminal(busy: Path, columns: int) -> None:
     log = ("--event-log", str(busy))

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from tests import dsl
 from tests.cli.results import without_defect
-from tests.timetravel.histories import scheduler, write_busy_history
+from tests.timetravel.histories import scheduler
 from tests.timetravel.test_older import make_older
 from vcd.cli import main
 from vcd.model import events as ev
@@ -23,13 +23,6 @@ def run(*arguments: object) -> Result:
     """Run ``vcd replay``; a traceback fails the test."""
     result = CliRunner().invoke(main, ["replay", *map(str, arguments)])
     return without_defect(result)
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log of eight sessions."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 @pytest.fixture

@@ -7,18 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests import dsl
-from tests.timetravel.histories import CONF, START, scheduler, write_busy_history
+from tests.timetravel.histories import CONF, START, scheduler
 from vcd import api
 from vcd.eventlog.writer_status import WriterStatus, write_status
 
 COLUMNS = 120
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log in which the job ``large`` waits twice and is bound."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 def answer(log: Path, name: str, session: int | None = None, *, change: bool = False) -> list[str]:

@@ -13,7 +13,6 @@ from tests.timetravel.histories import (
     SCORED,
     Scheduler,
     scheduler,
-    write_busy_history,
     write_history_that_begins_amid_a_session,
     write_takeover,
 )
@@ -31,13 +30,6 @@ from vcd.timetravel.why.sessions import explain_session
 from vcd.timetravel.why.story import Episode, Story
 
 UID = "0f3c2b1a-0000-4000-8000-123456789abc"
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log in which ``large`` waits for admission, then for a node, and is bound."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 def told(explanation: Explanation, *whats: str) -> list[Episode]:

@@ -12,20 +12,13 @@ from click.testing import CliRunner
 
 import vcd
 from tests import dsl
-from tests.timetravel.histories import CONF, scheduler, write_busy_history
+from tests.timetravel.histories import CONF, scheduler
 from tests.timetravel.test_evictions import CONF as RECLAIM
 from tests.timetravel.test_evictions import gone_and_back
 from vcd import api
 from vcd.cli import main
 from vcd.eventlog import LogReader
 from vcd.scheduling.decide import run
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log in which the job ``large`` waits twice and is bound."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 def test_what_an_open_log_says_is_what_a_question_to_the_file_says(busy: Path) -> None:

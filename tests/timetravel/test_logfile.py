@@ -12,20 +12,13 @@ import pytest
 
 from tests import dsl
 from tests.eventlog.samples import write_history
-from tests.timetravel.histories import SECOND, scheduler, write_busy_history
+from tests.timetravel.histories import SECOND, scheduler
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
 from vcd.timetravel import logfile
 from vcd.timetravel.logfile import import_logs
 from vcd.timetravel.replay import replay
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log with a checkpoint in its middle."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 def test_a_log_whose_checkpoint_is_the_fold_of_its_events_is_sound(busy: Path) -> None:

@@ -31,13 +31,6 @@ tiers:
 NO_NODE = "predicate: Insufficient cpu"
 
 
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """Eleven minutes, in which ``default/large`` waits in queue default and ``default/third`` in queue small."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
-
-
 async def at(made: Scheduler, seconds: int) -> None:
     """One session at so many seconds after the beginning."""
     made.clock.now = START + seconds * 1_000_000_000

@@ -32,13 +32,6 @@ ROOT = Path(__file__).parents[2]
 ONE_NODE = (dsl.node("n1"), dsl.queue("default"))
 
 
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log of eight sessions."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
-
-
 def differing(path: Path, first: int | None = None, last: int | None = None) -> list[int]:
     return [one.session for one in replay(path, first, last) if one.difference is not None]
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests import dsl
-from tests.timetravel.histories import CONF, scheduler, write_busy_history, write_takeover
+from tests.timetravel.histories import CONF, scheduler, write_takeover
 from tests.timetravel.test_counterfactual import CARDS, H200, card_queue
 from vcd.api import explain_session
 from vcd.eventlog import LogError, LogReader, SessionInfo
@@ -28,13 +28,6 @@ tiers:
 - plugins:
   - name: proportion
 """
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """Eight sessions: binds that fail, gangs that wait, a node that comes and grows."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 def news(explanation: SessionExplanation) -> list[str]:

@@ -9,17 +9,10 @@ import pyarrow
 import pytest
 
 import vcd
-from tests.timetravel.histories import scheduler, write_busy_history
+from tests.timetravel.histories import scheduler
 from tests.timetravel.test_evictions import CONF as RECLAIM
 from tests.timetravel.test_evictions import reclaimed
 from vcd.timetravel.tables import TABLES, TableRows
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """Eight sessions, two queues; queue small has 6 of its 8 cpu in use, and the job ``third`` waits in it."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 def test_waits_are_the_jobs_that_wait(busy: Path) -> None:

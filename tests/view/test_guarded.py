@@ -13,7 +13,6 @@ import aiohttp
 import pytest
 
 from tests.serving.pairs import name_of, trusting, write_pair
-from tests.timetravel.histories import write_busy_history
 from tests.view.cluster import Roles, client_of, guarded
 from tests.view.pages import asking
 from tests.waiting import WAIT_LIMIT
@@ -26,13 +25,6 @@ from vcd.view.server import View
 pytestmark = pytest.mark.usefixtures("patient_page")
 
 RIGHTS = {"root": ["get on the nonResourceURL /vcd/page"]}
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log of eight sessions."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 # --- names ------------------------------------------------------------------------------------------------------------

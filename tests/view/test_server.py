@@ -15,7 +15,6 @@ import aiohttp
 import pytest
 
 from tests.kube.scripted import until
-from tests.timetravel.histories import write_busy_history
 from tests.view.pages import Asker, asking
 from vcd.serving.access import Access
 from vcd.serving.hosts import is_local
@@ -25,13 +24,6 @@ from vcd.view.server import View, ViewError
 MODULES = [file.name for file in resources.files("vcd.view").joinpath("static").iterdir() if file.name.endswith(".js")]
 
 pytestmark = pytest.mark.usefixtures("patient_page")
-
-
-@pytest.fixture
-async def busy(tmp_path: Path) -> Path:
-    """A log of eight sessions."""
-    await write_busy_history(tmp_path / "busy.log")
-    return tmp_path / "busy.log"
 
 
 @pytest.fixture
