@@ -156,7 +156,7 @@ async def test_the_recorder_writes_one_event_for_repeats(server: Server) -> None
     async with running(recorder.run()):
         for _ in range(3):
             recorder.record("Pod", server.key("a"), pod["metadata"]["uid"], "Warning", "Unschedulable", "0/1 nodes")
-            await recorder.idle()
+            await recorder.wait_until_idle()
     found = (await server.listed("Event", fieldSelector="reason=Unschedulable,involvedObject.name=a"))["items"]
     assert [(each["count"], each["message"], each["involvedObject"]["uid"]) for each in found] == [
         (3, "0/1 nodes", pod["metadata"]["uid"])

@@ -74,7 +74,7 @@ async def test_the_writer_merges_a_groups_status(server: Server) -> None:
     async with running(writer.run()):
         for type in ("Unschedulable", "Scheduled"):
             writer.submit_groups([GroupStatus(server.key("g"), "Inqueue", (type, "True", "Contract", "why"))])
-            await writer.idle()
+            await writer.wait_until_idle()
     found = {each["type"] for each in (await server.get("PodGroup", "g"))["status"]["conditions"]}
     assert found >= {"Unschedulable", "Scheduled"}
 
@@ -110,5 +110,5 @@ async def test_the_writer_writes_what_a_queue_has_allocated(server: Server) -> N
     async with running(writer.run()):
         for allocated in (USED, {"cpu": "1500m"}):
             writer.submit_queues([QueueUsage(name, allocated)])
-            await writer.idle()
+            await writer.wait_until_idle()
     assert (await server.get("Queue", name))["status"]["allocated"] == {"cpu": "1500m"}

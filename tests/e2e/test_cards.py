@@ -92,7 +92,7 @@ async def test_every_pending_pod_of_a_refused_group_is_told_why(tmp_path: Path) 
         await until(lambda: daemon.has_seen(keys))  # before it knows a pod that names cards, a group asks for none
         add_group(cluster, "big", minimum=5)
         names = [key.partition("/")[2] for key in keys]
-        words = f"Queue <q> has insufficient <NVIDIA-X|{MODEL}> quota: requested <5>, total would be <5>"
+        words = f"queue q may use 2 NVIDIA-X|{MODEL} (volcano.sh/card.quota): 0 in use, and it requests 5"
         await until(lambda: all(words in told(cluster, name) for name in names), what="an Event on each pod")
         add(cluster, "big", 5)
         await until(lambda: words in told(cluster, "big-5"), what="an Event on the late one")
@@ -105,7 +105,7 @@ async def test_every_pod_that_finds_no_quota_is_told_so(tmp_path: Path) -> None:
         submit(cluster, "web", 6, minimum=1)
         await until(lambda: placed(cluster, "web"), what="the first pod")
         left = {f"web-{number}" for number in range(6)} - placed(cluster, "web")
-        await until(lambda: all("capability is <1>" in told(cluster, name) for name in left), what="Events on the rest")
+        await until(lambda: all("queue q may use" in told(cluster, name) for name in left), what="Events on the rest")
 
 
 @pytest.mark.plugin("capacity-card")
@@ -126,7 +126,7 @@ async def test_a_deployment_of_four_pods_runs_three_where_the_quota_is_three(tmp
         await until(lambda: len(placed(cluster, "web")) == 3, what="three of four")
         (waits,) = {each["metadata"]["name"] for each in cluster.store.list("pods")} - placed(cluster, "web")
         await until(lambda: told(cluster, waits), what="the Event on the fourth")
-        assert f"insufficient <{MODEL}> quota" in told(cluster, waits)
+        assert "(volcano.sh/card.quota)" in told(cluster, waits)
         assert len(placed(cluster, "web")) == 3
 
 

@@ -158,8 +158,8 @@ async def test_a_pod_that_shows_another_reason_than_the_log_has_is_told_anew(tmp
         cluster.submit("g", 1, cpu=5)
         cluster.submit("h", 1, cpu=5)
         await until(lambda: scheduled(cluster, "g-0") and scheduled(cluster, "h-0"), what="they are told")
-        true = scheduled(cluster, "g-0")["message"]
         await until_quiet(first)
+        true = scheduled(cluster, "g-0")["message"]
         await first.kill()
         old = {**scheduled(cluster, "g-0"), "message": "what once was"}
         cluster.store.patch("pods", "default", "g-0", {"status": {"conditions": [old]}}, "status")

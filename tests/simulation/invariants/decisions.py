@@ -100,7 +100,7 @@ class Decisions:
             failed = isinstance(event, ev.OperationDone) and event.result not in ("done", "unknown")
             self._anew[machine.name] += failed or isinstance(event, ev.PolicyLoaded)
             if isinstance(event, ev.ObjectPut | ev.ObjectGone) and event.kind in QUOTA_FACTS:
-                self._quota_facts[machine.name][event.key.partition("/")[0]] = service.keeper.state.sequence
+                self._quota_facts[machine.name][event.key.partition("/")[0]] = service.state_writer.state.sequence
             if isinstance(event, ev.SessionDecided):
                 self.durable[machine.name].update(dict.fromkeys(operations_of(event), event.session))
 

@@ -245,9 +245,11 @@ class Telling:
             waiting = (tasks.column("job") == number) & (tasks.column("status") == TaskStatus.PENDING)
             for row in np.flatnonzero(waiting).tolist() if number is not None else ():
                 pod = self.state.pods[row]
-                is_there = pod is not None and pod.group_key == group  # its row may be another pod's since
-                if pod is not None and is_there and pod.key not in self._nominated and self._may_wait(pod.key):
-                    self._tell_pod(pod, reason_of, stated(sentence, pod.key, own), "")
+                if pod is None or pod.group_key != group or pod.key in self._nominated:  # its row was another pod's
+                    continue
+                words = stated(sentence, pod.key, own)
+                if self._may_wait(pod.key) and not _shows(pod, words):
+                    self._tell_pod(pod, reason_of, words, "")
                 yield
 
     # --- plugins ----------------------------------------------------------------------------------------------------
@@ -312,9 +314,9 @@ class Telling:
                     self._tell_pod(task.pod, reason_of, own.get(task.key, words), node)
                 yield
 
-    def _words_of(self, group: str, reasons: Sequence[ev.Waiting]) -> tuple[dict[str, str], str]:
+    def _words_of(self, group: str, reasons: Sequence[ev.Waiting], sentence: str = "") -> tuple[dict[str, str], str]:
         """Return what the pods of a group state, by pod, and what those state that are not named."""
-        rendered, sentence = self._texts.of(reasons), self._sentences.get(group, "")
+        rendered, sentence = self._texts.of(reasons), sentence or self._sentences.get(group, "")
         own = rendered.by_pod()
         if not sentence:
             return own, rendered.text_of(reasons)
@@ -328,7 +330,10 @@ class Telling:
             yield
             group = session.snapshot.groups.get(reasons[0].group)
             if known is None or known[0] is not reasons:  # pods of one group mostly came one after the other
-                known = reasons, *self._words_of(reasons[0].group, reasons)
+                shown = () if group is None else group.group.status.conditions
+                condition = condition_of(NOT_READY, shown)  # it has what a process before this one found
+                sentence = "" if condition is None or condition.status != "True" else sentence_of(condition.message)
+                known = reasons, *self._words_of(reasons[0].group, reasons, sentence)
             words = known[1].get(key, known[2])
             if reasons[0].group not in told and not _shows(pod, words):
                 queue = "" if group is None else session.queue_name_of(group)
@@ -351,7 +356,8 @@ class Telling:
         if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
             reason = UNSCHEDULABLE if self.options.unschedulable == "all" else reason_of.of(key)
             self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message), nominated)
-        if pod.group_key in self._sentences:  # before it is known there is nothing that Events state, too
+        sentence = self._sentences.get(pod.group_key)
+        if sentence and message.startswith(sentence):  # Events state nothing but the diagnosis
             self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
 
     def _tell_nominated(self, key: str, uid: str, node: str) -> None:
