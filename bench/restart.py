@@ -106,7 +106,7 @@ class _Recorded:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def pages(self, path: str, *, at: str = "") -> AsyncIterator[Page]:
+    async def list_pages(self, path: str, *, at: str = "") -> AsyncIterator[Page]:
         """The pages of a kind's list, ``at`` whatever version."""
         kind = next(kind.name for kind in KINDS.values() if kind.path == path)
         file = self._folder / f"{kind}.pages"

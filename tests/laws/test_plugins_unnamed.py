@@ -38,6 +38,7 @@ PLACES = {
         "model/events.py",
         "scheduling/actions/allocate.py",
         "scheduling/framework/validity.py",
+        "text/reasons.py",
         "timetravel/why/jobtimeline.py",
         "timetravel/why/queuewaits.py",
     ),

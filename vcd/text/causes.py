@@ -156,7 +156,8 @@ def _limit(diagnosis: Diagnosis) -> str:
         what = "what queue {} deserves and can use" if field == "spec.weight" else "what is guaranteed to queue {}"
         kept = f"{what.format(subject['queue'])} ({field}) leaves {figures.of('limit')}"
         return f"{kept}: {taken}"
-    return f"queue {subject['queue']} may use {figures.of('limit')} ({field}): {taken}"
+    # a plugin from outside need not state the field of its limit
+    return f"queue {subject['queue']} may use {figures.of('limit')}{f' ({field})' if field else ''}: {taken}"
 
 
 def _admission(diagnosis: Diagnosis) -> str:
