@@ -144,7 +144,7 @@ async def test_one_with_a_quota_says_which_limit_is_in_the_way_and_what_would_do
         }  # fmt: skip
         text = vcd("explain", "job", "second", "--change", "--all", "--event-log", daemon.log)
         assert "queue research may use 3 solver: 2 in use, and it requests 2" in " ".join(text.split())
-        assert "smallest change: queue research's licence quota of solver 3 -> 4: all 2 pods are bound" in text
+        assert "queue research's licence quota of solver 3 -> 4: all 2 pods are bound" in text
 
         page = (await daemon.metrics())['example_licences_used{licence="solver",queue_name="research"}']
         assert page == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass
 from functools import partial
 
@@ -232,25 +232,35 @@ class Telling:
 
     def _state_sentences(self) -> Iterator[None]:
         """State the diagnoses of groups on their pods without a node and in Events."""
-        while self._to_state:
-            group = next(iter(self._to_state))
-            del self._to_state[group]
+        groups, self._to_state = self._to_state, {}
+        rows_of = self._pending_rows(groups)
+        for group in groups:
             record, reasons = self.state.groups.get(group), self.state.waiting.get(group)
-            sentence, number = self._sentences.get(group, ""), self.state.job_keys.number(group)
+            sentence = self._sentences.get(group, "")
             if record is None or not reasons or not sentence or not self.leads():
                 continue
             self.recorder.record("PodGroup", group, record.group.metadata.uid, "Warning", "Unschedulable", sentence)
             reason_of = PodReasons(reasons, self.state.settings.queue_of(record.group), self.state.queues)
-            own, tasks = self._texts.of(reasons).by_pod(), self.state.tasks
-            waiting = (tasks.column("job") == number) & (tasks.column("status") == TaskStatus.PENDING)
-            for row in np.flatnonzero(waiting).tolist() if number is not None else ():
+            own = self._texts.of(reasons).by_pod()
+            for row in rows_of.get(group, ()):
                 pod = self.state.pods[row]
-                if pod is None or pod.group_key != group or pod.key in self._nominated:  # its row was another pod's
+                if pod is None or pod.group_key != group or pod.key in self._nominated:  # another pod has the row since
                     continue
                 words = stated(sentence, pod.key, own)
                 if self._may_wait(pod.key) and not _shows(pod, words):
                     self._tell_pod(pod, reason_of, words, "")
                 yield
+
+    def _pending_rows(self, groups: Iterable[str]) -> dict[str, list[int]]:
+        """Return the rows of the pending pods of groups, in one pass over all pods."""
+        tasks, number_of = self.state.tasks, self.state.job_keys.number
+        numbers = {number: group for group in groups if (number := number_of(group)) is not None}
+        jobs = tasks.column("job")
+        rows = np.flatnonzero(np.isin(jobs, list(numbers)) & (tasks.column("status") == TaskStatus.PENDING))
+        found: dict[str, list[int]] = {}
+        for row, number in zip(rows.tolist(), jobs[rows].tolist(), strict=True):
+            found.setdefault(numbers[number], []).append(row)
+        return found
 
     # --- plugins ----------------------------------------------------------------------------------------------------
 
