@@ -203,8 +203,9 @@ SCENARIOS: dict[str, Scenario] = {
     "drf": Scenario(
         conf(PLACING, "drf", "predicates"),
         nodes=(node("n0", 3),),
-        first=gang("a", *pods("a", cpu=2)),
-        then=(("pods", pod("a-t-1", "a")), *gang("b", *pods("b"))),
+        # the groups are known, and one watch has both pods: a session cannot see that of a alone
+        first=(*gang("a", *pods("a", cpu=2)), *gang("b")),
+        then=(*(("pods", each) for each in pods("b")), ("pods", pod("a-t-1", "a"))),
         bound=(("b-t-0", ""),),
         waits=("a-t-1",),
     ),
