@@ -323,7 +323,7 @@ def _waits() -> list[AnyPanel]:
 
 def _mending() -> list[AnyPanel]:
     """Misconfiguration, told apart from waiting for room or quota."""
-    problems = Text("ProblemDedup", "Objects in which plugins see a contradiction.", runbook="misconfigured")
+    problems = Text("Misconfigured", "Objects in which plugins see a contradiction.", runbook="misconfigured")
     columns = {"problems": Query(f"sum by (kind, name) ({own('vcd_misconfigured')})")}
     aside = Text("Set aside", "Objects that cannot be read, and so are not scheduled.", runbook="objects-set-aside")
     causes = "queue-missing|queue-closed|invalid|unsupported|unschedulable-shape|pods-missing|gated"
