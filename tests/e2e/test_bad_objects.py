@@ -29,7 +29,7 @@ async def test_a_pod_that_cannot_be_counted_is_told_of_once_and_the_rest_is_boun
 
         def told() -> list[str]:
             events = cluster.store.list("events", namespace)
-            return [event["message"] for event in events if event["reason"] == "InvalidObjects"]
+            return [event["message"] for event in events if event["reason"] == "SetAside"]
 
         def conditions() -> list[str]:
             shown = cluster.store.get("pods", namespace, "bad")["status"].get("conditions", [])

@@ -18,7 +18,7 @@ SERIES = 'vcd_misconfigured{kind="Queue",name="odd"}'
 
 
 def told(cluster: Cluster) -> list[Obj]:
-    return [event for event in cluster.store.list("events") if event["reason"] == "ProblemDedup"]
+    return [event for event in cluster.store.list("events") if event["reason"] == "Misconfigured"]
 
 
 async def test_a_queue_that_deserves_more_than_it_may_have_is_told_so_once(tmp_path: Path) -> None:

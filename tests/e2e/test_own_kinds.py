@@ -170,7 +170,7 @@ async def test_a_plugin_from_elsewhere_schedules_by_kinds_of_its_own(
         assert nodes_of(cluster, *third) == {"node-a"}
         assert set(seen(daemon, "Rack")) == {"rack-a"}
         assert set(seen(daemon, "RackNotes")) == {"ops/closures"}
-        told = [each["involvedObject"] for each in cluster.store.list("events") if each["reason"] == "ProblemDedup"]
+        told = [each["involvedObject"] for each in cluster.store.list("events") if each["reason"] == "Misconfigured"]
         assert [(each["apiVersion"], each["kind"], each["name"]) for each in told] == [
             ("example.com/v1", "Rack", "rack-a")
         ]

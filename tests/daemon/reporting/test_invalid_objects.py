@@ -27,7 +27,7 @@ class Fixture:
         self.logged: list[Any] = []
 
     def record(self, kind: str, key: str, uid: str, type: str, reason: str, message: str) -> None:
-        assert (type, reason) == ("Warning", "InvalidObjects")
+        assert (type, reason) == ("Warning", "SetAside")
         self.recorded.append((kind, key, message))
 
     def submit_pod_condition(self, key: str, uid: str, condition: Condition) -> None:

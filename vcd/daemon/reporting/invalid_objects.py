@@ -55,7 +55,7 @@ class InvalidObjects:
 
     def _tell_owner(self, kind: str, key: str, told: _Told) -> None:
         """Write an Event and, for a pod without a node, the condition."""
-        self.recorder.record(kind, key, told.uid, "Warning", "InvalidObjects", told.message)
+        self.recorder.record(kind, key, told.uid, "Warning", "SetAside", told.message)
         if kind == "Pod" and told.uid and self.state.pod(key) is None:
             condition = Condition("PodScheduled", "False", "SchedulerError", told.message)
             self.conditions.submit_pod_condition(key, told.uid, condition)

@@ -297,7 +297,7 @@ class Telling:
                 continue
             uid = uid_of(self.state, problem.kind, problem.key)
             _log.warning("object is misconfigured", kind=problem.kind, key=problem.key, problem=problem.message)
-            self.recorder.record(problem.kind, problem.key, uid, "Warning", "ProblemDedup", problem.message)
+            self.recorder.record(problem.kind, problem.key, uid, "Warning", "Misconfigured", problem.message)
         self.metrics.observe_misconfigured(self._misconfigured.counts())
 
     # --- who waits --------------------------------------------------------------------------------------------------
