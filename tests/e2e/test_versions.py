@@ -141,7 +141,7 @@ async def test_a_log_with_what_the_older_version_does_not_know_is_left_alone(tmp
         await stopped(daemon)
     before = daemon.log.read_bytes()
     refused = vcd("log", "downgrade", daemon.log, "--for", "0.0.9")
-    assert (refused.returncode, "there are 0.1.0" in refused.stderr) == (2, True)
+    assert (refused.returncode, "known versions: 0.1.0" in refused.stderr) == (2, True)
     assert daemon.log.read_bytes() == before
 
 
