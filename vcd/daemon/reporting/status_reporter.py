@@ -102,8 +102,8 @@ class Telling:
         """Of groups that wait, the diagnosis that condition, pods and Events state; missing until it is known."""
         self._to_state: dict[str, None] = {}
         """Groups whose pods are to state it."""
-        self._nominated: dict[str, str] = {}
-        """The pods that wait for capacity that evictions free, and the node."""
+        self._nominated: set[str] = set()
+        """The pods whose condition states that they wait for capacity that evictions free."""
         self._texts = ReasonTexts()
         self.told: Callable[[ev.SessionDecided | None, ev.Plan, Session, int], None] = _let_go
         """Called with every session that was told, and when it was decided (ns); it has to release it."""
@@ -362,7 +362,7 @@ class Telling:
 
     def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str, nominated: str) -> None:
         key, uid = pod.key, pod.metadata.uid
-        self._nominated.pop(key, None)
+        self._nominated.discard(key)
         if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
             reason = UNSCHEDULABLE if self.options.unschedulable == "all" else reason_of.of(key)
             self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message), nominated)
@@ -372,7 +372,8 @@ class Telling:
 
     def _tell_nominated(self, key: str, uid: str, node: str) -> None:
         """On a pod that others are evicted for: the node where it waits for their room."""
-        self._nominated[key] = node
+        if self.state.pod(key) is not None:  # sessions are reported later: the pod can be deleted by then
+            self._nominated.add(key)
         condition = Condition("PodScheduled", "False", UNSCHEDULABLE, freed_on(node))
         self.statuses.submit_pod_condition(key, uid, condition, node)
 
@@ -417,7 +418,7 @@ class Telling:
                 self.statuses.observe_queue(event.key, event.resource_version)
             if isinstance(event, ev.ObjectGone):
                 if event.kind == "Pod":
-                    self._nominated.pop(event.key, None)
+                    self._nominated.discard(event.key)
                 self.statuses.forget(event.kind, event.key)
                 if self._misconfigured.forget(event.kind, event.key):
                     self.metrics.observe_misconfigured(self._misconfigured.counts())
