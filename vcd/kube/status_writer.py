@@ -171,6 +171,11 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
         condition = msgspec.structs.replace(condition, message=cut(condition.message, _MESSAGE_LIMIT))
         self._work.put(("Pod", key), _PodUpdate(uid, condition, nominated), rank=1)
 
+    def pod_condition(self, key: str, uid: str) -> Condition | None:
+        """Return the condition of a pod that was submitted last; None if it is not known any more."""
+        newest = self._work.newest(("Pod", key)) or self._conditions.get(key)
+        return newest.condition if isinstance(newest, _PodUpdate) and newest.uid == uid else None
+
     def retry_unwritten(self) -> None:
         """Queue unwritten conditions again, for example those that a webhook denied, with a backoff between retries."""
         if not self._unwritten_conditions:

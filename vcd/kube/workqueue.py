@@ -90,7 +90,7 @@ class WorkQueue(Generic[K, V]):
         self._values: dict[K, V] = {}
         self._ranks: dict[K, int] = {}
         self._ready: _FairQueue[K] = _FairQueue(ranks)
-        self._busy: set[K] = set()
+        self._busy: dict[K, V] = {}
         self._wake = asyncio.Event()
         self.idle = asyncio.Event()
         """Set while no key is queued or worked on."""
@@ -98,10 +98,14 @@ class WorkQueue(Generic[K, V]):
 
     def __len__(self) -> int:
         """Return the number of keys that are queued or worked on."""
-        return len(self._values) + len(self._busy - self._values.keys())
+        return len(self._values) + len(self._busy.keys() - self._values.keys())
 
     def pending(self, key: K) -> V | None:
         return self._values.get(key)
+
+    def newest(self, key: K) -> V | None:
+        """Return the value that is queued or, if none is, worked on."""
+        return self._values.get(key, self._busy.get(key))
 
     def put(self, key: K, value: V, rank: int = 0) -> None:
         """Queue a value, replacing the queued value of the same key. Never blocks."""
@@ -153,13 +157,13 @@ class WorkQueue(Generic[K, V]):
                 continue
             value = self._values.pop(key)
             self._ranks.pop(key)
-            self._busy.add(key)
+            self._busy[key] = value
             try:
                 await work(key, value)
             except Exception:
                 log.exception("work_failed", key=key)
             finally:
-                self._busy.discard(key)
+                self._busy.pop(key)
                 if key in self._values:
                     self._make_ready(key)
                 self._settle()

@@ -42,20 +42,20 @@ class Told:
         """The groups that are called scheduled."""
         self._stated: set[str] = set()
         """All that sessions found and replicas diagnosed of groups that wait."""
-        self._replicas: list[SchedulerService] = []
         self._group_of: dict[str, str] = {}
         self._moved: dict[str, float] = {}
         """When a pod was last moved to a group."""
         decisions.looks.append(self._decided)
+        witness.services.append(self._begun)
         sim.store.subscribe([GROUPS], self._group)
         sim.store.subscribe(["pods"], self._pod)
         sim.store.subscribe(["events"], self._event)
 
-    def _decided(self, _: Machine, service: SchedulerService, event: ev.SessionDecided) -> None:
-        if service not in self._replicas:
-            self._replicas.append(service)
-            show = service.verdicts.show
-            service.verdicts.show = lambda group, message, first: self._diagnosed(show, group, message, first)
+    def _begun(self, _: Machine, service: SchedulerService) -> None:
+        show = service.verdicts.show
+        service.verdicts.show = lambda group, message, first: self._diagnosed(show, group, message, first)
+
+    def _decided(self, _: Machine, __: SchedulerService, event: ev.SessionDecided) -> None:
         for reasons in ev.waits_by_group(event.accepted().waiting).values():
             self._stated.add(_joined([each for each in reasons if each.gate != "gang"] or reasons))
 

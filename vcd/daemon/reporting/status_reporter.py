@@ -54,13 +54,6 @@ def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Ope
     return [operation for operations in going for operation in operations if operation.verb == "pipeline"]
 
 
-def _shows(pod: Pod, words: str) -> bool:
-    """Whether a pod shows these words, or that others are evicted for it."""
-    shown = condition_of("PodScheduled", pod.status.conditions)
-    nominated = pod.status.nominated_node_name
-    return shown is not None and shown.message in (words, freed_on(nominated) if nominated else words)
-
-
 @dataclass(eq=False)
 class Telling:
     """Follows sessions and events. Only who leads (``leads``) writes to the API server."""
@@ -247,7 +240,7 @@ class Telling:
                 if pod is None or pod.group_key != group or pod.key in self._nominated:  # another pod has the row since
                     continue
                 words = stated(sentence, pod.key, own)
-                if self._may_wait(pod.key) and not _shows(pod, words):
+                if self._may_wait(pod.key) and not self._states(pod, words):
                     self._tell_pod(pod, reason_of, words, "")
                 yield
 
@@ -345,7 +338,7 @@ class Telling:
                 sentence = "" if condition is None or condition.status != "True" else sentence_of(condition.message)
                 known = reasons, *self._words_of(reasons[0].group, reasons, sentence)
             words = known[1].get(key, known[2])
-            if reasons[0].group not in told and not _shows(pod, words):
+            if reasons[0].group not in told and not self._states(pod, words):
                 queue = "" if group is None else session.queue_name_of(group)
                 self._tell_pod(pod, PodReasons(reasons, queue, self.state.queues), words, nominated.get(key, ""))
 
@@ -359,6 +352,14 @@ class Telling:
         pod = self.state.pod(key)
         found = None if pod is None or pod.metadata.uid != uid else condition_of(type, pod.status.conditions)
         return "" if found is None else found.status
+
+    def _states(self, pod: Pod, words: str) -> bool:
+        """Return whether a pod states these words, or will once what is submitted is written, or that other pods are
+        evicted for it."""
+        observed = condition_of("PodScheduled", pod.status.conditions)
+        condition = self.statuses.pod_condition(pod.key, pod.metadata.uid) or observed
+        nominated = pod.status.nominated_node_name
+        return condition is not None and condition.message in (words, freed_on(nominated) if nominated else words)
 
     def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str, nominated: str) -> None:
         key, uid = pod.key, pod.metadata.uid
