@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.results import without_defect
-from tests.eventlog.samples import gone, leads, noise, put, session, write_history
+from tests.eventlog.samples import gone, leads, noise, put, write_history
 from tests.timetravel.histories import write_busy_history
 from vcd.cli.log import log
 from vcd.eventlog import EventLog, LogReader, verify
@@ -215,23 +215,6 @@ def test_export_refuses_a_range_that_runs_backwards(path: Path, tmp_path: Path) 
     assert (result.exit_code, "--from 3 comes after --to 2" in result.stderr) == (2, True)
 
 
-async def test_import_merges_files(tmp_path: Path) -> None:
-    await write_history(tmp_path / "a.sqlite", 4)
-    async with EventLog.open(tmp_path / "b.sqlite") as opened:
-        await opened.append([leads(2), session(1, 1, epoch=2)])
-    out = tmp_path / "out.sqlite"
-    result = run("import", tmp_path / "a.sqlite", opened.path, out)
-    assert (result.exit_code, result.stdout) == (0, f"{out}: events 1 to 26, 5 sessions\n")
-    assert verify(out).problems == []
-
-
-def test_import_says_which_checkpoint_it_cannot_read(path: Path, tmp_path: Path) -> None:
-    result = run("import", path, tmp_path / "out.sqlite")
-    assert result.exit_code == 2
-    assert f"event log {path}: this version cannot read the checkpoint at 12" in result.stderr
-    assert not (tmp_path / "out.sqlite").exists()
-
-
 def test_compact_removes_what_is_old_first(path: Path) -> None:
     (done,) = lines(run("compact", path, "--max-age", "1s", "-o", "json"))
     assert (done["removed"], done["after"]) == (12, path.stat().st_size)
@@ -289,6 +272,6 @@ def test_a_number_as_large_as_a_log_may_hold_is_taken(path: Path) -> None:
 async def test_the_name_of_a_file_gives_a_terminal_no_orders(tmp_path: Path) -> None:
     path, out = tmp_path / "\x1b[31m\n.sqlite", tmp_path / "\x1b[32m\n.sqlite"
     await write_busy_history(path)
-    for words in (("verify", path), ("compact", path), ("export", path, out), ("downgrade", "--for", "0.1.0", path)):
+    for words in (("verify", path), ("compact", path), ("export", path, out)):
         told = run(*words).stdout.splitlines()[-1]
         assert told.startswith(f"{tmp_path}/\\x1b[3{2 if out in words else 1}m\\n.sqlite: ")

@@ -99,9 +99,8 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("logs")
     work = [Work("evaluate", 0, 30, cpu=2), Work("train", 10, 20, cpu=2)]
     asyncio.run(play(folder / "events.sqlite", [dsl.node("n", cpu=2)], work, seconds=25))
-    asyncio.run(write_takeover(folder))
-    for number, name in (("1", "a"), ("2", "b")):
-        (folder / number).rename(folder / f"replica-{name}.sqlite")
+    for name in ("a", "b"):
+        asyncio.run(write_takeover(folder / f"replica-{name}.sqlite"))
     shutil.copytree(ROOT / "examples", folder / "manifests", ignore=lambda *_: ["nights", "ci", "ingress", "launch"])
     shutil.copy(ROOT / "examples" / "too-large.yaml", folder / "job.yaml")
     (folder / "scheduler.conf").write_text(CONF)

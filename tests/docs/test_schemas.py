@@ -54,9 +54,7 @@ ASKED: dict[str, list[str]] = {
     "jobs": ["--event-log busy.log", "--event-log busy.log --state waiting"],
     "gate": ["--event-log played.log --new good.conf --seeds 1 --jobs 1 --fail-if wait.max>+900%"],
     "log compact": ["compact compacted.log --max-age 1s"],
-    "log downgrade": ["downgrade downgraded.log --for 0.1.0"],
     "log export": ["export busy.log exported.log --from 2", "export busy.log nameless.log --anonymise"],
-    "log import": ["import busy.log imported.log"],
     "log ls": ["ls busy.log --limit 0"],
     "log ls --sessions": ["ls busy.log --sessions"],
     "log restore": ["restore archive restored.log"],
@@ -95,7 +93,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def _write(path: Path) -> None:
     await write_busy_history(path / "busy.log")
     await write_busy_history(path / "compacted.log")
-    await write_busy_history(path / "downgraded.log")
     await asyncio.to_thread(_ship, path / "busy.log", path / "archive")
     await starved(path / "starved.log")
     await write_shadow_history(path / "shadow.log")

@@ -158,7 +158,7 @@ async def test_a_log_of_a_newer_vcd_ends_the_start_with_one_line(tmp_path: Path)
         assert await again.ended() == 2
         (stopped,) = again.lines("stopped")
         assert "a newer vcd wrote it" in stopped["reason"]
-        assert "vcd log downgrade" in stopped["reason"]
+        assert "use that version, or name a new file" in stopped["reason"]
         assert "Traceback" not in again.output.read_text()
         with closing(sqlite3.connect(first.log)) as db:
             db.execute(f"PRAGMA user_version = {schema}")

@@ -96,7 +96,7 @@ def vcd(*words: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=WAIT_LIMIT)
 
 
-async def test_an_upgrade_goes_on_with_the_log_and_a_downgrade_with_it_again(tmp_path: Path, first: Version) -> None:
+async def test_an_upgrade_continues_the_log_and_a_downgrade_begins_a_new_one(tmp_path: Path, first: Version) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(4)
         old = await cluster.started("a", ALONE, **first.environment)
@@ -115,11 +115,7 @@ async def test_an_upgrade_goes_on_with_the_log_and_a_downgrade_with_it_again(tmp
         assert await again.ended() != 0
         assert "use a newer vcd for this file" in again.lines("stopped")[0]["reason"]
 
-        assert vcd("log", "downgrade", old.log, "--for", "0.1.0").returncode == 0
-        assert first.vcd("log", "verify", old.log).stdout.splitlines()[-1].endswith(": sound")
-        assert "(allocate) bound" in first.vcd("explain", "job", "before", "--event-log", old.log).stdout
-        assert "(allocate) bound" in first.vcd("explain", "job", "after", "--event-log", old.log).stdout
-        back = await cluster.started("a", ALONE, log=old.log, **first.environment)
+        back = await cluster.started("a", ALONE, log=tmp_path / "new.sqlite", **first.environment)
         await cluster.until_bound(cluster.submit("last", 8))
         await stopped(back)
 
@@ -130,19 +126,6 @@ async def test_an_upgrade_goes_on_with_the_log_and_a_downgrade_with_it_again(tmp
         assert verify(old.log).problems == []
         bound = sorted(bind.key for bind in cluster.binds)
         assert len(bound) == len(set(bound)) == 28
-
-
-async def test_a_log_with_what_the_older_version_does_not_know_is_left_alone(tmp_path: Path, first: Version) -> None:
-    """Nothing is changed, and what can be done instead is said."""
-    async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(1)
-        daemon = await cluster.started("a", ALONE)
-        await cluster.until_bound(cluster.submit("gang", 4))
-        await stopped(daemon)
-    before = daemon.log.read_bytes()
-    refused = vcd("log", "downgrade", daemon.log, "--for", "0.0.9")
-    assert (refused.returncode, "known versions: 0.1.0" in refused.stderr) == (2, True)
-    assert daemon.log.read_bytes() == before
 
 
 def _health_of(environment: dict[str, str]) -> list[str]:

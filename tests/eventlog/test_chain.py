@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.eventlog.samples import as_is, execute, fold, gone, leads, outcome, put, session, write_history
-from tests.eventlog.test_transfer import write_replicas
-from vcd.eventlog import EventLog, Head, LogError, LogReader, compact, export, import_logs, verify
-from vcd.eventlog.chain import Chain, seal_mark, segment_mark
+from tests.eventlog.samples import execute, fold, gone, outcome, put, session, write_history
+from vcd.eventlog import EventLog, Head, LogError, LogReader, compact, export, verify
+from vcd.eventlog.chain import Chain, seal_mark
 
 SCHEMA_1 = Path(__file__).parents[1] / "data" / "older" / "schema-1.sqlite"
 """Written by a simulation of version 0.1.0 before there was a chain: 185 events, a checkpoint after the last."""
@@ -168,53 +167,24 @@ async def test_an_export_says_that_the_chain_does_not_hold_the_state_it_begins_w
     assert verify(out, fold).uncovered == ["the state of checkpoint 15 is not in the chain"]
 
 
-async def test_what_was_changed_is_neither_exported_nor_imported(tmp_path: Path) -> None:
+async def test_what_was_changed_is_not_exported(tmp_path: Path) -> None:
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 3, checkpoints=(1,))
     execute(path, EXCHANGED)
     for make in (
         lambda: export(path, out, fold),
         lambda: export(path, out, fold, 3),  # it would be in the state that this begins with
-        lambda: import_logs([path], out, as_is),
     ):
         with pytest.raises(LogError, match="event 8 was changed after it was logged"):
             make()
 
 
-async def test_a_checkpoint_that_was_changed_is_neither_exported_nor_imported(tmp_path: Path) -> None:
+async def test_a_checkpoint_that_was_changed_is_not_exported(tmp_path: Path) -> None:
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 2, checkpoints=(1,))
     execute(path, "UPDATE checkpoint SET time = time + 1")
-    for make in (lambda: export(path, out, fold), lambda: import_logs([path], out, as_is)):
-        with pytest.raises(LogError, match="checkpoint 6 was changed after it was logged"):
-            make()
-
-
-async def test_an_import_has_one_chain_over_its_segments(tmp_path: Path) -> None:
-    a, b = await write_replicas(tmp_path)
-    out = tmp_path / "out.sqlite"
-    import_logs([a, b], out, as_is)
-    assert verify(out).uncovered == []
-    head_of(out)
-    execute(out, "UPDATE segment SET source = 'c.sqlite' WHERE sequence = (SELECT min(sequence) FROM segment)")
-    assert any("was changed or moved" in problem for problem in verify(out).problems)
-
-
-async def test_an_export_out_of_the_middle_of_a_segment_keeps_the_chain(tmp_path: Path) -> None:
-    """The second replica's win of the lease is gone by retention: its first session was decided before what is live."""
-    out, part = tmp_path / "out.sqlite", tmp_path / "part.sqlite"
-    await write_history(tmp_path / "a", 1)
-    async with EventLog.open(tmp_path / "b") as log:
-        await log.append([leads(2), put(1)])
-        await log.checkpoint(2, b"state" * 16)
-        await log.retain(max_age=0)
-        await log.append([put(2), put(3), session(1, 3, epoch=2), outcome(1)])
-    import_logs([tmp_path / "a", tmp_path / "b"], out, as_is)
-    export(out, part, fold, 2)
-    found = verify(part, fold)
-    assert found.problems == []
-    assert found.uncovered == ["the state of checkpoint 7 is not in the chain", "segment 7 is not in the chain"]
-    assert found.head == verify(out, fold).head
+    with pytest.raises(LogError, match="checkpoint 6 was changed after it was logged"):
+        export(path, out, fold)
 
 
 async def test_a_log_of_before_the_chain_is_migrated_and_goes_on(tmp_path: Path) -> None:
@@ -271,7 +241,6 @@ def test_lengths_are_part_of_a_link() -> None:
 
 MARKS = [
     seal_mark(5, 10, b"state"), seal_mark(6, 10, b"state"), seal_mark(5, 11, b"state"), seal_mark(5, 10, b"other"),
-    segment_mark(5, "a"), segment_mark(6, "a"), segment_mark(5, "b"),
 ]  # fmt: skip
 CONTENT = (6, 0, "put", "Pod", "default/p", "1", b"payload")
 
@@ -287,4 +256,4 @@ def test_a_link_depends_on_the_one_before_on_each_part_of_each_mark_and_on_each_
     for place, value in enumerate((7, 1, "gone", "Node", "default/q", "2", b"other")):
         other: Any = (*CONTENT[:place], value, *CONTENT[place + 1 :])
         found.append(Chain().extend(other))
-    assert len(set(found)) == len(found) == 2 * 8 + 7
+    assert len(set(found)) == len(found) == 2 * 5 + 7

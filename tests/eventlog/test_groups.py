@@ -13,17 +13,13 @@ import pytest
 from tests.eventlog.samples import (
     SECOND,
     Clock,
-    as_is,
     execute,
     fold,
     gone,
-    leads,
-    outcome,
     put,
-    session,
     write_history,
 )
-from vcd.eventlog import EventLog, LogReader, export, import_logs, verify
+from vcd.eventlog import EventLog, LogReader, export, verify
 from vcd.eventlog.errors import DamagedLog
 from vcd.eventlog.log_file import migrate_copy
 from vcd.model.codec import decode_payload, encode_payload
@@ -99,14 +95,7 @@ def test_a_file_of_before_the_index_whose_dictionary_a_disk_changed_is_told_of(t
 
 
 async def test_files_made_of_files_are_indexed(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
+    one = tmp_path / "one"
     await write_history(one, 4)
     export(one, tmp_path / "part", fold, 2, 3)
     assert {sequence for _, sequence in rows(tmp_path / "part")} == {10, 16}
-    async with EventLog.open(other) as log:
-        await log.append([leads(2), of_group(9, "gang"), session(1, 2, epoch=2), outcome(1)])
-    import_logs([one, other], tmp_path / "both", as_is)
-    assert verify(tmp_path / "both").problems == []
-    with LogReader(tmp_path / "both") as reader:
-        assert reader.pods_of("ns/gang", 0, LAST) == ["ns/pod-9"]
-        assert len(list(reader.sessions_of("ns/gang", 0, None))) == 5

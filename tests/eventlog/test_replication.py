@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import zstandard
 
-from tests.eventlog.samples import SECOND, Clock, as_is, fold, leads, outcome, put, session, write_history
-from vcd.eventlog import EventLog, LogError, LogReader, import_logs, verify
+from tests.eventlog.samples import SECOND, Clock, fold, leads, put, session, write_history
+from vcd.eventlog import EventLog, LogError, LogReader, verify
 from vcd.eventlog.replication import (
     CheckpointPiece,
     EventsPiece,
@@ -324,17 +324,6 @@ async def test_what_history_has_lost_cannot_be_sent(tmp_path: Path) -> None:
             await log.retain(max_age=60 * SECOND)
         with pytest.raises(LogError, match="events after 6 were removed"):
             list(source.new_pieces())
-
-
-async def test_an_import_is_not_copied_event_by_event(tmp_path: Path) -> None:
-    for epoch, name in ((1, "a"), (2, "b")):
-        async with EventLog.open(tmp_path / name) as log:
-            await log.append([leads(epoch), put(1), session(1, 2, epoch=epoch), outcome(1)])
-    import_logs([tmp_path / "a", tmp_path / "b"], tmp_path / "both", as_is)
-    with LogSource(tmp_path / "both") as source, pytest.raises(LogError, match="an import cannot be copied"):
-        list(source.pieces_from_start())
-    with pytest.raises(LogError, match="an import does not go back"):
-        rewind(tmp_path / "both", 2)
 
 
 async def test_a_piece_without_events_is_nothing(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.eventlog.samples import as_is, fold, gone, leads, noise, outcome, put, session, write_history
-from vcd.eventlog import EventLog, LogError, Logged, LogReader, compact, export, import_logs, transfer, verify
+from tests.eventlog.samples import fold, gone, noise, outcome, put, session, write_history
+from vcd.eventlog import EventLog, LogError, LogReader, compact, export, transfer, verify
 from vcd.eventlog.log_file import open_for_writing
 from vcd.model.events import PolicyLoaded
 
@@ -97,9 +97,8 @@ async def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
     await write_history(path, 1)
     out.write_text("mine")
-    for write in (lambda: export(path, out, fold), lambda: import_logs([path], out, as_is)):
-        with pytest.raises(LogError, match="exists already"):
-            write()
+    with pytest.raises(LogError, match="exists already"):
+        export(path, out, fold)
     assert out.read_text() == "mine"
 
 
@@ -112,91 +111,6 @@ async def test_an_export_beyond_what_is_kept_is_refused(tmp_path: Path) -> None:
         await log.retain(max_age=0)
     with pytest.raises(LogError, match="cannot be rebuilt"):
         export(path, tmp_path / "out.sqlite", fold)
-
-
-async def write_replicas(folder: Path) -> tuple[Path, Path]:
-    """The logs of two replicas: a led epoch 1 and 3, b led epoch 2; each saw other events around it."""
-    a, b = folder / "a.sqlite", folder / "b.sqlite"
-    async with EventLog.open(a) as log:
-        await log.append([put(1), leads(1), session(1, 2), outcome(1, 0), put(2), session(2, 5)])
-        await log.append([leads(1, leading=False), outcome(2, 1), put(30), gone(30)])
-        await log.append([leads(3), put(4), session(3, 12, epoch=3), outcome(3)])
-    async with EventLog.open(b) as log:
-        await log.append([put(1), put(2)])
-        await log.checkpoint(2, fold(b"", iter([Logged(1, 0, put(1)), Logged(2, 0, put(2))])))
-        await log.append([put(3), leads(2), put(30), session(1, 4, epoch=2), outcome(1, 1), leads(2, leading=False)])
-        await log.append([gone(30), put(4), put(5)])
-    return a, b
-
-
-async def test_an_import_replays_every_session_over_the_handovers(tmp_path: Path) -> None:
-    a, b = await write_replicas(tmp_path)
-    out = tmp_path / "out.sqlite"
-    assert import_logs([b, a], out, as_is).sessions == 4
-    assert verify(out, fold).problems == []
-    (first, second, last), (middle,) = heads(a), heads(b)
-    assert heads(out) == [first, second, middle, last]
-
-
-async def test_an_import_numbers_sessions_anew_and_keeps_their_plans_and_outcomes(tmp_path: Path) -> None:
-    a, b = await write_replicas(tmp_path)
-    out = tmp_path / "out.sqlite"
-    import_logs([a, b], out, as_is)
-    with LogReader(out) as merged, LogReader(a) as of_a, LogReader(b) as of_b:
-        assert [merged.session(n).plan for n in (1, 2, 3, 4)] == [
-            of_a.session(1).plan, of_a.session(2).plan, of_b.session(1).plan, of_a.session(3).plan,
-        ]  # fmt: skip
-        found = [(o.session, o.result) for o in merged.operations_of("ns/pod-2")]
-        assert found == [(1, None), (2, "done"), (3, "done"), (4, None)]
-
-
-async def test_an_import_of_one_file_is_that_file(tmp_path: Path) -> None:
-    path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
-    await write_history(path, 4, checkpoints=(2,))
-    import_logs([path], out, as_is)
-    with LogReader(path) as reader, LogReader(out) as merged:
-        assert list(merged.read()) == list(reader.read())
-        assert merged.checkpoints() == reader.checkpoints()
-    assert verify(out, fold).problems == []
-
-
-async def test_an_import_can_be_exported(tmp_path: Path) -> None:
-    a, b = await write_replicas(tmp_path)
-    out, part = tmp_path / "out.sqlite", tmp_path / "part.sqlite"
-    import_logs([a, b], out, as_is)
-    export(out, part, fold, 3, 4)
-    assert verify(part, fold).problems == []
-    assert heads(part) == heads(out)[2:]
-
-
-async def test_an_import_begins_with_the_oldest_checkpoint_of_what_is_kept(tmp_path: Path) -> None:
-    path, out = tmp_path / "log.sqlite", tmp_path / "out.sqlite"
-    await write_history(path, 4, checkpoints=(2,))
-    async with EventLog.open(path) as log:
-        await log.retain(max_age=0)
-    assert import_logs([path], out, as_is).first == 13
-    assert verify(out, fold).problems == []
-
-
-async def test_two_leaders_of_one_epoch_are_refused(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        await write_history(tmp_path / name, 1)
-    with pytest.raises(LogError, match="both hold sessions of epoch 1"):
-        import_logs([tmp_path / "a", tmp_path / "b"], tmp_path / "out", as_is)
-
-
-async def test_an_import_is_not_imported_again(tmp_path: Path) -> None:
-    a, b = await write_replicas(tmp_path)
-    import_logs([a, b], tmp_path / "out.sqlite", as_is)
-    with pytest.raises(LogError, match="an import itself"):
-        import_logs([tmp_path / "out.sqlite"], tmp_path / "again.sqlite", as_is)
-
-
-async def test_files_without_sessions_are_refused(tmp_path: Path) -> None:
-    async with EventLog.open(tmp_path / "a") as log:
-        await log.append([put(1)])
-    with pytest.raises(LogError, match="no session is in any"):
-        import_logs([tmp_path / "a"], tmp_path / "out", as_is)
 
 
 async def test_compacting_gives_room_back_and_changes_nothing(tmp_path: Path) -> None:

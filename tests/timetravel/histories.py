@@ -23,7 +23,6 @@ from vcd.scheduling.verify import stale_statements
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.history import opened
-from vcd.timetravel.logfile import import_logs
 
 START = int(datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC).timestamp()) * SECOND
 CONF = """\
@@ -217,21 +216,17 @@ async def _busy_history(path: Path) -> None:
         await made.carry_out(await made.cycle())
 
 
-async def write_takeover(folder: Path) -> None:
-    """The logs of two replicas, merged as ``both``: a job too large waits under the first, and is bound a minute later
-    under the second, which takes over and sees the node grow."""
-    job = [*dsl.gang("job", 1, cpu=8), dsl.queue("default")]
-    async with scheduler(folder / "1", epoch=1) as made:
-        await made.show(dsl.node("n1", cpu=4), job)
+async def write_takeover(path: Path) -> None:
+    """The log of two replicas: a job too large waits under the first, and is bound a minute later under the second,
+    which takes over and sees the node grow."""
+    async with scheduler(path, epoch=1) as made:
+        await made.show(dsl.node("n1", cpu=4), [*dsl.gang("job", 1, cpu=8), dsl.queue("default")])
         await made.cycle()
         await made.tell(ev.LeadershipChanged(1, "replica-1", leading=False))
-    async with scheduler(folder / "2", leading=False) as made:
-        await made.show(dsl.node("n1", cpu=4), job)
         made.clock.now += 60 * SECOND
         await made.tell(ev.LeadershipChanged(2, "replica-2", leading=True))
         await made.show(dsl.node("n1", cpu=8))
         await made.carry_out(await made.cycle())
-    import_logs([folder / "1", folder / "2"], folder / "both")
 
 
 async def write_history_that_begins_amid_a_session(path: Path) -> None:

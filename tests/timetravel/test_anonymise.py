@@ -18,7 +18,7 @@ from tests.planted.causes import CAUSES, planted
 from tests.planted.plant import Plant
 from tests.planted.runs import by_hand
 from tests.sizes import seeds, some
-from tests.timetravel.histories import SCORED, scheduler, write_busy_history, write_takeover
+from tests.timetravel.histories import SCORED, scheduler, write_busy_history
 from vcd.api import Verdict, verdict
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
@@ -30,7 +30,6 @@ from vcd.timetravel import logfile
 from vcd.timetravel.anonymise.rewrite import _Rewriting
 from vcd.timetravel.anonymise.words import KEPT, Words, stays
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.logfile import LogError
 from vcd.timetravel.replay import replay
 
 HARDWARE = ("nvidia.com", "volcano.sh/card")
@@ -304,13 +303,6 @@ async def test_words_of_any_script_and_domains_that_look_like_vendors_are_rename
     assert logfile.verify(tmp_path / "out").problems == []
     whole = "\n".join(texts_of(tmp_path / "out"))
     assert [word for word in sorted(words) if word in whole or word.encode().decode("latin-1") in whole] == []
-
-
-async def test_a_log_of_several_replicas_is_refused(tmp_path: Path) -> None:
-    await write_takeover(tmp_path)
-    with pytest.raises(LogError, match="several replicas follow each other in it"):
-        logfile.anonymise(tmp_path / "both", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from tests import dsl
 from tests.dsl import Manifest
-from tests.timetravel.histories import START, Scheduler, scheduler, write_takeover
+from tests.timetravel.histories import START, Scheduler, scheduler
 from tests.timetravel.plays import CONF
 from vcd.model import events as ev
 from vcd.model.objects import Queue
@@ -230,8 +230,10 @@ async def test_a_change_after_the_wait_is_not_said_to_have_been_tried(tmp_path: 
 
 
 async def test_without_a_change_there_is_none(tmp_path: Path) -> None:
-    await write_takeover(tmp_path)
-    assert next(iter(bisect_job(tmp_path / "1", "job").lines())).startswith("nothing was changed before a session")
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.node("n1", cpu=4), dsl.queue("default"), dsl.gang("job", 1, cpu=8))
+        await made.cycle()
+    assert next(iter(bisect_job(tmp_path / "log", "job").lines())).startswith("nothing was changed before a session")
 
 
 # --- waits ------------------------------------------------------------------------------------------------------------

@@ -128,8 +128,8 @@ async def test_with_a_change_the_worst_job_is_mended(tmp_path: Path) -> None:
 
 
 async def test_a_log_of_several_replicas(tmp_path: Path) -> None:
-    await write_takeover(tmp_path)
-    (one,) = first_causes(tmp_path / "both").causes
+    await write_takeover(tmp_path / "log")
+    (one,) = first_causes(tmp_path / "log").causes
     assert (one.cause, one.job) == ("unschedulable-shape", "default/job")
 
 

@@ -17,7 +17,6 @@ from tests.sizes import WIDE
 from tests.timetravel.histories import Scheduler, scheduler
 from vcd.eventlog import LogError
 from vcd.timetravel import logfile
-from vcd.timetravel.logfile import import_logs
 
 DRAWS = 12 if WIDE else 4
 NAMES = {
@@ -32,23 +31,20 @@ NAMES = {
     "checkpoint": ("checkpoint {sequence}", "event {next}"),
     "checkpoint_part": ("checkpoint {sequence}",),
     "seal": ("event {next}",),
-    "segment": ("event {next}",),
 }
 """Each table, and what names a row of it in a problem; ``next`` is the event that follows."""
 WAYS = ("changed", "taken out", "exchanged")
-LOGS = ("whole", "shortened", "merged")
+LOGS = ("whole", "shortened")
 
 Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
 def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with one replica's log, what retention leaves of it, and one merged of two replicas' logs."""
+    """A folder with a log, and what retention leaves of it."""
     folder = tmp_path_factory.mktemp("logs")
     asyncio.run(_write(folder / "whole", 1))
     asyncio.run(_write(folder / "shortened", 1, shortened=True))
-    asyncio.run(_write(folder / "second", 2))
-    import_logs([folder / "whole", folder / "second"], folder / "merged")
     return folder
 
 
@@ -145,7 +141,8 @@ def problems_of(path: Path, head: logfile.Head) -> list[str]:
 def test_each_table_of_a_log_is_known_here(logs: Path) -> None:
     with closing(sqlite3.connect(logs / "whole")) as connection:
         names = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    assert names - {"sqlite_sequence"} == set(NAMES)
+    empty = {"segment"}  # an older vcd wrote it, in logs that are not read any more
+    assert names - {"sqlite_sequence"} - empty == set(NAMES)
 
 
 @pytest.mark.parametrize("log", LOGS)

@@ -455,8 +455,8 @@ def test_a_job_that_is_younger_than_the_oldest_checkpoint_is_told_whole(busy: Pa
 
 
 async def test_a_story_goes_on_where_another_replica_takes_over(tmp_path: Path) -> None:
-    await write_takeover(tmp_path)
-    whats = [episode.what for episode in explain(tmp_path / "both", "pod", "job-0").episodes]
+    await write_takeover(tmp_path / "log")
+    whats = [episode.what for episode in explain(tmp_path / "log", "pod", "job-0").episodes]
     assert whats == ["created", "waited", "bound", "outcome", "running"]
 
 

@@ -15,12 +15,10 @@ from tests.timetravel.histories import START, Scheduler, scheduler
 from tests.timetravel.plays import CONF
 from tests.timetravel.shadowed import bind, job, shadow
 from vcd.eventlog import LogReader
-from vcd.model import events as ev
 from vcd.model.words import rfc3339
 from vcd.scheduling.configuration import read_policy
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened as history_of
-from vcd.timetravel.logfile import import_logs
 from vcd.timetravel.whatif.cluster import SimulatedCluster, SimulatedUnit
 from vcd.timetravel.whatif.compare import Comparison, Variant, whatif
 from vcd.timetravel.whatif.edits import EditError, edited, read_edits
@@ -407,30 +405,6 @@ async def test_who_ran_before_the_log_has_no_wait_and_only_tells_how_long_it_ran
     assert (found.fidelity.jobs, found.fidelity.recorded, found.fidelity.far) == (1, 1, False)
     with history_of(tmp_path / "log") as history, pytest.raises(NotFound, match="default/running ran already when"):
         job_whatif(history, "default/running", queue="other")
-
-
-async def test_an_imported_log_has_the_groups_of_both_replicas(tmp_path: Path) -> None:
-    """The second replica finds the pod in its group, and the first one's other group gone."""
-    group, pod = dsl.gang("a", 1, cpu=1, phase="Pending")
-    folder = tmp_path / "parts"
-    folder.mkdir()
-    async with scheduler(folder / "one", CONF, epoch=1) as made:
-        await begun(made)
-        await made.show(dsl.gang("gone", 1, cpu=9, phase="Pending"), unnamed(pod))
-        await session(made)
-    async with scheduler(folder / "two", CONF, leading=False) as made:
-        made.clock.now += 60 * SECOND
-        await made.show(group, pod)
-        await made.tell(ev.LeadershipChanged(2, "replica-2", leading=True))
-        await begun(made)
-    import_logs([folder / "one", folder / "two"], tmp_path / "both")
-    work = work_of(tmp_path / "both")
-    assert {unit.key: unit.group for unit in work.units} == {
-        "default/a-0": "default/a",
-        "default/gone-0": "default/gone",
-    }
-    found = again(tmp_path / "both")
-    assert (found.fidelity.recorded, found.fidelity.baseline) == (1, 1)
 
 
 # --- configurations ---------------------------------------------------------------------------------------------------

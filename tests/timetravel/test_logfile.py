@@ -10,15 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests import dsl
 from tests.eventlog.samples import write_history
-from tests.timetravel.histories import SECOND, scheduler
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
 from vcd.timetravel import logfile
-from vcd.timetravel.logfile import import_logs
-from vcd.timetravel.replay import replay
 
 
 def test_a_log_whose_checkpoint_is_the_fold_of_its_events_is_sound(busy: Path) -> None:
@@ -60,42 +56,6 @@ async def test_another_process_finds_what_this_one_does(
     with closing(sqlite3.connect(busy)) as connection, connection:
         connection.execute("DELETE FROM event WHERE sequence = 7")
     assert not any("another state" in problem for problem in logfile.verify(busy).problems)
-
-
-def test_an_import_is_sound_too(busy: Path, tmp_path: Path) -> None:
-    import_logs([busy], tmp_path / "out")
-    assert logfile.verify(tmp_path / "out").problems == []
-
-
-async def test_an_import_tells_sessions_apart_that_had_one_number(tmp_path: Path) -> None:
-    """The first replica's log begins with a checkpoint in which a bind is under way that then fails; the second's has a
-    checkpoint in which one is that it decided."""
-    first, second, both = (tmp_path / name for name in ("1", "2", "both"))
-    job = [*dsl.gang("job", 1, cpu=4), dsl.queue("default")]
-    async with scheduler(first, epoch=1) as made:
-        await made.show(dsl.node("n1", cpu=8), job)
-        decided = await made.cycle()
-        await made.checkpoint()
-        await made.log.retain(max_age=0)
-        await made.carry_out(decided, "failed", "refused")
-        again = await made.cycle()
-        await made.tell(ev.LeadershipChanged(1, "replica-1", leading=False))
-    async with scheduler(second, leading=False) as made:
-        await made.show(dsl.node("n1", cpu=8), job)
-        made.clock.now += 60 * SECOND
-        await made.tell(ev.LeadershipChanged(2, "replica-2", leading=True))
-        decided = await made.cycle()
-        await made.checkpoint()
-        await made.carry_out(decided, "failed", "refused")
-        await made.cycle()
-    import_logs([first, second], both)
-    assert logfile.verify(both).problems == []
-    assert [(one.session, one.operations, one.difference) for one in replay(both)] == [
-        (2, 1, None),
-        (3, 1, None),
-        (4, 1, None),
-    ]
-    assert again.session == 2
 
 
 def test_a_hole_is_a_problem(busy: Path) -> None:

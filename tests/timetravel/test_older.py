@@ -16,15 +16,15 @@ from vcd.eventlog.log_file import migrations
 from vcd.timetravel.older import up_to_date
 from vcd.timetravel.replay import replay
 
-_SEGMENT = re.compile(r"(CREATE|ALTER) TABLE segment\b[^;]*;")
+_SEAL = re.compile(r"CREATE TABLE seal\b[^;]*;")
 
 
 def make_older(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Turn a log back to before a made-up migration that brings a table which every reader needs."""
     with closing(sqlite3.connect(path)) as connection:
-        ((script,),) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'segment'")
-        connection.execute("DROP TABLE segment")
-    before = [(number, _SEGMENT.sub("", text)) for number, text in migrations()]
+        ((script,),) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = 'seal'")
+        connection.execute("DROP TABLE seal")
+    before = [(number, _SEAL.sub("", text)) for number, text in migrations()]
     later = (*before, (before[-1][0] + 1, f"{script};\n"))
     monkeypatch.setattr("vcd.eventlog.log_file.migrations", lambda: later)
 

@@ -302,9 +302,9 @@ async def test_a_job_that_changes_its_queue_waits_in_both(tmp_path: Path) -> Non
 
 
 async def test_waits_go_on_where_another_replica_takes_over(tmp_path: Path) -> None:
-    await write_takeover(tmp_path)
-    explanation = explain_queue(tmp_path / "both", "default")
-    assert [(job.group, job.seconds, job.still) for job in explanation.longest] == [("default/job", 60, False)]
+    await write_takeover(tmp_path / "log")
+    explanation = explain_queue(tmp_path / "log", "default")
+    assert [(job.group, job.seconds, job.still) for job in explanation.longest] == [("default/job", 61, False)]
 
 
 # --- evictions --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,6 @@ from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.differences import first_difference
-from vcd.timetravel.logfile import import_logs
 from vcd.timetravel.replay import Replayed, _parts, replay
 
 ROOT = Path(__file__).parents[2]
@@ -238,13 +237,14 @@ async def test_a_plugin_that_fails_today_is_a_difference(tmp_path: Path, monkeyp
 
 
 async def _write_handover(path: Path) -> None:
-    """A merged log of two replicas, each of which decided two sessions."""
-    for epoch in (1, 2):
-        async with scheduler(path.with_name(f"{epoch}"), epoch=epoch) as made:
-            await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=1 + epoch), dsl.gang("b", 2, cpu=epoch))
+    """The log of two replicas, each of which decided two sessions."""
+    async with scheduler(path, epoch=1) as made:
+        await made.show(*ONE_NODE, dsl.gang("a", 1, cpu=2), dsl.gang("b", 2, cpu=1))
+        for epoch in (1, 2):
+            if epoch == 2:
+                await made.tell(ev.LeadershipChanged(2, "replica-2", leading=True))
             await made.carry_out(await made.cycle())
             await made.carry_out(await made.cycle())
-    import_logs([path.with_name("1"), path.with_name("2")], path)
 
 
 async def test_two_replicas_histories_replay_across_the_handover(tmp_path: Path) -> None:

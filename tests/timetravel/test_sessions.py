@@ -169,8 +169,8 @@ def test_the_oldest_session_that_is_kept_is_told_from_the_checkpoint_on(busy: Pa
 
 
 async def test_the_news_of_another_replica_are_against_what_the_one_before_saw(tmp_path: Path) -> None:
-    await write_takeover(tmp_path)
-    assert news(explain_session(tmp_path / "both")) == [
+    await write_takeover(tmp_path / "log")
+    assert news(explain_session(tmp_path / "log")) == [
         "1 leadership won: epoch 2",
         "1 Node changed: n1 (status.allocatable.cpu 4 to 8)",
     ]

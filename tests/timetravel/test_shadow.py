@@ -12,10 +12,10 @@ from tests.timetravel.histories import CONF, scheduler, write_busy_history
 from tests.timetravel.shadowed import begin, bind, job, shadow, write_shadow_history
 from tests.timetravel.test_evictions import CONF as EVICTING
 from tests.timetravel.test_evictions import reclaimed
-from vcd.eventlog import LogError, LogReader
+from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.timetravel.history import opened
-from vcd.timetravel.logfile import import_logs, verify
+from vcd.timetravel.logfile import verify
 from vcd.timetravel.remarks import remarks
 from vcd.timetravel.replay import replay
 from vcd.timetravel.shadow.comparison import NoShadow, ShadowDifference, compare_shadow
@@ -312,13 +312,6 @@ async def test_its_log_is_sound_and_replays(tmp_path: Path) -> None:
         await made.cycle()
     assert verify(path).problems == []
     assert [one.difference for one in replay(path)] == [None, None]
-
-
-async def test_it_is_merged_with_no_others(tmp_path: Path) -> None:
-    await write_shadow_history(tmp_path / "shadow")
-    await write_busy_history(tmp_path / "busy")
-    with pytest.raises(LogError, match="it is a shadow's"):
-        import_logs([tmp_path / "busy", tmp_path / "shadow"], tmp_path / "both")
 
 
 # --- remarks ----------------------------------------------------------------------------------------------------------

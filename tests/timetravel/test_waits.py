@@ -159,9 +159,9 @@ async def test_what_was_not_looked_into_is_said(tmp_path: Path, monkeypatch: pyt
     assert found.looked == pytest.approx(0.54, abs=0.005)
 
 
-@pytest.mark.parametrize("name", ["busy", "both"])
+@pytest.mark.parametrize("name", ["busy", "takeover"])
 async def test_the_daemon_reads_from_a_log_what_explain_reads(tmp_path: Path, name: str) -> None:
-    await (write_busy_history(tmp_path / "busy") if name == "busy" else write_takeover(tmp_path))
+    await (write_busy_history if name == "busy" else write_takeover)(tmp_path / name)
     with opened(tmp_path / name) as history:
         reader, end = history.reader, history.reader.last_time()
         groups = sorted({logged.event.key for logged in reader.find(kind="PodGroup", type="put")})  # type: ignore[union-attr]
@@ -176,8 +176,8 @@ async def test_the_daemon_reads_from_a_log_what_explain_reads(tmp_path: Path, na
 
 
 async def test_a_takeover_ends_a_wait_that_the_other_replica_does_not_know(tmp_path: Path) -> None:
-    await write_takeover(tmp_path)
-    with opened(tmp_path / "both") as history:
+    await write_takeover(tmp_path / "log")
+    with opened(tmp_path / "log") as history:
         (wait,) = waits_of(history, "default/job")
     assert (wait.first, wait.last) == (1, 1)
 

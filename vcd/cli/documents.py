@@ -141,15 +141,6 @@ class WrittenLog(msgspec.Struct):
     renamed: list[int] | msgspec.UnsetType = _UNSET
 
 
-class DowngradedLog(msgspec.Struct):
-    """A log for an older version: its schema before and after, and what of it is no more."""
-
-    file: str
-    before: int
-    after: int
-    lost: list[str]
-
-
 class RestoredLog(msgspec.Struct):
     """A log out of an archive: its first and last event, its last session, and what was missing."""
 

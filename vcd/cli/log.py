@@ -9,7 +9,6 @@ import itertools
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,9 @@ import msgspec
 
 from vcd.api import logfile
 from vcd.cli import Group
-from vcd.cli.documents import DowngradedLog, LogCompaction, LogEvent, LogSession, LogVerification, WrittenLog
+from vcd.cli.documents import LogCompaction, LogEvent, LogSession, LogVerification, WrittenLog
 from vcd.cli.errors import says_errors
-from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, say
+from vcd.cli.fromcluster import EventLog, FollowedLog, files_of, say
 from vcd.cli.inputs import COUNT, NUMBER, event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import restore
 from vcd.cli.output import Listing, list_output, print_listing, table_output
@@ -206,18 +205,6 @@ def export(event_log: EventLog, out: Path, first: int | None, last: int | None, 
         )
 
 
-@log.command("import")
-@click.argument("files", type=click.Path(dir_okay=False, path_type=Path), nargs=-1, required=True)
-@click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
-@table_output
-@says_errors
-def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
-    """Merge the FILES of several replicas by the epochs that they led into the new file OUT."""
-    with ExitStack() as stack:
-        logs = [stack.enter_context(FileLog(file).reading()) for file in files]
-        _written(logfile.import_logs(logs, out), out, output)
-
-
 @log.command("compact")
 @event_log_path
 @click.option("--max-age", callback=_span, help="First remove history older than this, such as 14d.")
@@ -235,29 +222,6 @@ def compact(event_log: Path, max_age: int | None, max_size: int | None, output: 
     else:
         told = f"{done.removed:,} events removed, {done.before:,} bytes before, {done.after:,} bytes after"
         click.echo(f"{printable(str(event_log))}: {told}")
-
-
-@log.command("downgrade")
-@event_log_path
-@click.option(
-    "--for", "version", required=True, metavar="VERSION", help="The older vcd that is to read it, as in 0.1.0."
-)
-@table_output
-@says_errors
-def downgrade(event_log: Path, version: str, output: str) -> None:
-    """Take FILE back to what an older vcd reads. Nobody may be writing it.
-
-    All events, sessions and checkpoints stay; what that version has no place for goes. This version brings the file up
-    to date again when it writes it.
-    """
-    done = logfile.downgrade(event_log, version)
-    if output == "json":
-        print_json(DowngradedLog(str(event_log), **msgspec.structs.asdict(done)), line=True)
-    else:
-        told = f"schema {done.before} before, {done.after} after, for vcd {version}"
-        click.echo(f"{printable(str(event_log))}: {told}")
-        for sentence in done.lost:
-            click.echo(f"note: not in it any more: {sentence}", err=True)
 
 
 log.add_command(restore)

@@ -15,7 +15,6 @@ import msgspec
 
 from vcd.diagnosis.waittimeline import MOST_SPANS, Reasons, WaitTimeline
 from vcd.eventlog import LogError, Logged, LogReader
-from vcd.eventlog.reader import merge_takeovers
 from vcd.model import events as ev
 from vcd.model.codec import BadObject
 from vcd.state.checkpoint import decoded
@@ -63,20 +62,15 @@ def fold(
     it is folded. A session that states nothing of the timeline's groups may be left out.
     """
     sessions = _Sessions(reader, until)
-    for one in merge_takeovers(reader.segments(), events, after, until):
-        if isinstance(one, int):
-            timeline.last = sessions.before(one + 1)
-            following = next(reader.find(after=one, limit=1), None)
-            timeline.known(reader.last_time() if following is None else following.time, waiting_at(one))
-        else:
-            timeline.last = sessions.before(one.sequence)
-            see(one)
-            _fold_one(timeline, one, sessions.before(one.sequence + 1))
+    for one in events:
+        timeline.last = sessions.before(one.sequence)
+        see(one)
+        _fold_one(timeline, one)
     timeline.last = sessions.before(until + 1)
 
 
 class _Sessions:
-    """The numbers of a log's sessions up to an event. They are not those of the records: an import gives new ones."""
+    """The numbers of a log's sessions up to an event."""
 
     def __init__(self, reader: LogReader, until: int) -> None:
         rows = reader.rows("session_numbers", until=until)
@@ -88,12 +82,12 @@ class _Sessions:
         return self._numbers[place - 1] if place else self._numbers[0] - 1 if self._numbers else 0
 
 
-def _fold_one(timeline: WaitTimeline, logged: Logged, session: int) -> None:
+def _fold_one(timeline: WaitTimeline, logged: Logged) -> None:
     event, time = logged.event, logged.time
     if isinstance(event, ev.ObjectPut) and event.payload is None:
         return  # it is as it was
     if isinstance(event, ev.SessionDecided):
-        timeline.decided(session, event.head, time, ev.waits_by_group(ev.decode_plan(event.plan).waiting))
+        timeline.decided(event.session, event.head, time, ev.waits_by_group(ev.decode_plan(event.plan).waiting))
     elif not isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) or event.kind != "PodGroup":
         return
     elif isinstance(event, ev.ObjectGone):

@@ -10,7 +10,6 @@ from vcd.eventlog.rows import Logged as Logged
 from vcd.eventlog.transfer import Written as Written
 from vcd.eventlog.transfer import compact as compact
 from vcd.eventlog.transfer import export as export
-from vcd.eventlog.transfer import import_logs as import_logs
 from vcd.eventlog.transfer import write_new_log as write_new_log
 from vcd.eventlog.verify import Head as Head
 from vcd.eventlog.verify import Verified as Verified

@@ -1,9 +1,9 @@
 """The hash chain of a log: each event's link covers the previous link and the event's row.
 
 A link is BLAKE2b, 16 bytes, of the msgpack array ``[before, marks, content]``: the previous event's link (nil where the
-chain begins), what was written between the two events (checkpoints, and segments of imported logs), and the row with
-its payload unpacked. So one trusted link proves that nothing up to its event was changed. This encoding is fixed: a
-change makes every existing log invalid.
+chain begins), the checkpoints that were written between the two events, and the row with its payload unpacked. So one
+trusted link proves that nothing up to its event was changed. This encoding is fixed: a change makes every existing log
+invalid.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 Content = tuple[int, int, str, str, str, str, bytes | None]
 """The linked columns of an event's row: sequence, time (ns), type, kind, key, resource version and payload."""
 Mark = tuple[Any, ...]
-"""What was written between two events: "seal" or "segment", and its fields."""
+"""What was written between two events: "seal", and its fields."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -24,11 +24,6 @@ _encode = msgspec.msgpack.Encoder().encode
 def seal_mark(checkpoint: int, time: int, digest: bytes) -> Mark:
     """Return the mark of a complete checkpoint: its sequence, time (ns) and the digest of its state."""
     return "seal", checkpoint, time, digest
-
-
-def segment_mark(live: int, source: str) -> Mark:
-    """Return the mark of the start of a segment."""
-    return "segment", live, source
 
 
 class Chain:

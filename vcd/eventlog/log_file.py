@@ -158,13 +158,18 @@ def _schema_version(path: Path, connection: sqlite3.Connection) -> int:
     if version > newest:
         raise NewerSchema(
             f"event log {path}: a newer vcd wrote it (schema {version}; vcd {__version__} knows {newest}); use that"
-            f" version, or take the file back with it: vcd log downgrade {path} --for {__version__}"
+            " version, or name a new file"
         )
     scripts = tuple(script for number, script in migrations() if number <= version)
     if odd := sorted(_schema(connection) ^ _schema_of(scripts)):
         type_, name, _ = odd[0]
         raise DamagedLog(
             f"event log {path}: its {type_} {name} is not that of a vcd log of schema {version}; restore a copy"
+        )
+    if version and connection.execute("SELECT count(*) FROM segment").fetchone() != (0,):
+        raise LogError(
+            f"event log {path}: an older vcd merged it from the logs of several replicas, which this version does not"
+            " read; name the log of one replica"
         )
     return int(version)
 

@@ -7,8 +7,7 @@ if several reads must be consistent.
 from __future__ import annotations
 
 import sqlite3
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -44,19 +43,6 @@ class CheckpointInfo(msgspec.Struct, frozen=True):
     size: int
 
 
-class Segment(msgspec.Struct, frozen=True):
-    """A part of an imported log: the history of the file ``source``, folded from the base at ``sequence``.
-
-    Events up to ``live`` only rebuild the state; their sessions do not belong to this history. ``chained`` states
-    whether the next event's link covers this segment.
-    """
-
-    sequence: int
-    live: int
-    source: str
-    chained: bool = True
-
-
 class SessionInfo(msgspec.Struct, frozen=True):
     """A session's index entry: number, sequence and time (ns) of its event, the head, epoch, ``now`` (ns) and policy
     that it was decided with, and its numbers of statements and operations."""
@@ -87,25 +73,6 @@ class OperationInfo(msgspec.Struct, frozen=True):
     key: str
     node: str
     result: str | None
-
-
-def is_in_history(segments: Sequence[Segment], sequence: int) -> bool:
-    """Return whether the session or outcome with this sequence number belongs to the history, and is indexed."""
-    return not any(segment.sequence < sequence <= segment.live for segment in segments)
-
-
-def merge_takeovers(
-    segments: Sequence[Segment], events: Iterable[Logged], after: int, until: int
-) -> Iterator[Logged | int]:
-    """Yield the history's events and, between them, the numbers of the events after which another
-    replica's continues."""
-    lives = deque(one.live for one in segments if after < one.live < until)
-    for logged in events:
-        while lives and lives[0] < logged.sequence:
-            yield lives.popleft()
-        if is_in_history(segments, logged.sequence):
-            yield logged
-    yield from lives
 
 
 class LogReader:
@@ -250,11 +217,6 @@ class LogReader:
             return str(text)
         raise LogError(f"event log {self.path}: configuration {digest} is not in it")
 
-    def segments(self) -> list[Segment]:
-        """Return the segments, in order; none unless the log is imported."""
-        rows = self.rows("segments")
-        return [Segment(sequence, live, source, bool(chained)) for sequence, live, source, chained in rows]
-
     def link(self, at: int) -> bytes | None:
         """Return the link of an event, or of the checkpoint that the history begins with; None if it has none."""
         link: bytes | None = self._value("link", sequence=at)
@@ -265,9 +227,6 @@ class LogReader:
         found = Chain(self.link(at))
         for after, *fields in self.rows("seals", after=at):
             found.mark(after, chain.seal_mark(*fields))
-        for segment in self.segments():
-            if segment.chained and segment.sequence >= at:
-                found.mark(segment.sequence, chain.segment_mark(segment.live, segment.source))
         return found
 
     def seals(self) -> dict[int, tuple[int, bytes]]:
@@ -278,14 +237,10 @@ class LogReader:
         return [CheckpointInfo(*row[:3]) for row in self.rows("checkpoints")]
 
     def latest_checkpoint(self, at_or_before: int | None = None) -> Checkpoint | None:
-        """Return the latest checkpoint at or before a sequence number; None if there is none.
-
-        In an imported log, only checkpoints of the segment that contains the number count. Raises LogError if it is
-        damaged.
-        """
+        """Return the latest checkpoint at or before a sequence number; None if there is none. Raises LogError if it is
+        damaged."""
         limit = LAST if at_or_before is None else at_or_before
-        start = max((s.sequence for s in self.segments() if s.sequence <= limit), default=0)
-        rows = [row for row in self.rows("checkpoints") if start <= row[0] <= limit]
+        rows = [row for row in self.rows("checkpoints") if row[0] <= limit]
         return self._checkpoint(rows[-1]) if rows else None
 
     def base(self, at: int) -> Checkpoint:
@@ -296,9 +251,8 @@ class LogReader:
         found = self.latest_checkpoint(at)
         if found is not None:
             return found
-        start = max((s.sequence for s in self.segments() if s.sequence <= at), default=0)
-        if start or self.first() == 1 or not self.head():
-            return Checkpoint(start, b"")
+        if self.first() == 1 or not self.head():
+            return Checkpoint(0, b"")
         oldest = self.checkpoints()[:1]
         since = f"the oldest checkpoint is at {oldest[0].sequence}" if oldest else "it has no checkpoint"
         raise LogError(f"event log {self.path}: the state at event {at} cannot be rebuilt from it; {since}")

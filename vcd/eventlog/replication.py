@@ -190,13 +190,7 @@ class LogSource:
         self._link = self._reader.link(after)  # retention may remove it from the file while the copy is made
 
     def pieces_from_start(self) -> Iterator[Piece]:
-        """Yield the pieces that an empty copy starts with.
-
-        Raises LogError for an imported log, which consists of several replicas' histories.
-        """
-        reader = self._reader
-        if reader.segments():
-            raise LogError(f"event log {reader.path}: an import cannot be copied event by event; copy the file")
+        """Yield the pieces that an empty copy starts with."""
         yield from self.pieces_from_checkpoint(self._beginning())
 
     def _beginning(self) -> int:

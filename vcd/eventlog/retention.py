@@ -83,7 +83,6 @@ async def _remove_bases(connection: aiosqlite.Connection, cut: int) -> int:
     """Remove the older checkpoints and the first event, so that no reader starts before ``cut``."""
     await connection.execute(_SQL["link"], {"cut": cut})
     await connection.execute(_SQL["checkpoint_before"], {"cut": cut})
-    await connection.execute(_SQL["segment_before"], {"cut": cut})
     return await _delete(connection, _SQL["events"], {"upto": 1})
 
 

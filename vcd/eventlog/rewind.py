@@ -18,14 +18,12 @@ _TABLES = (
 def rewind(path: str | Path, to: int) -> None:
     """Remove everything after event ``to``, as if it had never been logged. No writer may have the log open.
 
-    Raises LogError and changes nothing if the history does not reach back that far, or the log is an import.
+    Raises LogError and changes nothing if the history does not reach back that far.
     """
     with LogReader(path) as reader:
         base = reader.oldest()
         if not base <= to <= reader.head():
             raise LogError(f"event log {path}: it cannot go back to event {to}; it has {base} to {reader.head()}")
-        if reader.segments():
-            raise LogError(f"event log {path}: an import does not go back to an event")
         loaded = {
             one.event.digest: one.sequence for one in reader.policies(until=to) if isinstance(one.event, PolicyLoaded)
         }

@@ -133,7 +133,6 @@ def build_inserts(
     batch: list[Logged],
     *,
     contents: Iterable[Content] | None = None,
-    indexed: bool = True,
 ) -> Iterator[tuple[str, Iterable[Row]]]:
     """Yield the statements, each with its rows, that write a batch; execute them in one transaction.
 
@@ -142,21 +141,19 @@ def build_inserts(
     Args:
         link: Called once per event, in order.
         contents: The events' contents, if the caller has them.
-        indexed: Whether to write the index rows of sessions and outcomes.
     """
     sql = statements("append")
     contents = map(to_content, batch) if contents is None else contents
     yield sql["event"], (event_row(packer, content, link(content)) for content in contents)
-    to_index = (one for one in batch if indexed or not isinstance(one.event, SessionDecided))
-    yield sql["group_event"], (row for logged in to_index for row in group_rows(logged))
+    yield sql["group_event"], (row for logged in batch for row in group_rows(logged))
     for logged in batch:
         event = logged.event
         if isinstance(event, PolicyLoaded):
             yield sql["policy"], [(event.digest, event.text, logged.sequence)]
-        elif isinstance(event, SessionDecided) and indexed:
+        elif isinstance(event, SessionDecided):
             yield from ((sql[table], rows) for table, rows in session_rows(logged.sequence, event).items())
     outcomes = [(one.sequence, one.event) for one in batch if isinstance(one.event, OperationDone)]
-    if indexed and outcomes:
+    if outcomes:
         yield sql["outcome"], [outcome_row(sequence, event) for sequence, event in outcomes]
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from vcd.eventlog.chain import Chain, Content
 from vcd.eventlog.errors import LogError
-from vcd.eventlog.reader import LAST, LogReader, is_in_history
+from vcd.eventlog.reader import LogReader
 from vcd.eventlog.rows import Logged, Row, group_rows, index_columns, outcome_row, session_rows
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.events import ObjectPut, OperationDone, PolicyLoaded, SessionDecided
@@ -91,7 +91,6 @@ class _RowDigest(msgspec.Struct):
 class _Verification:
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
-        self._segments = reader.segments()
         self._checkpoint_sequences = [info.sequence for info in reader.checkpoints()]
         self._first = reader.first() or reader.head() + 1
         self._problems: list[str] = []
@@ -121,7 +120,6 @@ class _Verification:
 
     def _check_events(self) -> None:
         time, before = 0, self._first - 1 if self._first - 1 in (0, *self._checkpoint_sequences) else -1
-        starts = {segment.sequence for segment in self._segments}
         chain = self._reader.chain(self._first - 1)
         for *row, link in self._reader.cursor("chained"):
             sequence, _, *described, _ = row
@@ -133,7 +131,7 @@ class _Verification:
                 self._report(str(error))
                 chain.link = link
             else:
-                if logged.time < time and sequence - 1 not in starts:
+                if logged.time < time:
                     self._report(f"event {sequence}: its time is before that of the event before it")
                 if index_columns(logged.event) != tuple(described):
                     self._report(f"event {sequence}: its columns differ from its payload")
@@ -161,10 +159,10 @@ class _Verification:
             self._groups.add(group_rows(logged))
         elif isinstance(event, PolicyLoaded):
             self._policies[event.digest] = event.text, logged.sequence
-        elif isinstance(event, SessionDecided) and is_in_history(self._segments, logged.sequence):
+        elif isinstance(event, SessionDecided):
             self._totals["sessions"] += 1
             self._check_session(logged.sequence, event)
-        elif isinstance(event, OperationDone) and is_in_history(self._segments, logged.sequence):
+        elif isinstance(event, OperationDone):
             self._totals["outcomes"] += 1
             if self._reader.rows("outcome_row", sequence=logged.sequence) != [outcome_row(logged.sequence, event)]:
                 self._report(f"event {logged.sequence}: its outcome differs from the index")
@@ -251,21 +249,17 @@ class _Verification:
             is_folded = refolded and (self._first == 1 or sequence > self._checkpoint_sequences[0])
             if sequence not in seals and not is_folded:
                 uncovered.append(f"the state of checkpoint {sequence} is not in the chain")
-        uncovered += [f"segment {one.sequence} is not in the chain" for one in self._segments if not one.chained]
         return uncovered
 
 
 def _check_folds(path: Path, fold: Fold, is_same: Callable[[bytes, bytes], bool]) -> list[str]:
     found = []
     with LogReader(path) as reader, reader.pinned():
-        checkpoints = [info.sequence for info in reader.checkpoints()]
-        first = reader.first() or reader.head() + 1
-        for start, end in pairwise([0, *(segment.sequence for segment in reader.segments()), LAST]):
-            points = [sequence for sequence in checkpoints if start <= sequence < end]
-            if (start or first == 1) and start not in points:
-                points.insert(0, start)
-            for earlier, later in pairwise(points):
-                state, there = fold(reader.base(earlier).state, reader.read(earlier, later)), reader.base(later).state
-                if state != there and not is_same(state, there):
-                    found.append(f"checkpoint {later}: folding the events {earlier + 1} to {later} gives another state")
+        points = [info.sequence for info in reader.checkpoints()]
+        if (reader.first() or reader.head() + 1) == 1 and 0 not in points:
+            points.insert(0, 0)
+        for earlier, later in pairwise(points):
+            state, there = fold(reader.base(earlier).state, reader.read(earlier, later)), reader.base(later).state
+            if state != there and not is_same(state, there):
+                found.append(f"checkpoint {later}: folding the events {earlier + 1} to {later} gives another state")
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -169,14 +169,6 @@ class _Faults(msgspec.Struct):
 def faults_of(data: bytes) -> dict[str, ev.InstallationFault]:
     """Return the faults in an encoded state, without decoding the rest. Raises msgspec.MsgspecError."""
     return msgspec.msgpack.decode(data, type=_Faults).faults
-
-
-def renumbered(data: bytes, sequence: int, session_of: Callable[[int], int]) -> bytes:
-    """An encoded state as that of another event ``sequence``, in a log where sessions have other numbers. Raises
-    msgspec.MsgspecError."""
-    dump = decoded(data)
-    intents = {key: (session_of(session), *intent) for key, (session, *intent) in dump.intents.items()}
-    return _encode(msgspec.structs.replace(dump, sequence=sequence, session=session_of(dump.session), intents=intents))
 
 
 def without_tables(data: bytes) -> bytes:

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 
 from vcd.eventlog import Logged
-from vcd.eventlog.reader import is_in_history
 from vcd.model import events as ev
 from vcd.model.codec import as_plain, from_manifest
 from vcd.model.objects import Object, Queue
@@ -125,13 +124,13 @@ def alterations(history: History, first: int | None = None, last: int | None = N
     heads = [(info.head, info.number) for info in reader.sessions()]
     if not heads:
         return []
-    begin, segments, sight = reader.oldest(), reader.segments(), _Sight(history.oldest())
+    begin, sight = reader.oldest(), _Sight(history.oldest())
     streams = [*(reader.find(kind=kind, after=begin) for kind in KINDS), reader.policies(begin)]
     found: list[Taken] = []
     for logged in heapq.merge(*streams, key=lambda one: one.sequence):
         place = bisect_left(heads, (logged.sequence, 0))
         session = heads[place][1] if place < len(heads) else None
-        change = sight.see(logged, session) if is_in_history(segments, logged.sequence) else None
+        change = sight.see(logged, session)
         if change is None or (change.told.what == "created" and logged.sequence <= heads[0][0]):
             continue
         if session is not None and (first or 0) <= session <= (last or session):

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vcd.eventlog import LogError, Logged
-from vcd.eventlog.reader import is_in_history
 from vcd.model import events as ev
 from vcd.model.objects import Node
 from vcd.model.words import counted, span_in_words
@@ -137,11 +136,9 @@ def _faults(history: History) -> Iterator[_Change]:
 
 def _node_changes(history: History, first_head: int) -> Iterator[_Change]:
     """What happened to nodes; those that the first session knew are not added."""
-    reader, segments = history.reader, history.reader.segments()
+    reader = history.reader
     known = {name: record.node for name, record in history.oldest().nodes.items()}
     for logged in reader.find(kind="Node", after=reader.oldest()):
-        if not is_in_history(segments, logged.sequence):
-            continue
         for what, detail in _of_node(known, logged):
             if logged.sequence > first_head:
                 yield _Change(logged.sequence, logged.time, "Node", _key(logged), what, detail)

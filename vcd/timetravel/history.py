@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol, Self
 
 import msgspec
 
 from vcd.eventlog import LogError, Logged, LogReader, SessionInfo
-from vcd.eventlog.reader import LAST, is_in_history, merge_takeovers
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
@@ -74,7 +72,7 @@ class Listener(Protocol):
     """Who is told a history."""
 
     def catch_up(self, state: ClusterState, time: int) -> None:
-        """Learn what a state holds: before the first event, and where another replica's log goes on."""
+        """Begin with a state, before the first event; ``time`` is that of the event (ns)."""
 
     def see(self, logged: Logged) -> None:
         """Listen to one event."""
@@ -99,14 +97,12 @@ def concerning(reader: LogReader, group: str, pod: str | None, until: int) -> li
 class History:
     """The state of a log at one event after the other; a context manager, which closes the file.
 
-    Going forward folds only what lies between; going back, or into the history of another replica in an imported
-    log, begins anew at the latest checkpoint. Every method raises LogError for what the file does not hold or this
-    version cannot read.
+    Going forward folds only what lies between; going back begins again at the latest checkpoint. Every method raises
+    LogError for what the file does not hold or this version cannot read.
     """
 
     def __init__(self, reader: LogReader) -> None:
         self.reader = reader
-        self._segments = sorted(segment.sequence for segment in reader.segments())
         self._policies: dict[str, Policy] = {}
         self._state: ClusterState | None = None
         self._maker: SnapshotMaker | None = None
@@ -135,22 +131,16 @@ class History:
         return self.state(first, jump=True) if first else ClusterState()
 
     def tell(self, listener: Listener, after: int, until: int | None) -> None:
-        """Tell the events after one number and up to another (None: all), less those by which an imported log rebuilds
-        a state."""
-        self._tell(listener, self.reader.read(after, until), after, until)
+        """Tell the events after one number and up to another (None: all)."""
+        self._tell(listener, self.reader.read(after, until), after)
 
     def tell_of(self, listener: Listener, group: str, pod: str | None, until: int) -> None:
         """The same of the events that concern a group and its pods (None), or one pod, from the log's beginning on."""
-        self._tell(listener, concerning(self.reader, group, pod, until), self.reader.oldest(), until)
+        self._tell(listener, concerning(self.reader, group, pod, until), self.reader.oldest())
 
-    def _tell(self, listener: Listener, events: Iterable[Logged], after: int, until: int | None) -> None:
-        segments = self.reader.segments()
-        if is_in_history(segments, after + 1):
-            self._catch_up(listener, after)
-        for one in merge_takeovers(segments, events, after, until or LAST):
-            if isinstance(one, int):
-                self._catch_up(listener, one)
-                continue
+    def _tell(self, listener: Listener, events: Iterable[Logged], after: int) -> None:
+        self._catch_up(listener, after)
+        for one in events:
             try:
                 listener.see(one)
             except msgspec.MsgspecError as error:
@@ -162,11 +152,6 @@ class History:
         following = next(self.reader.find(after=sequence, limit=1), None)
         time = self.reader.last_time() if following is None else following.time
         listener.catch_up(self.state(sequence, jump=True) if sequence else ClusterState(), time)
-
-    def decided(self, type: str, after: int = 0, until: int | None = None) -> Iterator[Logged]:
-        """The sessions or outcomes of this history, less those by which an imported log rebuilds a state."""
-        segments, found = self.reader.segments(), self.reader.find(type=type, after=after, until=until)
-        return (logged for logged in found if is_in_history(segments, logged.sequence))
 
     def snapshot(self, info: SessionInfo, *, jump: bool = False) -> Snapshot:
         """What a session was decided from: the state after its head, whatever was logged until its own row."""
@@ -238,12 +223,9 @@ class History:
         return known
 
     def _must_begin_anew(self, position: int, sequence: int, jump: bool) -> bool:
-        if sequence < position or self._segment(sequence) != self._segment(position):
+        if sequence < position:
             return True
         return jump and any(position < info.sequence <= sequence for info in self.reader.checkpoints())
-
-    def _segment(self, sequence: int) -> int:
-        return bisect.bisect_right(self._segments, sequence)
 
     def _begin(self, sequence: int) -> ClusterState:
         base = self.reader.base(sequence)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +20,12 @@ from vcd.eventlog import Written as Written
 from vcd.model.events import PolicyLoaded
 from vcd.model.words import did_you_mean, rfc3339
 from vcd.scheduling.framework.policy import digest_of
-from vcd.state.checkpoint import renumbered, without_tables
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.times import time_before
 
 if TYPE_CHECKING:
     from vcd.eventlog.archive.restoration import Restored as Restored
-    from vcd.eventlog.downgrade import Downgraded as Downgraded
     from vcd.timetravel.anonymise.rewrite import Anonymised as Anonymised
 
 _POLL_SECONDS = 0.2
@@ -131,11 +129,6 @@ def _following(reader: LogReader, after: int, goes_on: Callable[[], bool]) -> It
         time.sleep(_POLL_SECONDS)
 
 
-def import_logs(paths: Sequence[str | Path], out: str | Path) -> Written:
-    """Merge the logs of several replicas into one: see ``vcd.eventlog.transfer.import_logs``. Raises LogError."""
-    return eventlog.import_logs(paths, out, renumbered)
-
-
 def verify(path: str | Path, noted: Head | None = None) -> Verified:
     """Look through a log file: see ``vcd.eventlog.verify``.
 
@@ -189,16 +182,6 @@ def anonymise(path: str | Path, out: str | Path, first: int | None = None, last:
     from vcd.timetravel.anonymise import rewrite  # which few who have to do with a log need
 
     return rewrite.anonymised(path, out, folding.fold, first, last)
-
-
-def downgrade(path: str | Path, version: str) -> Downgraded:
-    """Take a log back to the schema that an older version reads: see ``vcd.eventlog.downgrade``. Raises LogError."""
-    from vcd.eventlog.downgrade import downgrade  # which hardly anybody needs
-
-    try:
-        return downgrade(path, version, without_tables)
-    except msgspec.MsgspecError as error:
-        raise LogError(f"event log {path}: a checkpoint of it cannot be read: {error}") from error
 
 
 def restore(

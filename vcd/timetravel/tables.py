@@ -140,7 +140,7 @@ def evictions_table(history: History) -> TableRows:
 def _evictions(history: History) -> Iterator[EvictionRow]:
     reader = history.reader
     info_of = {info.sequence: info for info in reader.sessions_with_state()}
-    for logged in history.decided("session"):
+    for logged in history.reader.find(type="session"):
         info, record = info_of.get(logged.sequence), logged.event
         assert isinstance(record, ev.SessionDecided)
         evicting = [one for one in record.accepted().statements if any(each.verb == "evict" for each in one.operations)]

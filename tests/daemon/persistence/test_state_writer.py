@@ -10,11 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import dsl
 from tests.daemon.fakes import FakeLog
 from tests.dsl import Manifest, gang, group, node
 from tests.kube.scripted import running, until
-from tests.timetravel.histories import scheduler
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.persistence.state_writer import StateWriter, restore
 from vcd.eventlog import EventLog, LogReader
@@ -23,8 +21,6 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import defaulted
 from vcd.state.cluster import ClusterState
-from vcd.timetravel.history import opened
-from vcd.timetravel.logfile import import_logs, verify
 
 
 def put(name: str) -> ev.ObjectPut:
@@ -331,22 +327,6 @@ def folded(events: list[ev.ObjectPut]) -> ClusterState:
     for sequence, event in enumerate(events, 1):
         state.apply(sequence, event)
     return state
-
-
-async def test_the_state_of_a_merged_log_is_that_of_its_end(tmp_path: Path) -> None:
-    one, other, merged = (tmp_path / n for n in ("a", "b", "m"))
-    async with scheduler(one, epoch=1) as made:
-        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("gone", cpu=8), dsl.node("n1", cpu=8))
-        await made.cycle()
-    async with scheduler(other, epoch=2) as made:
-        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n1", cpu=8))
-        await made.cycle()
-    import_logs([one, other], merged)
-    assert not verify(merged).problems
-    with opened(merged) as history:
-        want = history.state(history.reader.head(), jump=True).dump()
-    state = restore(merged)
-    assert state.dump() == want
 
 
 # --- events at the head of the log ------------------------------------------------------------------------------------

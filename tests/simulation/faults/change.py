@@ -6,15 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from tests.eventlog.first_schema import revert_to_first_schema
 from tests.simulation.faults.aim import chosen, lasts
 from vcd.eventlog import LogError
-from vcd.timetravel.logfile import downgrade
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
-OLDER = "0.1.0"
-"""The version whose logs are migrated."""
 _GOOD: WeakKeyDictionary[Simulation, str] = WeakKeyDictionary()
 """What a configuration file is to say again that says something bad for now."""
 
@@ -57,7 +55,7 @@ def age_log(sim: Simulation, replica: int, pause: float) -> None:
             continue
         disk = each.machine.disk.after_crash(each.next_disk())
         try:
-            downgrade(disk.log, OLDER)
+            revert_to_first_schema(disk.log)
         except LogError:  # it holds what that version knows nothing of, or cannot be opened: it stays as it is
             each.road.affected["age_log in vain"] += 1
         else:

@@ -58,7 +58,7 @@ class Invariants:
         self._memory, self._handles = Memory(sim), Handles(sim)
         self._told = Told(sim, witness, decisions)
         Holds(sim, witness)
-        self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness), terms)
+        self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
         Outcomes(sim, witness)
         Copies(sim, witness)
         self._one_log: OneLog | None = None

@@ -1,4 +1,4 @@
-"""The logs that a run leaves: sound, replayed byte for byte, merged, and with all that was done in them."""
+"""The logs that a run leaves: sound, replayed byte for byte, and with all that was done in them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING
 from tests.simulation.disk import Disk
 from tests.simulation.invariants.acknowledged import Acknowledged
 from tests.simulation.invariants.folding import Folding
-from tests.simulation.invariants.known import may_go_back
-from tests.simulation.invariants.logfiles import differences, operations_in, problem_of
-from tests.simulation.invariants.onelog import LOSES, is_one_log
+from tests.simulation.invariants.logfiles import operations_in, problem_of
+from tests.simulation.invariants.onelog import is_one_log
 from tests.simulation.invariants.spoilt import Spoilt
-from tests.simulation.invariants.terms import Terms
 from tests.simulation.invariants.witness import Operation, Witness
 from tests.simulation.replica import Machine, Replica
 from vcd.daemon.service import SchedulerService
-from vcd.eventlog import LogError, LogReader
-from vcd.timetravel.logfile import import_logs
 
 if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
@@ -34,9 +30,8 @@ class Logs:
         witness: Witness,
         done: Mapping[str, Sequence[tuple[Operation, int]]],
         acknowledged: Acknowledged,
-        terms: Terms,
     ) -> None:
-        self._sim, self._done, self._acknowledged, self._terms = sim, done, acknowledged, terms
+        self._sim, self._done, self._acknowledged = sim, done, acknowledged
         self._anew: set[str] = set()
         """Incarnations that began without a log."""
         self._damaged: set[str] = set()
@@ -62,8 +57,8 @@ class Logs:
         self.spoilt.serves(machine)
 
     def at_rest(self) -> None:
-        """Hold each replica's last log, and those that were lost before, to what was done; then all together."""
-        merged, one_log = list[Path](), is_one_log(self._sim.script)  # of these ``onelog`` knows what is to hold
+        """Hold each replica's last log, and those that were lost before, to what was done."""
+        one_log = is_one_log(self._sim.script)  # of these ``onelog`` knows what is to hold
         for replica in self._sim.replicas:
             lineages = self._lineages(replica.kept)
             for machines in lineages:
@@ -77,10 +72,6 @@ class Logs:
                     is_last = machines is lineages[-1]
                     runs = is_last and machines[-1].alive and (not one_log or _leads(machines[-1]))
                     self._folding.holds(log, replica.machine if runs else None)
-                    if _has_sessions(log) and is_last:
-                        merged.append(log)
-        if len(merged) > 1 and not one_log and not self._epochs_are_forgotten():
-            self._merge(merged)
 
     def _lineages(self, machines: Sequence[Machine]) -> list[list[Machine]]:
         """The incarnations of a replica, divided where one began without the log of the one before."""
@@ -112,24 +103,6 @@ class Logs:
             if operation not in intended and first <= session <= last:  # what is older, retention took away
                 self._sim.violated("logged for good", f"{name}: {operation} is not in {log.parent.name}")
 
-    def _epochs_are_forgotten(self) -> bool:
-        """Whether two terms may have the same epoch: a restore removed it from the Lease, and the replica that used it
-        again had lost it with its log or had never read it."""
-        lost = any(each.road.affected[act] for each in self._sim.replicas for act in LOSES)
-        return may_go_back(self._sim.script) and (lost or self._terms.repeats_unread_epoch)
-
-    def _merge(self, logs: Sequence[Path]) -> None:
-        """Every session of every replica is in the merged log, and is decided again there."""
-        out = self._sim.folder / "merged.sqlite"
-        try:
-            import_logs(logs, out)
-        except LogError as error:
-            self._sim.violated("logs merge", str(error))
-            return
-        if self._is_sound(out):
-            for difference in differences(out):
-                self._sim.violated("replay", difference)
-
 
 def _size_of(log: Path) -> int:
     return sum(each.stat().st_size for each in (log, log.with_name(f"{log.name}-wal")) if each.exists())
@@ -137,8 +110,3 @@ def _size_of(log: Path) -> int:
 
 def _leads(machine: Machine) -> bool:
     return machine.service is not None and machine.service.terms.leads()
-
-
-def _has_sessions(log: Path) -> bool:
-    with LogReader(log) as reader:
-        return any(True for _ in reader.sessions(limit=1))

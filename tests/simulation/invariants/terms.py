@@ -57,12 +57,6 @@ class Terms:
         self._robbed: dict[str, float] = {}
         """Until when who held the Lease may write that somebody took away."""
         self._restored = may_go_back(sim.script)
-        self._read: dict[str, int] = defaultdict(lambda: -1)
-        """The highest epoch that a machine has read in the Lease for certain."""
-        self._before_read: dict[str, int] = {}
-        """The Lease's epoch when a machine sent its last request to read it."""
-        self.repeats_unread_epoch = False
-        """Whether a replica took the epoch of another that it had never read, because a restore removed it."""
         self._sessions: dict[str, dict[Operation, int]] = defaultdict(dict)
         """Under which epoch a machine decided an operation last."""
         witness.services.append(self._watch)
@@ -98,25 +92,12 @@ class Terms:
         anew = self._deleted and before is None and epoch == 0  # neither a Lease nor its log tells of those before
         if again and not anew and not self._restored:
             self._sim.violated("an epoch is one term", f"{name} leads under {epoch}, as {self._epochs[epoch]} did")
-        is_of_other = self._epochs[epoch].partition("-")[0] != machine.replica
-        self.repeats_unread_epoch |= is_of_other and epoch > self._read[name]
         term.epoch, term.since = epoch, now
         held = before is not None and not _is_released(before)
         term.safe_at = now + options.request_timeout if held else now
         if before is not None and before.get("holderIdentity") == options.identity:  # perhaps of another program
             for other in [each for each in self._terms.values() if each is not term]:
                 other.until = min(other.until, term.safe_at)
-
-    def _epoch_of_lease(self) -> int:
-        return -1 if self._lease is None else int(self._lease.get("leaseTransitions") or 0)
-
-    def _read_lease(self, what: str, name: str, asked: Asked) -> None:
-        """Note the epoch that a machine reads: at least the lower one of those before and after the request."""
-        if what == "sent":
-            self._before_read[name] = self._epoch_of_lease()
-        elif what == "over" and asked.status == 200:
-            epoch = min(self._before_read[name], self._epoch_of_lease())
-            self._read[name] = max(self._read[name], epoch)
 
     def _patience(self, name: str) -> float:
         options = self._options.get(name)
@@ -137,8 +118,6 @@ class Terms:
     # --- what is done under it ----------------------------------------------------------------------------------------
 
     def _heard(self, what: str, machine: Machine, asked: Asked) -> None:
-        if asked.method == "GET" and "/leases" in asked.place:
-            self._read_lease(what, machine.name, asked)
         options = None if machine.service is None else machine.service.options
         if what != "sent" or options is None:
             return

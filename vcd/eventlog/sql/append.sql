@@ -24,8 +24,5 @@ INSERT INTO dictionary (number, content) VALUES (?, ?)
 -- name: group_event
 INSERT INTO group_event (group_key, sequence) VALUES (?, ?)
 
--- name: segment
-INSERT INTO segment (sequence, live, source, chained) VALUES (?, ?, ?, ?)
-
 -- name: session_number
 INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)

@@ -1,8 +1,7 @@
 -- name: head
 SELECT max(
     coalesce((SELECT max(sequence) FROM event), 0),
-    coalesce((SELECT max(sequence) FROM checkpoint), 0),
-    coalesce((SELECT max(sequence) FROM segment), 0)
+    coalesce((SELECT max(sequence) FROM checkpoint), 0)
 )
 
 -- name: first
@@ -180,9 +179,6 @@ SELECT sequence, time, size, parts, digest FROM checkpoint ORDER BY sequence
 
 -- name: checkpoint_parts
 SELECT part, data FROM checkpoint_part WHERE sequence = :sequence ORDER BY part
-
--- name: segments
-SELECT sequence, live, source, chained FROM segment ORDER BY sequence
 
 -- name: statements
 SELECT session, statement, group_key, action, verdict FROM statement WHERE session = :session ORDER BY statement

@@ -13,9 +13,6 @@ DELETE FROM checkpoint_part WHERE rowid IN (
     SELECT p.rowid FROM checkpoint_part AS p WHERE p.sequence < :cut LIMIT 4
 )
 
--- name: segment_before
-DELETE FROM segment WHERE sequence < :cut
-
 -- name: lengths
 SELECT sequence, coalesce(length(payload), 0) FROM event WHERE sequence <= :cut ORDER BY sequence LIMIT 1000
 

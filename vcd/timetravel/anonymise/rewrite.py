@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from vcd import eventlog
-from vcd.eventlog import LogError, Logged, LogReader
+from vcd.eventlog import Logged, LogReader
 from vcd.eventlog.verify import Fold
 from vcd.model import events as ev
 from vcd.model.codec import payload_digest
@@ -58,17 +58,12 @@ def anonymised(
 ) -> Anonymised:
     """Write the sessions ``first`` to ``last`` of a log, and what their replay needs, to a new file without names.
 
-    Raises LogError as ``eventlog.export`` does, and for an imported log in which several replicas follow each other.
+    Raises LogError as ``eventlog.export`` does.
     """
     with tempfile.TemporaryDirectory(dir=Path(out).resolve().parent) as folder:
         stretch = Path(folder) / "stretch"
         eventlog.export(path, stretch, fold, first, last)
         with LogReader(stretch) as reader:
-            if reader.segments():
-                raise LogError(
-                    f"event log {path}: several replicas follow each other in it; choose the sessions of one of them"
-                    " with --from and --to"
-                )
             return _Rewriting(reader).write(Path(out))
 
 

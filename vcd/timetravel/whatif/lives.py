@@ -85,16 +85,12 @@ class _Listener:
     def catch_up(self, state: ClusterState, time: int) -> None:
         """Learn the groups and pods that a state holds."""
         self._time = max(self._time, time)
-        for key in sorted(self._names.keys() - state.groups.keys()):
-            self._group_gone(key)
         for key, record in sorted(state.groups.items()):
             self._see_group(key, record.group)
         for key in sorted(state.tasks.row_of):
             pod = state.pod(key)
             if pod is not None:
                 self._see_pod(key, pod)
-        for key in sorted(self._alive.keys() - state.tasks.row_of.keys()):
-            self._pod_gone(key)
 
     def see(self, logged: Logged) -> None:
         """One event."""

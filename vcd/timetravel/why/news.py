@@ -153,7 +153,7 @@ def news_of_calls(history: History, after: int, until: int) -> Iterator[New]:
     """Outcomes and answers that came between two events; not those by which an imported log rebuilds a state."""
     found: dict[tuple[str, str], list[str]] = {}
     answers = history.reader.find(type="answer", after=after, until=until)
-    for logged in (*history.decided("outcome", after, until), *answers):
+    for logged in (*history.reader.find(type="outcome", after=after, until=until), *answers):
         event = logged.event
         if isinstance(event, ev.OperationDone):
             found.setdefault(("call", event.result), []).append(f"session {event.session}")

@@ -283,7 +283,7 @@ def _add_outcomes(history: History, info: SessionInfo, plan: ev.Plan, accepted: 
     """The last outcome of each call of a session; the log is read no further than until all are known."""
     open_calls = {(decided.statement, position) for decided in accepted for position, _ in _calls(plan, decided)}
     last: dict[tuple[int, int], ev.OperationDone] = {}
-    for logged in history.decided("outcome", after=info.sequence) if open_calls else ():
+    for logged in history.reader.find(type="outcome", after=info.sequence) if open_calls else ():
         event = logged.event
         if isinstance(event, ev.OperationDone) and event.session == info.number:
             last[event.statement, event.operation] = event

@@ -113,14 +113,12 @@ class Story:
     # --- beginning and end ----------------------------------------------------------------------------------------
 
     def catch_up(self, state: ClusterState, time: int) -> None:
-        """Learn what a state holds: before the first event that is told, or where another replica's log goes on."""
+        """Begin with what a state holds, before the first event."""
         self.settings, record = state.settings, state.groups.get(self.group_key)
         if record is not None:
             self._see_group(record.group, time)
         else:
             self._gone("PodGroup", self.group_key, time)
-        for key in sorted(self.pods.keys() - state.tasks.row_of.keys()):
-            self._gone("Pod", key, time)
         prefix = self._namespace if self.only is None else self.only
         for key in sorted(key for key in state.tasks.row_of if key.startswith(prefix)):
             pod = state.pod(key)

@@ -41,7 +41,7 @@ def _last_wait(history: History, group: str) -> int:
     """The last session after which a group waits."""
     waits = waits_of(history, group)
     if not waits:
-        sessions = sum(1 for _ in history.decided("session"))
+        sessions = sum(1 for _ in history.reader.find(type="session"))
         what = f"waits in none of its {sessions} sessions" if sessions else "waits nowhere: it has no sessions"
         raise NotFound(f"event log {history.reader.path}: job {group} {what}")
     return waits[-1].last

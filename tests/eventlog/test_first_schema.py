@@ -1,4 +1,4 @@
-"""A log taken back to an older schema, and brought up to date again."""
+"""A log of the first schema is migrated, and answers as before."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import dsl
+from tests.eventlog.first_schema import FIRST, revert_to_first_schema
 from tests.eventlog.samples import SECOND, leads
 from tests.timetravel.histories import Scheduler, scheduler, write_busy_history
 from vcd.api import explain
@@ -17,11 +18,8 @@ from vcd.eventlog.errors import NewerSchema
 from vcd.model.events import ForeignBound
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
-from vcd.timetravel.logfile import compact, downgrade, verify
+from vcd.timetravel.logfile import compact, verify
 from vcd.timetravel.replay import replay
-
-FIRST = 1
-"""The schema of version 0.1.0."""
 
 
 @pytest.fixture
@@ -54,8 +52,7 @@ def events(path: Path) -> list[tuple[object, ...]]:
 
 async def test_it_has_the_older_schema_and_every_event(path: Path, tmp_path: Path) -> None:
     before = events(path)
-    done = downgrade(path, "0.1.0")
-    assert (done.before, done.after) == (log_file.migrations()[-1][0], FIRST)
+    revert_to_first_schema(path)
     assert schema(path) == first_schema(tmp_path / "first.sqlite")
     assert events(path) == before
     with closing(sqlite3.connect(path)) as db:
@@ -64,7 +61,7 @@ async def test_it_has_the_older_schema_and_every_event(path: Path, tmp_path: Pat
 
 async def test_brought_up_to_date_it_answers_as_before(path: Path) -> None:
     told = explain(path, "job", "large")
-    downgrade(path, "0.1.0")
+    revert_to_first_schema(path)
     compact(path)
     found = verify(path)
     assert found.problems == []
@@ -75,30 +72,25 @@ async def test_brought_up_to_date_it_answers_as_before(path: Path) -> None:
 
 async def test_what_the_older_version_cannot_read_is_told_and_nothing_is_changed(path: Path, tmp_path: Path) -> None:
     async with EventLog.open(path) as log:
-        sessions, at = log.last_session, await log.append([ForeignBound("ns/pod", "uid", "node-1")])
+        at = await log.append([ForeignBound("ns/pod", "uid", "node-1")])
         await log.append([leads(9)])
     before = events(path), schema(path)
-    with pytest.raises(LogError, match=f"cannot read event {at}, of type foreign") as refused:
-        downgrade(path, "0.1.0")
-    assert f"vcd log export {path} OUT --to {sessions}" in str(refused.value)
+    with pytest.raises(LogError, match=f"cannot read event {at}, of type foreign"):
+        revert_to_first_schema(path)
     assert (events(path), schema(path)) == before
-
-
-async def test_a_version_that_is_not_known_is_told(path: Path) -> None:
-    with pytest.raises(LogError, match=r"the schema of version 0\.0\.9 is unknown; known versions: 0\.1\.0"):
-        downgrade(path, "0.0.9")
-
-
-async def test_a_log_that_is_being_written_is_left_alone(path: Path) -> None:
-    async with EventLog.open(path):
-        with pytest.raises(LogError, match="it is locked"):
-            downgrade(path, "0.1.0")
 
 
 async def test_who_meets_a_newer_schema_says_what_to_do(path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA user_version = 99")
-    with pytest.raises(NewerSchema, match=r"a newer vcd wrote it \(schema 99.* vcd log downgrade .* --for "):
+    with pytest.raises(NewerSchema, match=r"a newer vcd wrote it \(schema 99.* name a new file"):
+        LogReader(path)
+
+
+async def test_a_log_that_was_merged_from_those_of_replicas_is_refused(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("INSERT INTO segment (sequence, live, source, chained) VALUES (9, 12, 'other.sqlite', 1)")
+    with pytest.raises(LogError, match=r"merged it from the logs of several replicas.*; name the log of one replica"):
         LogReader(path)
 
 
@@ -138,7 +130,7 @@ async def test_reservations_last_as_long_as_before(tmp_path: Path) -> None:
         made.clock.now += 100 * SECOND
         await made.cycle()
         await made.checkpoint()
-    downgrade(path, "0.1.0")
+    revert_to_first_schema(path)
     compact(path)
     assert (await state_of(path)).admissions["default/ghost"].since == since
 
@@ -155,7 +147,7 @@ async def test_reservations_older_than_the_log_begin_with_it(tmp_path: Path) -> 
         await made.cycle()
         await made.checkpoint()
         await made.log.retain(max_age=SECOND)
-    downgrade(path, "0.1.0")
+    revert_to_first_schema(path)
     compact(path)
     with LogReader(path) as reader:
         assert [each.sequence for each in reader.checkpoints()] == [begins]
