@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from vcd.timetravel.whatif.fill import Filling, fill
     from vcd.timetravel.whatif.forecasts import Submission
     from vcd.timetravel.whatif.gate import (
-        Gated,
         GateError,
         GateResult,
         change_in_words,
@@ -89,7 +88,6 @@ if TYPE_CHECKING:
         told_figures,
     )
     from vcd.timetravel.whatif.onejob import JobWhatIf, job_whatif
-    from vcd.timetravel.whatif.report import gate_report, html_report
     from vcd.timetravel.whatif.screens import comparison_screen, gate_screen
     from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
     from vcd.timetravel.whatif.submitted import NO_POD, NothingSubmitted
@@ -148,10 +146,9 @@ _LATER = {
     "vcd.timetravel.whatif.fidelity": "Fidelity unlike_in_words",
     "vcd.timetravel.whatif.forecasts": "Submission",
     "vcd.timetravel.whatif.gate": (
-        "GateResult Gated GateError change_in_words gate judgement_in_words spread_in_words summary told_figures"
+        "GateResult GateError change_in_words gate judgement_in_words spread_in_words summary told_figures"
     ),
     "vcd.timetravel.whatif.onejob": "JobWhatIf job_whatif",
-    "vcd.timetravel.whatif.report": "gate_report html_report",
     "vcd.timetravel.whatif.screens": "comparison_screen gate_screen",
     "vcd.timetravel.whatif.submit": "RUNS eta eta_in_words submit",
     "vcd.timetravel.whatif.submitted": "NO_POD NothingSubmitted",

@@ -140,19 +140,6 @@ def test_json_has_a_version_and_all_figures() -> None:
     assert found["conditions"][0]["clauses"][0]["holds"] is True
 
 
-def test_a_report_is_written_also_where_it_fails(tmp_path: Path) -> None:
-    assert run("--report", tmp_path / "out.html", fail_if=(FAILS,)).exit_code == 1
-    text = (tmp_path / "out.html").read_text()
-    assert text.startswith("<!doctype html>")
-    assert "packed.conf failed against as logged" in text
-
-
-def test_a_report_that_cannot_be_written_takes_no_verdict_away(tmp_path: Path) -> None:
-    result = run("--report", tmp_path / ("x" * 300))
-    assert (result.exit_code, "File name too long" in result.stderr) == (2, True)
-    assert "passed wait.max > +10%" in result.stdout
-
-
 def test_a_stretch_is_run_alone() -> None:
     result = run("--from", "00:00:05", "--to", "00:00:40", "--all")
     assert "1 job came from" in result.stdout
@@ -170,7 +157,6 @@ def test_a_stretch_is_run_alone() -> None:
         (("--since", "1s"), "no job came from"),
         (("--fail-if", "wait.p59 > 1m"), "--fail-if 'wait.p59 > 1m': there is no metric wait.p59; did you mean wait."),
         (("--seeds", "0"), "'--seeds': 0 is not in the range"),
-        (("--report", "nowhere/out.html"), "nowhere/out.html: there is no folder nowhere"),
         (("--event-log", "nowhere.sqlite"), "nowhere.sqlite"),
     ],
 )

@@ -126,16 +126,13 @@ async def unlike(tmp_path: Path) -> Path:
 
 
 def test_a_gate_does_not_pass_where_the_baseline_is_not_what_was_recorded(unlike: Path) -> None:
-    result = judged(unlike, "--report", unlike.parent / "out.html")
+    result = judged(unlike)
     assert result.exit_code == 2
     said = " ".join(result.stderr.split())
     unlike_record = "does not reproduce the record: 3 of 4 jobs that started in the log start again"
     assert f"this cannot be judged: the baseline {unlike_record}; 1 job never starts again (default/kept)" in said
     assert f"not judged {CONDITION}" in result.stdout
     assert "passed" not in result.stdout
-    report = (unlike.parent / "out.html").read_text()
-    assert "new.conf cannot be judged against as logged" in report
-    assert "1 job never starts again (default/kept)" in report
     found = json.loads(judged(unlike, "-o", "json").stdout)
     assert (found["passed"], found["fidelity"]["lost_jobs"]) == (False, ["default/kept"])
 
@@ -160,13 +157,12 @@ def test_a_sweep_warns_before_its_figures(unlike: Path) -> None:
     assert "1 job never starts again (default/kept)" in lines[warning]
 
 
-def test_a_whatif_states_that_its_baseline_does_not_reproduce_the_record(unlike: Path, tmp_path: Path) -> None:
-    result = run("whatif", unlike, "--seed", 1, "--html", tmp_path / "out.html")
+def test_a_whatif_states_that_its_baseline_does_not_reproduce_the_record(unlike: Path) -> None:
+    result = run("whatif", unlike, "--seed", 1)
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     first = lines.index("Baseline   does not reproduce the record: 3 of 4 jobs that started in the log start again")
     assert lines[first + 1] == "           1 job never starts again (default/kept)"
-    assert "WARNING: the baseline does not reproduce the record" in (tmp_path / "out.html").read_text()
 
 
 def test_where_nothing_starts_nothing_is_judged(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from click.testing import CliRunner, Result
 from tests import dsl
 from tests.cli.results import without_defect
 from tests.timetravel.plays import CONF, Work, play
-from vcd import api
 from vcd.cli import main
 from vcd.timetravel.whatif import sweep as sweeps
 
@@ -115,24 +114,9 @@ WORK_ADDED = "refused: work is not added to the cluster: Pod default/p; ask with
 def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
     conf = tmp_path / "other.conf"
     conf.write_text(CONF)
-    report = tmp_path / "report.html"
-    result = run("whatif", "--event-log", log, "--scheduler-conf", conf, "--html", report)
+    result = run("whatif", "--event-log", log, "--scheduler-conf", conf)
     assert result.exit_code == 0, result.output
     assert "other.conf" in result.stdout
-    assert "other.conf" in report.read_text()
-
-
-@pytest.mark.parametrize("output", ["text", "json"])
-def test_a_report_that_cannot_be_written_takes_no_result_away(log: Path, tmp_path: Path, output: str) -> None:
-    result = run("whatif", "--event-log", log, "--seed", 1, "--html", tmp_path / ("x" * 300), "-o", output)
-    assert (result.exit_code, "File name too long" in result.stderr) == (2, True)
-    assert "seed 1" in result.stdout
-
-
-def test_nothing_is_run_for_a_report_that_has_no_folder(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "whatif", None)
-    result = run("whatif", "--event-log", log, "--seed", 1, "--html", "/nowhere/report.html")
-    assert (result.exit_code, result.stderr) == (2, "Error: /nowhere/report.html: there is no folder /nowhere\n")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +135,6 @@ def test_nothing_is_run_for_a_report_that_has_no_folder(log: Path, monkeypatch: 
         (("--submit", "-", "--run", "0s"), "it must be more than nothing"),
         (("--submit", "-", "--samples", str(10**20)), "is not in the range 1<=x<=10000"),
         (("--scheduler-conf", "nowhere.conf"), "nowhere.conf: No such file"),
-        (("--seed", "1", "--html", "nowhere/report.html"), "nowhere/report.html: there is no folder nowhere"),
     ],
 )
 def test_what_cannot_be_asked_is_refused_in_a_line(log: Path, arguments: tuple[str, ...], words: str) -> None:

@@ -19,7 +19,6 @@ from vcd.timetravel.whatif.edits import EditError, Edits, read_edits
 from vcd.timetravel.whatif.fidelity import fidelity
 from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import SPANS, Course, quantile
-from vcd.timetravel.whatif.report import html_report
 from vcd.timetravel.whatif.sweep import sweep, variants_of
 from vcd.timetravel.whatif.workload import SECOND, Workload
 
@@ -329,13 +328,6 @@ def test_a_run_is_the_same_each_time(line: Path) -> None:
     assert one == other
 
 
-def test_the_report_needs_no_other_file(line: Path) -> None:
-    text = html_report(whatif(line, [Variant("<script>", edits=read_edits(["node/n.status.allocatable.cpu=6"]))]))
-    assert text.count("<polyline") >= 6
-    assert "<script" not in text
-    assert not any(word in text for word in ("http://", "https://", "@import", "url("))
-
-
 # --- courses ----------------------------------------------------------------------------------------------------------
 
 
@@ -382,4 +374,3 @@ def test_use_is_a_part_of_the_room_of_then(line: Path) -> None:
     whole = [part for _, part in run.courses["cpu used"]]
     assert (whole[0], max(whole)) == (0.25, 0.75)
     assert run.courses["cpu used"] == run.courses["default: cpu"]
-    assert "GPUs free" not in html_report(whatif(line, []))

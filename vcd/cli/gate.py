@@ -12,7 +12,7 @@ from vcd.cli.errors import InvalidConf, Unusable, says_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import PERIOD, RUN_COUNT, event_log_argument
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
-from vcd.cli.runs import expect_folder, print_screen, write_report
+from vcd.cli.runs import print_screen
 
 SECOND = 1_000_000_000
 FAILED = 1
@@ -46,7 +46,6 @@ FAILED = 1
 @click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; one a processor unless given.")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report in HTML here, too.")
 @click.option("--all", "all_of_it", is_flag=True, help="Print all figures.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
@@ -62,7 +61,6 @@ def gate(
     jobs: int | None,
     period: float,
     gpu: str,
-    report: Path | None,
     all_of_it: bool,
     output: str,
 ) -> None:
@@ -83,7 +81,6 @@ def gate(
     """
     if begin is not None and since is not None:
         raise click.UsageError("--from and --since both say where to begin; leave one out")
-    expect_folder(report)
     before, after = (None if name is None else (name, _checked(name)) for name in (old, new))
     assert after is not None
     try:
@@ -110,14 +107,12 @@ def gate(
     except (api.BadTime, api.GateError, api.NotFound) as error:
         raise Unusable(str(error)) from None
     if output == "json":
-        print_json(found.gate)
+        print_json(found)
     else:
-        _print(found.gate, all_of_it=all_of_it)
-    if report is not None:
-        write_report(report, api.gate_report(found))
-    if found.gate.unjudged:
-        raise Unusable(f"this cannot be judged: {'; '.join(found.gate.unjudged)}")
-    if not found.gate.passed:
+        _print(found, all_of_it=all_of_it)
+    if found.unjudged:
+        raise Unusable(f"this cannot be judged: {'; '.join(found.unjudged)}")
+    if not found.passed:
         raise click.exceptions.Exit(FAILED)
 
 

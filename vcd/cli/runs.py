@@ -1,10 +1,9 @@
-"""Runs of a workload side by side: as a table, as JSON, as a report."""
+"""Runs of a workload side by side: as a table, as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
 from rich.markup import escape
@@ -27,16 +26,13 @@ def refused(conf: str | None) -> Iterator[None]:
         raise Unusable(str(error)) from None
 
 
-def print_comparison(comparison: api.Comparison, output: str, report: Path | None, *, all_of_it: bool) -> None:
-    """Print a comparison, and write its report where one is wanted. Raises Unusable."""
+def print_comparison(comparison: api.Comparison, output: str, *, all_of_it: bool) -> None:
     if output == "json":
         print_json(comparison)
     else:
         print_screen(api.comparison_screen(comparison))
         if all_of_it:
             _print_detail(comparison)
-    if report is not None:
-        write_report(report, api.html_report(comparison))
 
 
 def print_screen(screen: api.Screen) -> None:
@@ -56,20 +52,6 @@ def _print_detail(comparison: api.Comparison) -> None:
     print_lines([f"{comparison.file}: {comparison.pods:,} pods from {begin} to {end}"])
     print_runs(comparison.runs)
     _print_shifts(comparison)
-
-
-def expect_folder(report: Path | None) -> None:
-    """Raises Unusable where a report has no folder to be in: not after minutes of runs."""
-    if report is not None and not report.absolute().parent.is_dir():
-        raise Unusable(f"{report}: there is no folder {report.parent}")
-
-
-def write_report(file: Path, text: str) -> None:
-    """Write a report. Raises Unusable."""
-    try:
-        file.write_text(text, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise Unusable(f"{file}: {error.strerror or error}") from None
 
 
 def print_unlike(found: api.Fidelity) -> None:

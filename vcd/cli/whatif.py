@@ -27,7 +27,7 @@ from vcd.cli.inputs import (
     strict_option,
 )
 from vcd.cli.printing import print_lines, print_told
-from vcd.cli.runs import expect_folder, print_comparison, refused
+from vcd.cli.runs import print_comparison, refused
 
 SECOND = 1_000_000_000
 
@@ -63,7 +63,6 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option("--seed", type=COUNT, default=0, show_default=True, help="Orders equal nodes.")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
-@click.option("--html", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report here, too.")
 @click.option("--all", "all_of_it", is_flag=True, help="Print all figures, of the recorded run too.")
 @strict_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -82,7 +81,6 @@ def whatif(
     seed: int,
     period: float,
     gpu: str,
-    report: Path | None,
     all_of_it: bool,
     strict: bool,
     output: str,
@@ -107,15 +105,12 @@ def whatif(
         raise click.UsageError("ask either with --submit or with --fill")
     text = None if conf is None else read_configuration(conf)
     asks_of_present = bool(submit or fill)
-    if asks_of_present and (fields or without or added or report):
-        raise click.UsageError(
-            "--set, --without, --add and --html compare whole histories; leave out --submit and --fill"
-        )
+    if asks_of_present and (fields or without or added):
+        raise click.UsageError("--set, --without and --add compare whole histories; leave out --submit and --fill")
     if not asks_of_present and session is not None:
         raise click.UsageError("--session is for --submit and --fill; a history is run again from its beginning")
     if not submit and (samples is not None or runs_for is not None):
         raise click.UsageError("--samples and --run are for --submit")
-    expect_folder(report)
     with refused(conf), _expecting_pods(strict=strict), event_log.reading() as log:
         if submit:
             submission = _submit(
@@ -140,7 +135,7 @@ def whatif(
                 comparison = api.whatif(
                     log, [variant], period=round(period * SECOND), gpu=gpu, called=event_log.name, progress=told
                 )
-            print_comparison(comparison, output, report, all_of_it=all_of_it)
+            print_comparison(comparison, output, all_of_it=all_of_it)
             print_reading(edits.refused, edits.unknown, strict=strict)
             end_by(edits.refused, edits.unknown, strict=strict)
 

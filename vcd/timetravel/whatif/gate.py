@@ -118,14 +118,6 @@ class GateResult(msgspec.Struct, frozen=True):
     accuracy: Accuracy | None = None
 
 
-class Gated(msgspec.Struct, frozen=True):
-    """What a gate found, and the runs that it found it by, in order of their seeds."""
-
-    gate: GateResult
-    old_runs: list[Run]
-    new_runs: list[Run]
-
-
 class GateError(ValueError):
     """There is nothing to judge by; the message says why."""
 
@@ -169,7 +161,7 @@ def gate(
     gpu: str = GPU,
     called: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
-) -> Gated:
+) -> GateResult:
     """Run a log's workload under two configurations, each with ``seeds`` orders of equal nodes, and judge the new one.
 
     A configuration is its name and text; without ``old`` it is the one in force at the end of the stretch. ``begin``,
@@ -204,7 +196,7 @@ def gate(
     unjudged = list(_unjudged(swept, by_name["started"], name, new[0]))
     notes = [*_notes(name, new[0], len({work.policy, *texts} - {None}) if old is None else 1, shifts, seeds)]
     estimated, how_well = sum(unit.run is None for unit in work.units), accuracy(work)
-    found = GateResult(
+    return GateResult(
         file=called or str(path),
         begin=work.begin,
         end=work.end,
@@ -225,7 +217,6 @@ def gate(
         estimated=estimated,
         accuracy=how_well,
     )
-    return Gated(found, old_runs, new_runs)
 
 
 def _unjudged(swept: Sweep, started: Figure, old: str, new: str) -> Iterator[str]:
