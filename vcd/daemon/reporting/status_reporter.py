@@ -318,8 +318,9 @@ class Telling:
                 yield
 
     def _words_of(self, group: str, reasons: Sequence[ev.Waiting], sentence: str = "") -> tuple[dict[str, str], str]:
-        """Return what the pods of a group state, by pod, and what those state that are not named."""
-        rendered, sentence = self._texts.of(reasons), sentence or self._sentences.get(group, "")
+        """Return what the pods of a group state, by pod, and what those state that are not named. ``sentence`` is the
+        diagnosis if this process has none."""
+        rendered, sentence = self._texts.of(reasons), self._sentences.get(group) or sentence
         own = rendered.by_pod()
         if not sentence:
             return own, rendered.text_of(reasons)
