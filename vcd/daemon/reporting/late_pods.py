@@ -1,4 +1,5 @@
-"""Finds pending pods without a condition whose group waits already: late pods, and all pods for a new leader.
+"""Finds pending pods whose group waits already and that may lack its condition: late pods, and all pods for a new
+leader and after a list.
 
 A plan holds only changes of reasons, so it does not mention such a pod again.
 """
@@ -27,7 +28,7 @@ class LatePods:
         """Sequence number of each pod's arrival, by key."""
 
     def look(self) -> None:
-        """Note all pending pods: this replica starts to lead, and their conditions may be outdated."""
+        """Note all pending pods, whose conditions may be outdated."""
         waiting = [key for key in self._state.tasks.row_of if self._pending(key) is not None]
         self._since = dict.fromkeys(waiting, self._state.sequence)
 

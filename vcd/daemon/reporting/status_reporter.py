@@ -407,8 +407,10 @@ class Telling:
             self._latecomers.observe(event)
         else:
             self._latecomers.forget()
-        if isinstance(event, ev.KindListed):
+        if isinstance(event, ev.KindListed):  # a restore of etcd can undo writes
             self.statuses.forget_all(event.kind)
+            if event.kind == "Pod" and self.leads():
+                self._latecomers.look()
         if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)):
             if event.kind == "PodGroup":
                 self._note_group(event)
