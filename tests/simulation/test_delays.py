@@ -30,7 +30,7 @@ class Fixture:
             violated=lambda invariant, what: self.violations.append(invariant),
         )
         self.witness = SimpleNamespace(services=[], calls=[], asking=None)
-        Delays(sim, self.witness)  # type: ignore[arg-type]
+        Delays(sim, self.witness, SimpleNamespace(looks=[]))  # type: ignore[arg-type]
 
     def pod(self, time: float, event: str, node: str = "", uid: str = "u") -> None:
         self.time = time

@@ -51,7 +51,7 @@ class Invariants:
         self._programs = Programs(sim, witness)
         self._rest = Rest(sim, witness)
         Lists(sim, witness)
-        Delays(sim, witness)
+        Delays(sim, witness, decisions)
         Conditions(sim, witness)
         Configurations(sim, decisions)
         Minima(sim, decisions)

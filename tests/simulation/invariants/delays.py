@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tests.e2e.cluster import GROUPS, LEASES, QUEUES
+from tests.simulation.invariants.decisions import Decisions
 from tests.simulation.invariants.truth import key_of
 from tests.simulation.invariants.witness import Call, Witness
 from tests.simulation.machine import EPOCH
+from tests.simulation.replica import Machine
 from vcd.daemon.outside.usage_poller import settings_of
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.watching.outcome_resolver import PATIENCE
 from vcd.kube.watcher import IDLE_TIMEOUT
+from vcd.model import events as ev
 
 if TYPE_CHECKING:
     from tests.simulation.network import Exchange
@@ -44,12 +47,14 @@ def _sample(service: SchedulerService) -> float:
 class Delays:
     """Looks at binds, evictions and admissions, and at who holds the Lease."""
 
-    def __init__(self, sim: Simulation, witness: Witness) -> None:
+    def __init__(self, sim: Simulation, witness: Witness, decisions: Decisions) -> None:
         self._sim, self._witness = sim, witness
         self._term = "", 0
         """Whose the Lease is, and which of its terms it is."""
         self._changed = 0.0
         """When somebody else than the scheduler changed something last, or another one began to lead."""
+        self._evicts = False
+        """Whether the session that was decided last evicts: what it binds may have waited for the same."""
         self._phases: dict[str, str] = {}
         self._bound: dict[str, str] = {}
         """The UIDs of pods that have a node, by key."""
@@ -71,6 +76,7 @@ class Delays:
         sim.store.subscribe(["nodes", "pods", QUEUES, GROUPS], self._see)
         sim.store.subscribe([LEASES], self._see_lease)
         witness.calls.append(self._called)
+        decisions.looks.append(self._decided)
         self._begun = False
 
     def _begin(self) -> None:
@@ -135,6 +141,10 @@ class Delays:
         now = self._sim.loop.time()
         return min((self._started.get(each.name, now) for each in running), default=now)
 
+    def _decided(self, _: Machine, __: SchedulerService, event: ev.SessionDecided) -> None:
+        operations = [one for statement in event.accepted().statements for one in statement.operations]
+        self._evicts = any(one.verb == "evict" for one in operations)
+
     def _called(self, call: Call) -> None:
         if call.operation is not None:
             self._look(*call.operation[:2])
@@ -143,7 +153,7 @@ class Delays:
 
     def _look(self, verb: str, key: str) -> None:
         waited = self._sim.loop.time() - max(self._changed, self._goes_well_since(), self._looked_up)
-        soon = SOON[verb] + self._calls + self._behind()
+        soon = SOON["evict" if verb == "bind" and self._evicts else verb] + self._calls + self._behind()
         if waited > soon:
             self._sim.violated("done soon", f"{verb} {key} {waited:.1f} s after the last change, not in {soon:g}")
 
