@@ -273,8 +273,11 @@ def test_what_a_session_decides_gives_those_before_it_another_turn() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2])
-def test_a_group_that_fits_nowhere_reserves_nothing_while_its_turn_is_later(limit: int) -> None:
+@pytest.mark.parametrize("claims", [False, True])
+def test_a_group_that_fits_nowhere_reserves_nothing_while_its_turn_is_later(limit: int, claims: bool) -> None:
+    """``claims``: also if some pod names a claim, so that pods of one shape can differ in the nodes that they pass."""
     conf = BY_QUEUE.replace("capacity", "proportion")
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     nowhere = [
         group("nowhere", queue="q", minimum={"cpu": 3}),
         pod("nowhere", group="nowhere", cpu=3, spec={"nodeSelector": {"disk": "none"}}),
@@ -287,6 +290,7 @@ def test_a_group_that_fits_nowhere_reserves_nothing_while_its_turn_is_later(limi
         nowhere,
         late,
         kinds(3, first=9, least=9),
+        gang("claims", 1, cpu=9, spec={"volumes": volumes}) if claims else [],
         conf=conf,
     )
     until_all_had_their_turn(world)

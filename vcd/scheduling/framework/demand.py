@@ -197,7 +197,7 @@ class Demand:
         by_pods = (claims | near | apart | self.feasibility.is_by_pod)[kinds.first]
         aside = np.bincount(kinds.of, ~session.turns.aside[self.jobs], len(kinds.first)) == 0
         supported = ~session.snapshot.shape_columns.flags(is_unsupported)[self._shapes[kinds.first]]
-        later = by_pods & aside & (not self.feasibility.is_by_pod)
+        later = by_pods & aside
         for chosen, by_facts in ((~by_pods & supported, False), (later & supported, True)):
             found[chosen] = self._count_plain(kinds.first[chosen], by_facts=by_facts)
         for kind in np.flatnonzero(by_pods & ~aside).tolist():
