@@ -29,6 +29,7 @@ async def at(made: Scheduler, seconds: int, *objects: Any) -> None:
 
 async def begin(made: Scheduler) -> None:
     nodes = [dsl.node(f"n{number}", cpu=8) for number in range(4)]
+    await made.tell(ev.KindListed("Node", "1"))  # as each daemon logs
     await at(made, 0, dsl.queue("a"), *nodes)
 
 

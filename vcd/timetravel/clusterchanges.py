@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from vcd.eventlog import LogError, Logged
+from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.model.objects import Node
 from vcd.model.words import counted, span_in_words
@@ -139,24 +139,22 @@ def _node_changes(history: History, first_head: int) -> Iterator[_Change]:
     reader = history.reader
     known = {name: record.node for name, record in history.oldest().nodes.items()}
     for logged in reader.find(kind="Node", after=reader.oldest()):
-        for what, detail in _of_node(known, logged):
+        event = logged.event
+        if not isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad):  # a list of nodes ended
+            continue
+        for what, detail in _of_node(known, event):
             if logged.sequence > first_head:
-                yield _Change(logged.sequence, logged.time, "Node", _key(logged), what, detail)
+                yield _Change(logged.sequence, logged.time, "Node", event.key, what, detail)
 
 
-def _key(logged: Logged) -> str:
-    assert isinstance(logged.event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad)
-    return logged.event.key
-
-
-def _of_node(known: dict[str, Node], logged: Logged) -> Iterator[tuple[str, str]]:
-    """What an event changes of a node, which is noted in ``known``."""
-    name = _key(logged)
-    if not isinstance(logged.event, ev.ObjectPut):
+def _of_node(known: dict[str, Node], event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> Iterator[tuple[str, str]]:
+    """Yield what an event changes of a node, which is noted in ``known``."""
+    name = event.key
+    if not isinstance(event, ev.ObjectPut):
         if known.pop(name, None) is not None:
             yield "removed", ""
         return
-    node = shown(logged.event)
+    node = shown(event)
     if not isinstance(node, Node):
         return  # as before, or set aside
     before = known.get(name)
