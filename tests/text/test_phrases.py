@@ -13,7 +13,7 @@ from vcd.model.reasons import Cause
 from vcd.text.phrases import LONGEST, PHRASES, phrase
 
 BY_WORDS = {
-    Cause.SELECTOR, Cause.NODE_POLICY, Cause.DEVICE, Cause.VOLUME, Cause.POD_AFFINITY, Cause.SPREAD, Cause.PORTS,
+    Cause.SELECTOR, Cause.DEVICE, Cause.VOLUME, Cause.POD_AFFINITY, Cause.SPREAD, Cause.PORTS,
     Cause.GANG_INCOMPLETE, Cause.QUEUE_MISSING, Cause.INVALID, Cause.OUTSIDE, Cause.PLUGIN,
 }  # fmt: skip
 """Causes of clauses, which have one template for all of them, and those that only their reasons' words tell."""

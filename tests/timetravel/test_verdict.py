@@ -50,6 +50,35 @@ async def test_a_pod_larger_than_the_largest_node_that_its_selector_allows(tmp_p
     )
 
 
+@pytest.mark.parametrize(
+    ("affinity", "label", "why"),
+    [
+        (None, "a", "a policy (node group affinity not specified) excludes 2 of 2 nodes, 2 of these with capacity"),
+        (["b"], "a", "a policy (node does not satisfy the node group affinity) excludes 2 of 2 nodes, 2 of these"),
+        (["b"], None, "a policy (node group label not found) excludes 2 of 2 nodes, 2 of these with capacity"),
+    ],
+    ids=["no rules", "other group", "no label"],
+)
+async def test_each_way_in_which_node_groups_exclude_nodes(
+    tmp_path: Path, affinity: list[str] | None, label: str | None, why: str
+) -> None:
+    labels = {} if label is None else {"volcano.sh/nodegroup-name": label}
+    terms = {} if affinity is None else {
+        "affinity": {"nodeGroupAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": affinity}}
+    }  # fmt: skip
+    path = await log_of(
+        tmp_path,
+        PLAIN.replace("  - name: predicates\n", "  - name: predicates\n  - name: nodegroup\n"),
+        [dsl.node(f"n{i}", labels=labels) for i in range(2)],
+        [dsl.queue("q", **terms), *dsl.gang("bert", 1, cpu=1, queue="q")],
+    )
+    found = verdict(path, "bert")
+    assert (found.cause, found.text.partition(": ")[2][: len(why)]) == ("node-policy", why)
+    remedy = "give the queue spec.affinity, or the plugin the argument strict: false"
+    (lost,) = first_causes(path).causes
+    assert (lost.mend == remedy) is (affinity is None)
+
+
 async def test_a_selector_that_fits_too_few_nodes(tmp_path: Path) -> None:
     tiers = [dsl.node(f"n{i}", labels={"tier": "a100"} if i < 2 else {}) for i in range(10)]
     path = await log_of(

@@ -19,8 +19,10 @@ Amount = tuple[str, str, int]
 
 JOB_ROLES: Final = frozenset({"owner", "owners", "holder", "ahead"})
 """Roles of what reasons and diagnoses name that are jobs, perhaps of other namespaces."""
-MEND_NAMED: Final = "mend what is named"
+MEND_NAMED: Final = "correct what is named"
 """What ends the wait where the reason says itself what is wrong."""
+REMEDY: Final = "mend"
+"""The role of a name of a reason that states what ends the wait."""
 
 
 class Cause(enum.StrEnum):

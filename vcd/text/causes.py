@@ -100,15 +100,23 @@ def _shape(diagnosis: Diagnosis) -> str:
     )
 
 
+_EXCLUDING: dict[str, str] = {
+    Cause.TAINT: "taint {}",
+    Cause.UNSCHEDULABLE_NODE: "a cordon (spec.unschedulable)",
+    Cause.NODE_POLICY: "a policy ({})",
+}
+"""What keeps a pod from nodes, by cause."""
+
+
 def _of_clause(diagnosis: Diagnosis) -> str:
     counts, subject = _Figures(diagnosis).counts, diagnosis.subject
     if "clause" not in subject:
         passes = f"{counts['passes']} of {counted(counts['nodes'], 'node')} pass it"
         return f"{subject['term']}: {passes}; {_Figures(diagnosis).needs}"
     clause, excluded = subject["clause"], counts["excluded with room"]
-    if diagnosis.cause in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE):
+    if diagnosis.cause in _EXCLUDING:
         kept = counts["nodes"] - counts["passes"]
-        what = f"taint {clause}" if diagnosis.cause == Cause.TAINT else "a cordon (spec.unschedulable)"
+        what = _EXCLUDING[diagnosis.cause].format(clause)
         words = f"{what} excludes {kept} of {counted(counts['nodes'], 'node')}, {excluded} of these with capacity"
     else:
         existing = f" (existing: {existing_values(diagnosis)})" if "existing" in subject else ""

@@ -40,6 +40,7 @@ PHRASES: Final[dict[str, str]] = {
     Cause.UNSUPPORTED: "not supported: {field}",
     Cause.TAINT: "taint {clause} excludes {excluded} of {nodes} nodes",
     Cause.UNSCHEDULABLE_NODE: "{excluded} of {nodes} nodes are cordoned",
+    Cause.NODE_POLICY: "{clause} ({excluded} of {nodes} nodes)",
     "clause-of-none": "no node has {clause}",
     "clause-of-others": "no node has {clause} (existing: {existing})",
     "clause": "{clause}: {passes} of {nodes} nodes, needs {needs}",
@@ -69,7 +70,7 @@ def _variant(diagnosis: Diagnosis) -> str:
     if "passes" in counts:
         if "claim" in subject:
             return "claim"
-        if cause in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE):
+        if cause in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE, Cause.NODE_POLICY):
             return cause
         if counts["passes"] or "clause" not in subject:
             return "clause"

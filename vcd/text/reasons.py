@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from vcd.model.events import Waiting
-from vcd.model.reasons import JOB_ROLES, Reason
+from vcd.model.reasons import JOB_ROLES, REMEDY, Reason
 from vcd.model.words import counted, without_others
 from vcd.scheduling.framework.reasons import Told, mending, told
 from vcd.text.amounts import amount_of
@@ -24,7 +24,8 @@ def reason_text(reason: Told) -> str:
     """Return a reason with its quantities: ``3 nodes Insufficient cpu (requested 4 cpu)``."""
     words = f"{counted(reason.nodes, 'node')} {reason.reason}" if reason.nodes else reason.reason
     message, quantities = reason.detail.get("message"), _quantities(reason)
-    facts = [quantities.get(name, f"{name} {text}") for name, text in reason.detail.items() if name != "message"]
+    others = {name: text for name, text in reason.detail.items() if name not in ("message", REMEDY)}
+    facts = [quantities.get(name, f"{name} {text}") for name, text in others.items()]
     return words + (f": {message}" if message else "") + (f" ({', '.join(facts)})" if facts else "")
 
 

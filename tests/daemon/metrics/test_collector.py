@@ -477,9 +477,9 @@ class TestWaiting:
         [
             ("queue-missing", "create the queue"),
             ("queue-closed", "open the queue"),
-            ("queue-misconfigured", "mend what is named"),
-            ("queue-unusable", "mend what is named"),
-            ("card-unreadable", "mend what is named"),
+            ("queue-misconfigured", "correct what is named"),
+            ("queue-unusable", "correct what is named"),
+            ("card-unreadable", "correct what is named"),
             ("scheduling-gate", "whoever set the gate"),
             ("queue-deserved", ""),
             ("node-room", ""),

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from vcd.model.events import Waiting
-from vcd.model.reasons import CODES, Reason, ReasonCode
+from vcd.model.reasons import CODES, REMEDY, Reason, ReasonCode
 from vcd.scheduling.framework import registry
 
 SAID_IN_WORDS = "said-in-words"
@@ -85,6 +85,7 @@ def all_told(reasons: Iterable[Waiting]) -> tuple[Told, ...]:
 
 
 def mending(waiting: Waiting) -> str:
-    """What to do about a reason that no waiting ends; empty for one that passes when others end or room comes."""
-    code = declared(waiting.reason, waiting.plugin)
-    return "" if code is None else code.mend
+    """Return what ends a wait that does not pass by itself, as the reason or its code states it; empty if it passes."""
+    code, reason = declared(waiting.reason, waiting.plugin), waiting.reason
+    stated = dict(reason.names).get(REMEDY, "") if isinstance(reason, Reason) else ""
+    return stated or ("" if code is None else code.mend)

@@ -116,6 +116,13 @@ class NodeGroupAffinity(Predicate):
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._plugin.treatment(task).admitted, usage)
 
+    def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
+        treatment, admitted = self._plugin.treatment(task), self.mask(task, usage)
+        if (refusal := self._plugin.pre_predicate(task)) is not None:
+            return [(refusal, admitted)]
+        labelled = at_rows(self._plugin.codes, usage) != NO_VALUE
+        return [(treatment.grouped, admitted | ~labelled), (treatment.groupless, admitted | labelled)]
+
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         """Volcano's reasons."""
         treatment = self._plugin.treatment(task)
