@@ -1,4 +1,4 @@
-"""Runs a replica as a process: opens log and connection, handles signals, and begins anew with another log.
+"""Runs a replica as a process: opens log and connection, handles signals, and restarts with another log.
 
 A replica that loses the Lease of a shared log cannot continue with its state. It ends its `SchedulerService`, and this
 module constructs the next one on the leader's log, in the same process: probes, metrics and configuration stay.
@@ -69,12 +69,12 @@ async def open_service(
     connection = await connect(options.kubeconfig, options.master)
     connection.check_streams()
     async with EventLog.open(options.event_log, clock=clock.wall) as log:
-        gc.unfreeze()  # the last state, if the process begins anew
+        gc.unfreeze()  # the last service's state, if there was one in this process
         gc.collect()
         state = await asyncio.to_thread(restore, options.event_log)
         check_log(options.event_log, state, shadow=options.shadow)
         gc.collect()
-        gc.freeze()  # the restored state lives as long as the process: collections need not visit it
+        gc.freeze()  # the restored state is as old as the process: collections need not visit it
         tune_garbage_collection()
         async with KubeClient(
             connection,
@@ -127,7 +127,7 @@ async def run(
 
 
 class _Lasting(NamedTuple):
-    """What the next service of the same process takes over: the configuration as it was read, and counters."""
+    """What the next service of the same process inherits: the configuration and the counters."""
 
     policy: PolicyFile
     metrics: Metrics
@@ -140,8 +140,7 @@ class _Lasting(NamedTuple):
 
 
 class _Again(NamedTuple):
-    """How a replica begins anew: from when on it stands for election (monotonic clock), and whether its log is
-    incomplete."""
+    """When the next service may stand for election (monotonic clock), and whether its log is incomplete."""
 
     stands_at: float = 0.0
     lacks: bool = False
@@ -155,7 +154,7 @@ async def _served(
     how: _Again,
     lasting: _Lasting,
 ) -> _Again | None:
-    """Run a replica until ``stop`` (None), or until another log replaces its own: return how to begin anew."""
+    """Run a service until ``stop`` (returns None), or until another log replaces its own (returns how to restart)."""
     stands_at, lacks = how
     try:
         async with open_service(options, SteadyClock(), lasting=lasting) as service:

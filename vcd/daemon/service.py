@@ -1,7 +1,7 @@
 """Constructs the components of one replica in the order of their dependencies, and starts and stops them.
 
 `SchedulerService` is one replica on an open log and connection. `process` opens these, and constructs another service
-if the replica has to begin anew. Before changing it: shutdown ends the cycle first, then the calls in flight, then the
+if the replica has to restart. Before changing it: shutdown ends the cycle first, then the calls in flight, then the
 Lease, so that the next leader need not wait.
 """
 
@@ -214,7 +214,7 @@ class SchedulerService:
         return {} if file is None else {"Authorization": f"Bearer {file.read_text().strip()}"}
 
     def _followed(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Serve the log to other replicas, if the options say so. Raises OSError."""
+        """Serve the log to other replicas, if an address is set. Raises OSError."""
         if self.replica is None:
             return contextlib.nullcontext()
         host, port = split_address(self.options.replicas_address, "--replicas-address")

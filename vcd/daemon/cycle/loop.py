@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 Handover = Callable[[ev.SessionDecided | None, ev.Plan, Session, dict[str, float]], None]
 Read = Callable[[ev.Plan, Snapshot], Awaitable[ReadObjects]]
-"""Reads at the API server what a plan depends on and the watches may not have shown yet."""
+"""Reads objects at the API server that a plan depends on and whose watches may be behind."""
 Gather = Callable[[int, asyncio.Event], Awaitable[None]]
 """Waits after a change for related changes, so that one session decides on all of them. Arguments: the number of
 successive sessions that decided nothing, and the event that is set for new work."""
@@ -134,7 +134,7 @@ class Cycle:
         """Queue usage of the last session logged under the epoch, and the time of that session."""
         self._wakes = _Wakes()
         self._looked_at = 0
-        """The time of the last session (ns since the epoch), or of the last look by a replica that does not lead. A
+        """The time of the last session (ns since the epoch), or of the last check by a replica that does not lead. A
         later deadline still calls for a session, even if it has passed: a session takes time."""
         self._round_began: int | None = None
         """Start of the round while jobs wait for their turn (ns since the epoch)."""
@@ -273,7 +273,7 @@ class Cycle:
         return self.is_done and (plan.more or bool(record.stale))
 
     def _record(self, decided: _Decided, head: Snapshot, doubts: Mapping[Reference, str]) -> ev.SessionDecided:
-        """The session as it is logged behind the head."""
+        """Return the session as it is logged after the head."""
         stale: tuple[tuple[int, str], ...] = ()
         if head.sequence != decided.snapshot.sequence or doubts:
             stale = stale_statements(decided.plan, head, decided.snapshot, doubts)
@@ -292,7 +292,7 @@ class Cycle:
         )
 
     def _is_void(self, decided: _Decided) -> bool | None:
-        """None while a plan may be logged, else whether to decide again at once; a void session is released."""
+        """Return None if a plan may be logged, else whether to decide again at once. Release a void session."""
         if self.may_decide() != decided.epoch:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=decided.epoch)
             decided.session.release()
@@ -303,7 +303,7 @@ class Cycle:
         return None
 
     def _is_about_others(self, plan: ev.Plan, snapshot: Snapshot) -> bool:
-        """Return whether a PodGroup of the plan was deleted and created again meanwhile."""
+        """Return whether a PodGroup of the plan was deleted and created again since the snapshot."""
         there, decided = self.state_writer.state.groups, snapshot.groups
         return self.state_writer.state.sequence != snapshot.sequence and any(
             there[key].group.metadata.uid != decided[key].group.metadata.uid
@@ -353,12 +353,12 @@ class _Wakes:
     def __init__(self) -> None:
         self.ahead: tuple[int, ...] = ()
         self._work = (-1, -1)
-        """How many groups there are, and pods that wait."""
+        """Numbers of groups and of pending pods."""
         self._vain = 0
         self._since = 0
 
     def note(self, session: Session, plan: ev.Plan) -> None:
-        """Take over what plugins asked for in a session."""
+        """Note the times that plugins requested in a session."""
         work = len(session.jobs), int(session.jobs.counts[:, TaskStatus.PENDING].sum())
         if plan.statements or work != self._work:
             self._work, self._vain, self._since = work, 0, session.now
@@ -380,7 +380,7 @@ class _Stopwatch:
         self._last = now
 
     def restart(self) -> None:
-        """Let what passed since the last mark count for nothing."""
+        """Ignore the time since the last mark."""
         self._last = time.perf_counter()
 
     def total(self) -> float:

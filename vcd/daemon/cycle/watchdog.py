@@ -68,7 +68,7 @@ class Watchdog:
         return tuple(late.fault for _, late in sorted(self.state_writer.state.late.items()) if now < late.until)
 
     async def attend(self, deciding: Coroutine[Any, Any, T]) -> T:
-        """Await a session that another thread decides, and check for late plugins meanwhile."""
+        """Await a session that another thread decides, and check for late plugins while it runs."""
         task = asyncio.get_running_loop().create_task(deciding)
         try:
             while not task.done():

@@ -149,7 +149,7 @@ class Terms:
                 pauses.reset()
 
     async def _follow(self) -> None:
-        """On a win: wait out the old leader's requests, list anew, then decide (docs/laws.md, law 4)."""
+        """After a win: wait for the end of the old leader's requests, list again, then decide (docs/laws.md, law 4)."""
         async for change in self.elector.changes():
             self._epoch = None
             self.metrics.observe_leadership(change.leading, change.epoch)

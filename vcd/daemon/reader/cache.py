@@ -2,7 +2,7 @@
 
 A folder has ``lock``, held by the writing process, ``state.json``, which names the newest file and its extent, and the
 file ``events-N.sqlite``. History that the leader removed is removed from the file too, or, if a command reads the file,
-from a copy that becomes the newest file. If the log begins anew, another file is written; it becomes the newest once it
+from a copy that becomes the newest file. If the log is replaced, another file is written; it becomes the newest once it
 is complete.
 
 Before changing it: readers rely on a file that only grows while they hold its lock.
@@ -51,7 +51,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Cache:
-    """The folder of one log. Errors of the file system are raised as ClusterError, which says how to fix them."""
+    """The folder of one log. Errors of the file system are raised as ClusterError, which states how to fix them."""
 
     def __init__(self, folder: Path) -> None:
         """Create the folder for its owner only. Raises ClusterError."""
@@ -177,7 +177,7 @@ class Cache:
 
 @contextmanager
 def explained_errors(path: Path) -> Iterator[None]:
-    """Turn errors of a cached file into ClusterError, which says how to fix them, or DamagedLog, after which the caller
+    """Turn errors of a cached file into ClusterError, which states a remedy, or DamagedLog, after which the caller
     begins another file."""
     try:
         yield

@@ -69,16 +69,21 @@ class PodPort:
 
 
 class Finder:
-    """Asks one API server, whose address ``server`` is told in errors. Every method raises ClusterError for what is not
-    there or may not be done, and KubeError for a server that fails."""
+    """Queries one API server; ``server`` is its address for messages.
+
+    Every method raises ClusterError for a missing object or right, and KubeError for other failures.
+    """
 
     def __init__(self, client: KubeClient, server: str) -> None:
         self._client = client
         self._server = server
 
     async def lease(self, where: str) -> Lease:
-        """The Lease of the log to be read. ``where`` is NAMESPACE or NAMESPACE/NAME, or empty: then it is Volcano's, or
-        the only one that says where a log is. Raises NoLeader, too."""
+        """Return the Lease whose holder serves the log. Raises NoLeader, too.
+
+        ``where`` is NAMESPACE, NAMESPACE/NAME or empty. Without a name it is the Lease with the default name, or
+        the only one that states the address of a log.
+        """
         namespace, _, name = where.partition("/")
         usual = await self._lease_of(namespace or DEFAULT_NAMESPACE, name or DEFAULT_NAME)
         if usual is not None and (name or ADDRESS in _annotations(usual)):
@@ -98,7 +103,10 @@ class Finder:
         raise ClusterError(f"no Lease {at} says where a scheduler's log is: does vcd run there? If so, {SET_UP}")
 
     async def pod(self, lease: Lease) -> PodPort:
-        """The pod that holds a Lease, by its address, or its name where several have that."""
+        """Return the pod that holds a Lease, found by its address, and by its name if several have that address.
+
+        Raises NoLeader, too.
+        """
         where = urlsplit(lease.address.url)
         host, port = where.hostname or "", where.port or 443
         query = f"fieldSelector={quote(f'status.podIP={host},status.phase=Running')}" if _is_address(host) else ""
@@ -119,7 +127,7 @@ class Finder:
         raise NoLeader(f"{held}, and no running pod of {lease.namespace} has its address {host}{beyond}")
 
     async def token(self, at: PodPort, file: Path | None) -> str:
-        """The token to be shown: from a file, or made for the reader's ServiceAccount."""
+        """Return a token for the log: from a file, or a new one of the reader's ServiceAccount."""
         if file is not None:
             try:
                 token = (await asyncio.to_thread(file.read_text)).strip()
@@ -176,7 +184,7 @@ class Finder:
         return found
 
     def _told(self, error: ApiError, verb: str, what: str, group: str, namespace: str) -> Exception:
-        """An answer as an error that names the role that it takes; one that is about no rights as it is."""
+        """Turn a refusal into an error that names the required role; return other errors unchanged."""
         if error.status == 401:
             return refused(self._server, error)
         if error.status != 403:
@@ -194,7 +202,7 @@ class Finder:
 
 
 def _read(lease: Object) -> Lease:
-    """Raises ClusterError where the holder's log is not read anywhere, NoLeader where nobody holds it."""
+    """Parse a Lease. Raises ClusterError if its holder serves no log, NoLeader if it has no holder."""
     namespace, name = _named(lease)
     holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
     whose, _, address = str(_annotations(lease).get(ADDRESS) or "").rpartition(" ")

@@ -3,7 +3,7 @@
 This module connects the parts: `log_server` sends, `log_follower` receives, `follower_registry` tracks who has what,
 and `takeover` fetches missing events before this replica leads. `wire` has the protocol, `network` the connections.
 
-Before changing it: a replica that loses the Lease raises `TermEnded` and begins anew in its process. Its log may
+Before changing it: a replica that loses the Lease raises `TermEnded` and restarts in its process. Its log may
 hold events that the next leader does not have, so its state must not be used any more.
 """
 
@@ -88,7 +88,7 @@ class Replica:
         self._led_by: dict[str, wire.Peer] = {}
         """The leader that was followed last, by name."""
         self.lacks = False
-        """Whether this replica began anew with the incomplete log of another replica."""
+        """Whether this replica restarted with the incomplete log of another replica."""
 
     def _made_follower(self) -> LogFollower:
         return LogFollower(

@@ -1,4 +1,8 @@
-"""Telling what sessions find out where people look: the log, the metrics page, Events, conditions and statuses."""
+"""Reports the results of sessions: log lines, metrics, Events, and conditions and statuses of objects.
+
+Most of it runs in `FollowUp`, in slices after the session. Before changing it: objects may be deleted, recreated or
+changed between the decision and the write, so each write checks UID and current state.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ from vcd.state.records import GroupRecord
 from vcd.text.conditions import freed_on, sentence_of, stated, unschedulable
 
 _HAS_NO_NODE = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
-"""Who is bound by no session: who has room of a gang that waits is held there, and told as the others are."""
+"""States of tasks without a bind. Tasks that are allocated within a waiting gang are reported like pending ones."""
 
 _log = structlog.get_logger(__name__)
 
@@ -47,7 +51,7 @@ def _let_go(record: ev.SessionDecided | None, plan: ev.Plan, session: Session, a
 
 
 def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Operation]:
-    """The pods that wait for the room of others which a session evicts for them, and where."""
+    """Return the operations that nominate pods for the capacity of victims of the same statement."""
     stale = {} if record is None else dict(record.stale)
     held = [one.operations for number, one in enumerate(plan.statements) if record is not None and number not in stale]
     going = [operations for operations in held if any(operation.verb == "evict" for operation in operations)]
@@ -56,7 +60,7 @@ def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Ope
 
 @dataclass(eq=False)
 class Telling:
-    """Follows sessions and events. Only who leads (``leads``) writes to the API server."""
+    """Follows sessions and events, and writes to the API server while this replica leads (``leads``)."""
 
     options: Options
     client: InitVar[KubeClient]
@@ -67,7 +71,7 @@ class Telling:
 
     def __post_init__(self, client: KubeClient, clock: Clock) -> None:
         self._shown_groups: dict[str, tuple[str, PodGroupStatus, str]] = {}
-        """Version, status and UID of groups, as the watch last told them."""
+        """Version, status and UID of each group as last observed by the watch."""
         dropped = partial(self.metrics.series.add, "vcd_writes_dropped_total")
         self.recorder = EventRecorder(
             client, self.options.scheduler_names[0], self.leads, on_dropped=dropped, clock=clock, kinds=kinds()
@@ -90,19 +94,19 @@ class Telling:
         self._set_aside = InvalidObjects(self.state, self.recorder, self.statuses)
         self._clock = clock
         self._messages: dict[str, str] = {}
-        """Of groups that have not their minimum, why, as last told."""
+        """The last message of the condition, by group below its minimum."""
         self._sentences: dict[str, str] = {}
-        """Of groups that wait, the diagnosis that condition, pods and Events state; missing until it is known."""
+        """The diagnosis that condition, pods and Events of a waiting group state; missing until it is known."""
         self._to_state: dict[str, None] = {}
-        """Groups whose pods are to state it."""
+        """Groups with a diagnosis that their pods and Events do not state yet."""
         self._nominated: set[str] = set()
-        """The pods whose condition states that they wait for capacity that evictions free."""
+        """Pods whose condition states that they wait for the capacity of victims."""
         self._texts = ReasonTexts()
         self.told: Callable[[ev.SessionDecided | None, ev.Plan, Session, int], None] = _let_go
-        """Called with every session that was told, and when it was decided (ns); it has to release it."""
+        """Called with each reported session and its time (ns). The callee must release the session."""
 
     def begin(self) -> None:
-        """This replica leads: tell what only the log was told."""
+        """Begin a term: report what only the log has."""
         self.statuses.begin_term()
         self._sentences.clear()
         self._latecomers.look()
@@ -112,7 +116,7 @@ class Telling:
     def session(
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: Mapping[str, float]
     ) -> None:
-        """A session was decided; ``record`` is None where nothing changed in it."""
+        """Report a session. ``record`` is None if nothing changed in it."""
         summary = self.metrics.begin_session(session, plan, record, durations)
         self._tell_faults(plan, session)
         self._tell_misconfigured(session)
@@ -122,7 +126,7 @@ class Telling:
     def _tell(
         self, summary: SessionSummary, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int
     ) -> Iterator[None]:
-        """Show and write what a session found out, with a pause wherever a yield is: there may be a great deal."""
+        """Write the results of a session in slices that end at each yield."""
         self.metrics.end_session(summary)
         yield
         evicted_for = _evicted_for(record, plan)
@@ -140,12 +144,12 @@ class Telling:
         self.told(record, plan, session, at)
 
     def retry_unwritten(self) -> None:
-        """What was decided and the API server does not show; of pods what it did not take."""
+        """Write statuses and conditions again that the API server does not have."""
         self.write_groups_again()
         self.statuses.retry_unwritten()
 
     def write_groups_again(self) -> None:
-        """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
+        """Write decided statuses that the API server does not have, for example after a crash."""
         if self.leads() and self.state.intended_status:
             self.followup.add(
                 lambda: list(self.state.intended_status.values()),
@@ -155,19 +159,18 @@ class Telling:
     def _write_groups(
         self, groups: Sequence[ev.GroupStatus], of: Mapping[str, GroupRecord], transition: str = ""
     ) -> Iterator[None]:
-        """Write statuses to the groups that they were decided about."""
+        """Submit statuses to the groups ``of`` the session that decided them."""
         for group in groups:
             if record := of.get(group.key):
                 self.statuses.submit_groups((self._in_words(group),), transition, record.group.metadata.uid)
             yield
 
-    # --- why groups have not their minimum --------------------------------------------------------------------------
+    # --- conditions of groups ---------------------------------------------------------------------------------------
 
     def _note_messages(self, plan: ev.Plan, session: Session) -> Iterator[None]:
-        """Note the message of groups that get the condition: the diagnosis if it is known, else the reasons until it
-        is."""
+        """Note the message of each group that gets the condition: the diagnosis if it is known, else the reasons."""
         for status in plan.groups:
-            if status.key not in self.state.groups:  # it went while that was decided
+            if status.key not in self.state.groups:  # deleted since the decision
                 continue
             reasons, index = self.state.waiting.get(status.key), session.jobs.index(status.key)
             if reasons and index is not None and status.condition is not None and status.condition[0] == NOT_READY:
@@ -179,8 +182,7 @@ class Telling:
                 yield
 
     def _in_words(self, status: ev.GroupStatus) -> ev.GroupStatus:
-        """A status with the message of its condition. Without the condition where the message is not known yet, since a
-        verdict brings it."""
+        """Return a status with the message of its condition, or without the condition until the message is known."""
         condition = status.condition
         if condition is None or condition[0] != NOT_READY:
             return status
@@ -188,18 +190,17 @@ class Telling:
         return msgspec.structs.replace(status, condition=None if message is None else (*condition[:3], message))
 
     def _holds(self, key: str, condition: str) -> bool:
-        """Whether no opposite of a group's condition was decided since, or is shown: telling comes later than deciding,
-        and writing later than both. What is shown otherwise is decided again."""
+        """Return whether a group's condition still holds. The session that decided it may be outdated by now."""
         record = self.state.groups.get(key)
         return record is None or condition_of(condition, record.group.status.conditions) is not None
 
     def verdict(self, group: str, message: str, first: bool = False) -> None:
-        """State why a group waits, by the cause that held longest, in its condition, its pods' and Events.
+        """State the diagnosis of a waiting group in its condition, its pods' conditions and Events.
 
-        The ``first`` words are only for a group whose condition has none, as after a crash.
+        If ``first``, the message applies only to a group whose condition has no message, for example after a crash.
         """
         record = self.state.groups.get(group)
-        if record is None or group not in self.state.waiting or not self.leads():  # it was placed or deleted since
+        if record is None or group not in self.state.waiting or not self.leads():  # placed or deleted since
             return
         condition = condition_of(NOT_READY, record.group.status.conditions)
         if condition is not None and condition.status == "True":
@@ -237,7 +238,7 @@ class Telling:
             own = self._texts.of(reasons).by_pod()
             for row in rows_of.get(group, ()):
                 pod = self.state.pods[row]
-                if pod is None or pod.group_key != group or pod.key in self._nominated:  # another pod has the row since
+                if pod is None or pod.group_key != group or pod.key in self._nominated:  # the row was reused since
                     continue
                 words = stated(sentence, pod.key, own)
                 if self._may_wait(pod.key) and not self._states(pod, words):
@@ -258,7 +259,7 @@ class Telling:
     # --- plugins ----------------------------------------------------------------------------------------------------
 
     def at_configuration(self, reason: str, message: str) -> None:
-        """An Event where the configuration is."""
+        """Record a warning Event at the scheduler's ConfigMap."""
         namespace = os.environ.get("POD_NAMESPACE") or self.options.lease_namespace
         subject = f"{namespace}/{self.options.scheduler_configmap}"
         self.recorder.record("ConfigMap", subject, "", "Warning", reason, message)
@@ -268,7 +269,7 @@ class Telling:
         self.recorder.record("Pod", key, uid, "Warning", "ForeignBind", message)
 
     def _tell_faults(self, plan: ev.Plan, session: Session) -> None:
-        """A log line with the traceback and an Event where the configuration is: it names the plugin."""
+        """Report new faults of plugins: a log line with the traceback, and an Event at the ConfigMap."""
         for fault in plan.faults:
             if self._fault_news.is_news(fault):
                 error = session.errors.get(name_in(fault))
@@ -276,13 +277,13 @@ class Telling:
                 self.at_configuration("PluginFault", f"{fault}; the cycle went on without it")
 
     def stuck(self, late: ev.PluginLate, words: str) -> None:
-        """A plugin does not come back, and the session with it."""
+        """Report a plugin that does not return, and blocks its session."""
         _log.error("plugin does not come back; only a restart helps", fault=late.fault)
         self.at_configuration("PluginFault", f"{words}; vcd has to be restarted, and goes on without it")
         self.metrics.series.add("vcd_plugin_faults_total", late.name)
 
     def _tell_misconfigured(self, session: Session) -> None:
-        """An Event on each object that a plugin finds a new problem with."""
+        """Record an Event at each object in which a plugin found a new problem."""
         for problem in self._misconfigured.news(session):
             if not problem.kind:
                 _log.warning("a plugin cannot do its work", problem=problem.message)
@@ -293,11 +294,13 @@ class Telling:
             self.recorder.record(problem.kind, problem.key, uid, "Warning", "Misconfigured", problem.message)
         self.metrics.observe_misconfigured(self._misconfigured.counts())
 
-    # --- who waits --------------------------------------------------------------------------------------------------
+    # --- conditions of pods -----------------------------------------------------------------------------------------
 
     def _tell_waiting(self, plan: ev.Plan, session: Session, nominated: Mapping[str, str]) -> Iterator[None]:
-        """Write a condition on every pod that waits, so that autoscalers see which pods nodes help. It states the
-        diagnosis of the group if that is known, else the reasons, until it is."""
+        """Write the condition of each pod that waits: the diagnosis of its group if it is known, else the reasons.
+
+        Cluster autoscalers read from the condition which pods more nodes would help.
+        """
         for key, reasons in ev.waits_by_group(plan.waiting).items():
             yield
             if not reasons:
@@ -318,7 +321,7 @@ class Telling:
                 yield
 
     def _words_of(self, group: str, reasons: Sequence[ev.Waiting], sentence: str = "") -> tuple[dict[str, str], str]:
-        """Return what the pods of a group state, by pod, and what those state that are not named."""
+        """Return the messages of a group's pods that have their own, by key, and the message of all others."""
         rendered, sentence = self._texts.of(reasons), sentence or self._sentences.get(group, "")
         own = rendered.by_pod()
         if not sentence:
@@ -326,15 +329,14 @@ class Telling:
         return {pod: stated(sentence, pod, own) for pod in own}, sentence
 
     def _tell_latecomers(self, session: Session, told: Container[str], nominated: Mapping[str, str]) -> Iterator[None]:
-        """The same for pods of groups that wait as before, and so are not among those ``told``, which show something
-        else or nothing."""
+        """Write the condition of late pods, whose group is not in ``told`` because its reasons did not change."""
         known: tuple[Sequence[ev.Waiting], dict[str, str], str] | None = None
         for key, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
             yield
             group = session.snapshot.groups.get(reasons[0].group)
-            if known is None or known[0] is not reasons:  # pods of one group mostly came one after the other
+            if known is None or known[0] is not reasons:  # pods of one group mostly arrived one after the other
                 shown = () if group is None else group.group.status.conditions
-                condition = condition_of(NOT_READY, shown)  # it has what a process before this one found
+                condition = condition_of(NOT_READY, shown)  # may have the diagnosis of an earlier process
                 sentence = "" if condition is None or condition.status != "True" else sentence_of(condition.message)
                 known = reasons, *self._words_of(reasons[0].group, reasons, sentence)
             words = known[1].get(key, known[2])
@@ -343,19 +345,18 @@ class Telling:
                 self._tell_pod(pod, PodReasons(reasons, queue, self.state.queues), words, nominated.get(key, ""))
 
     def _may_wait(self, key: str) -> bool:
-        """Whether a pod has no node yet, as far as is known."""
+        """Return whether a pod may still be pending: it is unknown, pending or binding."""
         row = self.state.tasks.row_of.get(key)
         return row is None or self.state.tasks.at(row, "status") in (TaskStatus.PENDING, TaskStatus.BINDING)
 
     def _shown(self, key: str, uid: str, type: str) -> str:
-        """The status of a pod's condition; empty where it has none, or is another pod."""
+        """Return the observed status of a pod's condition; empty if there is none, or the UID differs."""
         pod = self.state.pod(key)
         found = None if pod is None or pod.metadata.uid != uid else condition_of(type, pod.status.conditions)
         return "" if found is None else found.status
 
     def _states(self, pod: Pod, words: str) -> bool:
-        """Return whether a pod states these words, or will once what is submitted is written, or that other pods are
-        evicted for it."""
+        """Return whether a pod's submitted or observed condition states these words, or that it is nominated."""
         observed = condition_of("PodScheduled", pod.status.conditions)
         condition = self.statuses.pod_condition(pod.key, pod.metadata.uid) or observed
         nominated = pod.status.nominated_node_name
@@ -364,7 +365,7 @@ class Telling:
     def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str, nominated: str) -> None:
         key, uid = pod.key, pod.metadata.uid
         self._nominated.discard(key)
-        if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
+        if not pod.spec.scheduling_gates:  # for gated pods the API server writes SchedulingGated
             reason = UNSCHEDULABLE if self.options.unschedulable == "all" else reason_of.of(key)
             self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message), nominated)
         sentence = self._sentences.get(pod.group_key)
@@ -372,26 +373,26 @@ class Telling:
             self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
 
     def _tell_nominated(self, key: str, uid: str, node: str) -> None:
-        """On a pod that others are evicted for: the node where it waits for their room."""
+        """Write the condition of a preemptor, with the node on which it waits for the capacity of its victims."""
         if self.state.pod(key) is not None:  # sessions are reported later: the pod can be deleted by then
             self._nominated.add(key)
         condition = Condition("PodScheduled", "False", UNSCHEDULABLE, freed_on(node))
         self.statuses.submit_pod_condition(key, uid, condition, node)
 
     def _status_refused(self, kind: str, key: str, why: str) -> None:
-        """Report at an object that its status cannot be written: it will go on showing what is no longer so."""
+        """Report by an Event that an object's status cannot be written, so that the object stays outdated."""
         message = f"vcd cannot write the status of this {kind}: {why}"
         self.recorder.record(kind, key, uid_of(self.state, kind, key), "Warning", "StatusRefused", message)
 
     def lacks_group(self, pod: Pod, why: str) -> None:
-        """Report at a pod that it belongs to no PodGroup, or that its PodGroup cannot be made."""
-        if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
+        """Report at a pod that it belongs to no PodGroup, or that its PodGroup cannot be created."""
+        if not pod.spec.scheduling_gates:  # for gated pods the API server writes SchedulingGated
             condition = Condition("PodScheduled", "False", POD_GROUP_MISSING, why)
             self.statuses.submit_pod_condition(pod.key, pod.metadata.uid, condition)
         self.recorder.record("Pod", pod.key, pod.metadata.uid, "Warning", POD_GROUP_MISSING, why)
 
     def judged(self, causes: Mapping[str, str]) -> None:
-        """The causes that held longest, by group."""
+        """Pass the causes that held longest, by group, to the metrics."""
         self.followup.add(self.metrics.judge(causes), self._show_verdicts)
 
     def _show_verdicts(self, verdicts: Mapping[LabelValues, int]) -> Iterator[None]:
@@ -401,7 +402,7 @@ class Telling:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def observe(self, event: ev.Event) -> None:
-        """An event was folded."""
+        """Note an event that is in the state."""
         if self.leads():
             self._latecomers.observe(event)
         else:
@@ -426,7 +427,7 @@ class Telling:
             self._set_aside.observe(event)
 
     def _note_group(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
-        """Keep what the watch told of a group's status, so that writing it needs no reading."""
+        """Cache a group's observed status, so that a write needs no read before it."""
         known, record = self._shown_groups.pop(event.key, None), self.state.groups.get(event.key)
         if not isinstance(event, ev.ObjectPut) or record is None:
             return

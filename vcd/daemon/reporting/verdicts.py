@@ -1,7 +1,8 @@
-"""Why groups wait, by the cause that held longest: counted from session to session, asked for between sessions.
+"""Diagnoses waiting groups between sessions: the cause that held for the largest share of each group's wait.
 
-The same as `vcd explain job` says on the daemon's log, of reasons that this process saw: it asks the session at hand
-again, and the log only for how long which reasons held before.
+The result is that of `vcd explain job`. It is computed from the last session, which stays open for it, and from the
+wait timeline; the log is read once per term. Before changing it: it runs in a thread while no session is decided, one
+group at a time, and must not delay the next session.
 """
 
 from __future__ import annotations
@@ -36,21 +37,21 @@ from vcd.text.conditions import unschedulable
 from vcd.text.reasons import reason_for_namespace
 
 MOST = 200
-"""Groups that are asked about in a row, at most."""
+"""The most groups that are diagnosed without a pause."""
 SECONDS = 0.1
-"""After so long no other group is asked about in a row."""
+"""The longest time without a pause."""
 PAUSE = 1.0
-"""Seconds until it goes on after that."""
+"""Seconds of a pause."""
 AGAIN = 5.0
-"""Seconds after which a group is asked about again whose kinds of reasons are as they were."""
+"""Seconds until a group is diagnosed again if its kinds of reasons did not change."""
 FIGURES = 60.0
-"""Seconds after which other figures are told where cause and subject are as they were."""
+"""Seconds until a message is replaced of which only the quantities changed."""
 OURS = "vcd"
-"""Who failed, where it was no plugin."""
+"""The name that is reported for a failure outside plugins."""
 
 
 class _Said(NamedTuple):
-    """What a group's condition tells."""
+    """A reported diagnosis."""
 
     cause: str
     subject: dict[str, str]
@@ -59,8 +60,8 @@ class _Said(NamedTuple):
 
 @dataclass
 class _Known:
-    """What is known of a group: what each kind of the reasons of its wait came to when it was last asked about, and
-    when that was (s); what was told, and when."""
+    """The last diagnosis of a group by kind of reasons, the time of it (``asked``), and the last report (``said``) and
+    its time (``since``). Times are monotonic seconds."""
 
     diagnoses: dict[Kind, Diagnosis] = field(default_factory=dict)
     asked: float = 0.0
@@ -70,10 +71,10 @@ class _Known:
 
 @dataclass(eq=False)
 class Verdicts:
-    """Asks groups' sessions why they wait, one group at a time, while nobody holds ``deciding``.
+    """Diagnoses waiting groups, one at a time, while ``deciding`` is not locked.
 
-    ``show`` is told the message of a group's condition, if it is to have one, and whether that is only where it shows
-    none yet; ``count`` the causes of groups, ``failed`` who failed at being asked. ``clock`` paces it.
+    ``show(group, message, first)`` receives each message, and whether it applies only to a group without one;
+    ``count`` the causes by group; ``failed`` a plugin's name and its error. ``clock`` paces it.
     """
 
     path: Path
@@ -87,40 +88,40 @@ class Verdicts:
 
     def __post_init__(self) -> None:
         self.idle = asyncio.Event()
-        """Set while there is nothing to be done, or it pauses."""
+        """Set while there is no work, or during a pause."""
         self.idle.set()
         self._wake = asyncio.Event()
         self._items: deque[ToldSession] = deque()
         self._session: ToldSession | None = None
         self._since = 0.0
-        """The session at hand, and since when it is (s)."""
+        """The last session, and when it was taken (monotonic seconds)."""
         self._restored = False
-        """Whether what is known is of this term."""
+        """Whether the timeline was restored in this term."""
         self._waits = KnownWaits(self.path, self.state)
         self._reset()
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A term begins: what was known is of another one."""
+        """Begin a term: the timeline has to be restored, as another replica may have led."""
         self._restored = False
 
     def _reset(self) -> None:
         self._known: dict[str, _Known] = {}
         self._waits.reset()
         self._due: dict[str, None] = {}
-        """Groups that wait for other reasons than when they were last asked about, in order."""
+        """Groups whose reasons changed since their last diagnosis, in order."""
         self._asked: dict[str, None] = {}
-        """The others that wait; who was asked about first is first."""
+        """The other waiting groups, by the time of their last diagnosis."""
         self._held: dict[str, _Said] = {}
-        """What is told later."""
+        """Messages with new quantities, to be reported later."""
 
     def session(self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int) -> None:
-        """A session was decided at a time (ns) and told; it may be asked from now on, and is released in the end."""
+        """Take over a reported session and its time (ns), and release it when the next one comes."""
         waits = ev.waits_by_group(plan.waiting)
         if not (self._items or self.state.waiting or waits):
             session.release()
-            if not self._restored:  # there is nothing to ask the log for
+            if not self._restored:  # no group waits, so the log has nothing to restore
                 self._restored = True
                 self._reset()
             return
@@ -130,12 +131,12 @@ class Verdicts:
         self._wake.set()
 
     def observe(self, event: ev.Event) -> None:
-        """An event was folded."""
+        """Note an event that is in the state."""
         if not isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad):
             return
         if event.kind == "Pod" and isinstance(event, ev.ObjectGone):
             self._waits.forget_pod(event.key)
-        elif event.kind == "PodGroup" and event.key not in self.state.groups:  # it is deleted, or cannot be read
+        elif event.kind == "PodGroup" and event.key not in self.state.groups:  # deleted or invalid
             self._waits.forget(event.key)
             self._known.pop(event.key, None)
             self._forget(event.key)
@@ -163,12 +164,12 @@ class Verdicts:
                 self._wake.clear()
 
     async def _wait(self, seconds: float | None) -> None:
-        """Until there is a new session, or for so long."""
+        """Wait for a new session, at most so many seconds."""
         passing = () if seconds is None else (self.clock.sleep(seconds),)
         await run_until_first(self._wake.wait(), *passing)
 
     async def _ask_some(self) -> None:
-        """Ask about some groups."""
+        """Diagnose groups until the next pause is due."""
         until, causes = self.clock.monotonic() + SECONDS, dict[str, str]()
         for _ in range(MOST):
             while self._items:
@@ -176,7 +177,7 @@ class Verdicts:
             if self._next() is None:
                 break
             async with self.deciding:
-                group = self._next()  # a group may have gone while that was waited for
+                group = self._next()  # the last choice may be outdated after the wait for the lock
                 if group is not None and (cause := await self._ask(group)) is not None:
                     causes[group] = cause
             if self.clock.monotonic() > until:
@@ -185,7 +186,7 @@ class Verdicts:
             self.count(causes)
 
     async def _take(self, told: ToldSession) -> None:
-        """Count what a session says of who waits, and have it at hand."""
+        """Fold a session into the timeline, and diagnose by it from now on."""
         if not self._restored:
             self._reset()
             self._restored = True
@@ -196,12 +197,15 @@ class Verdicts:
             self._forget(group)
             if self._waits.waits(group):
                 self._due[group] = None
-            elif group in self._known:  # a wait that comes is another one
+            elif group in self._known:  # the next wait of the group is a new one
                 self._known[group].diagnoses.clear()
 
     def _next(self) -> str | None:
-        """The group to ask about: one that was not asked about since its kinds of reasons changed, else the one that
-        was asked about longest ago, by an earlier session; None where no time has come."""
+        """Return the group to diagnose next, or None if none is due.
+
+        Groups with changed reasons come first, then those whose last diagnosis is from an earlier session, oldest
+        first.
+        """
         if self._session is None:
             return None
         for group in self._due:
@@ -212,7 +216,7 @@ class Verdicts:
         return None
 
     def _pause(self) -> float | None:
-        """Seconds until it goes on where no session comes; None where there is nothing to go on with."""
+        """Return the seconds until more work is due without a new session; None if none will be."""
         if self._due or self._held:
             return PAUSE
         for group in self._asked:
@@ -221,7 +225,7 @@ class Verdicts:
         return None
 
     async def _ask(self, group: str) -> str | None:
-        """Ask the session at hand why a group waits; the cause that held longest, None where that is not known."""
+        """Diagnose a group by the last session. Return the cause that held longest, None if it is not known."""
         told, wait, known = self._session, self._waits.last(group), self._known.setdefault(group, _Known())
         self._due.pop(group, None)
         self._asked.pop(group, None)
@@ -235,7 +239,7 @@ class Verdicts:
         answer = await self.watchdog.attend(asking)
         if answer.error is not None:
             self.failed(at_fault(answer.error) or OURS, answer.error)
-        if self._known.get(group) is not known:  # it is gone meanwhile
+        if self._known.get(group) is not known:  # deleted since
             return None
         known.diagnoses[kind_of(reasons)] = answer.diagnosis
         found = dominant(wait, lambda one: known.diagnoses.get(one.kind))
@@ -254,11 +258,13 @@ class Verdicts:
         return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error, wait.reasons)
 
     def _tell(self, group: str, known: _Known, answer: _Answer, longest: Diagnosis | None) -> None:
-        """Show a message where it is about something else; one that has other figures some time after the last one.
-        The last one is shown again: a session may have told its reasons since, or nobody took it."""
+        """Report a message at once if cause or subject changed; if only quantities changed, later.
+
+        Until then the last message is reported again, because a session may have replaced it with its reasons.
+        """
         self._held.pop(group, None)
         namespace = group.partition("/")[0]
-        if longest is None:  # that was told to a process before, which may have shown it
+        if longest is None:  # an earlier process may have diagnosed and reported it
             self.show(group, answer.message(answer.diagnosis, namespace), True)
             return
         new, before = _Said(longest.cause, longest.subject, answer.message(longest, namespace)), known.said
@@ -270,7 +276,7 @@ class Verdicts:
         self.show(group, before.message, False)
 
     def _show_held(self) -> None:
-        """Show messages that had to wait, once it is time."""
+        """Report messages that are due."""
         for group, new in list(self._held.items()):
             known = self._known[group]
             if self.clock.monotonic() >= known.since + FIGURES:
@@ -283,8 +289,10 @@ class Verdicts:
 
 
 class _Answer(NamedTuple):
-    """What a group's wait comes to, how many of its tasks are missing of how many, and what went wrong. Whose queue is
-    not there is no job, and has no tasks. ``reasons`` are those of the session that was asked."""
+    """A diagnosis by one session, with the reasons in it, how many of the group's tasks are missing, and any error.
+
+    ``tasks`` is 0 for a group whose queue does not exist, as it is no job.
+    """
 
     diagnosis: Diagnosis
     missing: int
@@ -293,15 +301,14 @@ class _Answer(NamedTuple):
     reasons: tuple[ev.Waiting, ...]
 
     def message(self, diagnosis: Diagnosis, namespace: str) -> str:
-        """Return that of the condition of a group of this namespace, where it waits for that reason; with the remarks
-        on holds that explain it."""
+        """Return the condition's message in a namespace: the diagnosis, and remarks on holds that explain it."""
         remarks = map(reason_for_namespace, remarks_on(diagnosis.cause, self.reasons))
         words = "; ".join([shortened(said(for_namespace(diagnosis, namespace))), *remarks])
         return unschedulable(self.missing, self.tasks, words) if self.tasks else words
 
 
 def _binds(record: ev.SessionDecided | None, plan: ev.Plan) -> list[str]:
-    """The pods that a session gives nodes."""
+    """Return the keys of the pods that a session binds."""
     stale = () if record is None else dict(record.stale)
     statements = [statement for number, statement in enumerate(plan.statements) if number not in stale]
     return [one.key for statement in statements for one in statement.operations if one.verb == "bind"]

@@ -1,4 +1,7 @@
-"""How groups waited, and who was served meanwhile: counted from session to session, what was before by the log."""
+"""Folds sessions into the wait timeline of each group, and notes which pods were bound in which session.
+
+The part before this process is read from the log once.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ToldSession(NamedTuple):
-    """A session that was decided and told; ``number`` is that of the first record after it, ``at`` its time (ns)."""
+    """A reported session. ``number`` is its own, or the next one's if it was not logged; ``at`` is its time (ns)."""
 
     record: ev.SessionDecided | None
     number: int
@@ -35,24 +38,24 @@ class ToldSession(NamedTuple):
 
 
 class KnownWaits:
-    """The timeline of the groups of a state, and the pods that were given nodes, of the log at ``path``."""
+    """The wait timelines of a state's groups, and the sessions that bound its pods. ``path`` is the event log."""
 
     def __init__(self, path: Path, state: ClusterState) -> None:
         self._path, self._state = path, state
         self.reset()
 
     def reset(self) -> None:
-        """Forget all, as of a term that another replica led."""
+        """Drop everything, because another replica may have led since."""
         self._timeline = WaitTimeline(self._is_there)
         self._served: dict[str, int] = {}
-        """The pods that were given nodes, and the last session that did."""
+        """The last session that bound each pod."""
         self._served_at: Callable[[], Ints] | None = None
-        """By row of the session at hand, the last session that gave the pod a node."""
+        """The same by row of the last session's tasks; computed when needed."""
         self._time = 0
-        """That of the last session (ns)."""
+        """Time of the last session (ns)."""
 
     async def restore(self, told: ToldSession) -> list[str]:
-        """Read from the log, up to a session, how the groups waited that wait now. Return these."""
+        """Read the timelines of all waiting groups from the log, up to this session. Return the waiting groups."""
         self.reset()
         groups = list(self._state.waiting)
         try:
@@ -71,7 +74,7 @@ class KnownWaits:
         return [group for group in groups if self.waits(group)]
 
     def count(self, told: ToldSession) -> list[str]:
-        """Fold a session. Return the groups whose kind of reasons changed."""
+        """Fold a session. Return the groups whose kinds of reasons changed."""
         turned, self._time = list[str](), told.at
         if told.record is not None and told.record.session > self._timeline.last:
             turned = self._timeline.decided(told.record.session, told.record.head, told.at, told.changes)
@@ -82,24 +85,24 @@ class KnownWaits:
         return turned
 
     def forget(self, group: str) -> None:
-        """A group is gone."""
+        """Drop a deleted group."""
         self._timeline.forget(group)
 
     def forget_pod(self, key: str) -> None:
-        """A pod is gone."""
+        """Drop a deleted pod."""
         self._served.pop(key, None)
 
     def waits(self, group: str) -> bool:
-        """Whether a group waits as of the last session."""
+        """Return whether a group waits as of the last session."""
         job = self._timeline.jobs.get(group)
         return job is not None and bool(job.kind)
 
     def last(self, group: str) -> WholeWait | None:
-        """The wait of a group that goes on, or its last one; None where it never waited at the end of a session."""
+        """Return the current or the last wait of a group; None if it never waited at the end of a session."""
         return next(reversed(self._timeline.waits(group, self._time)), None)
 
     def served_since(self, number: int, session: Session) -> Served:
-        """The pods of the last session that was counted, ``session``, that were given nodes from one on."""
+        """Return a function for the rows in ``session`` (the last one folded) of pods bound since session ``number``."""
         if self._served_at is None:
             keys, served = session.snapshot.tasks.keys, self._served
             self._served_at = cache(lambda: np.array([served.get(key or "", 0) for key in keys], np.int64))
@@ -107,7 +110,7 @@ class KnownWaits:
         return lambda _: np.flatnonzero(served_at() >= number)
 
     def _there(self, served: Mapping[str, int]) -> dict[str, int]:
-        """Those of some pods that are not gone: nobody would take the others out any more."""
+        """Return the entries of existing pods; no deletion event will remove the others."""
         return {key: at for key, at in served.items() if key in self._state.tasks.row_of}
 
     def _is_there(self, group: str) -> bool:
@@ -115,7 +118,7 @@ class KnownWaits:
 
 
 def _read(path: Path, groups: Collection[str], before: int) -> tuple[WaitTimeline, dict[str, int]]:
-    """How groups waited before a session, by the log, and the pods that were given nodes since the first began to."""
+    """Return the timelines before a session, and the bound pods since the earliest of the current waits began."""
     with LogReader(path) as reader:
         until = next((info.sequence - 1 for info in reader.sessions(before, before)), None)
         timeline = read_timeline(reader, groups, partial(waiting_at, reader), until)
