@@ -1,6 +1,6 @@
-"""OpenAPI documents of the served kinds, v3 by group version and v2 in one piece, from the same schemas as everything.
+"""OpenAPI documents of the served kinds, v3 by group version and v2 in one document, from the schemas in `schema`.
 
-They hold what kubectl reads: schemas with descriptions, merge keys and kinds (explain, apply, validation), and for
+They contain what kubectl reads: schemas with descriptions, merge keys and kinds (explain, apply, validation), and for
 each resource the paths with their kind and the parameters ``fieldValidation``, ``dryRun`` and ``fieldManager``.
 """
 
@@ -26,7 +26,7 @@ _MODEL: Final = re.compile(r"(?P<group>Core|Events|Rbac|Storage)?V(?P<version>\d
 
 
 class OpenApi:
-    """The documents; made when first asked for, and again when the served types change."""
+    """The documents, created at the first request and again after a change of the served types."""
 
     def __init__(self, registry: Registry, codec: Codec) -> None:
         self._registry = registry
@@ -80,7 +80,7 @@ class _Writer:
         self.schemas: dict[str, Object] = {}
 
     def root(self, rtype: ResourceType, codec: Codec) -> str:
-        """Write a kind's own schema; returns the reference to it."""
+        """Write a kind's schema; return the reference to it."""
         if rtype.custom:
             groups = ".".join(reversed(rtype.group.split(".")))
             name = f"{groups}.{rtype.version}.{rtype.kind}"
@@ -154,7 +154,7 @@ class _Writer:
 
 
 def _name(model: str) -> str:
-    """``V1PodSpec`` as ``io.k8s.api.core.v1.PodSpec``; the group only tells apart what is in two."""
+    """Convert ``V1PodSpec`` to ``io.k8s.api.core.v1.PodSpec``; models without a group in their name get core."""
     match = _MODEL.fullmatch(model)
     if match is None:
         return f"io.k8s.api.{model}"

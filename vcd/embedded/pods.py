@@ -1,4 +1,4 @@
-"""What the pods' subresources do to a pod: binding and eviction, as pure functions of the objects concerned."""
+"""The pods' subresources binding and eviction, as pure functions of pods and disruption budgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RETRY_SECONDS: Final = 10
 
 
 def other_uid(path: str, obj: Object, uid: str) -> str:
-    """The storage layer's words for an object of another UID; ``path`` is its place under /registry."""
+    """Return the storage layer's message for a wrong UID; ``path`` is the object's path under /registry."""
     return (
         f"StorageError: invalid object, Code: 4, Key: /registry/{path}, ResourceVersion: 0, AdditionalErrorMsg: "
         f"Precondition failed: UID in precondition: {uid}, UID in object meta: {obj['metadata']['uid']}"
@@ -26,9 +26,10 @@ def other_uid(path: str, obj: Object, uid: str) -> str:
 
 
 def bound(pod: Object, binding: Object, now: str) -> Object:
-    """The pod assigned to the binding's target.
+    """Return the pod, assigned to the binding's target.
 
-    Raises StatusError: 409 for another UID or version, or a pod that is bound, gated or being deleted; 422 no target.
+    Raises StatusError: 409 for a wrong UID or version, or a pod that is bound, gated or terminating; 422 without a
+    target.
     """
     metadata = dict(pod["metadata"])
     asked = binding.get("metadata") or {}
@@ -45,7 +46,7 @@ def bound(pod: Object, binding: Object, now: str) -> Object:
 
 
 def _with_condition(pod: Object, condition: Object) -> Object:
-    """A copy of the pod with the condition in the place of the one of its type, or behind the others."""
+    """Return a copy of the pod in which the condition replaces the one of its type, or is added."""
     conditions = {each.get("type"): each for each in pod["status"].get("conditions") or ()}
     conditions[condition["type"]] = condition
     status = {**pod["status"], "conditions": list(conditions.values())}
@@ -74,7 +75,7 @@ def _expect_bindable(pod: Object, asked: Object) -> None:
 
 
 def marked_for_eviction(pod: Object, now: str) -> Object:
-    """The pod with the condition that says that it is being evicted."""
+    """Return the pod with the condition DisruptionTarget."""
     return _with_condition(pod, {
         "type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now,
         "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
@@ -82,14 +83,14 @@ def marked_for_eviction(pod: Object, now: str) -> Object:
 
 
 def asks_budget(pod: Object) -> bool:
-    """Whether a pod's eviction counts as a disruption: not when it is pending, finished or on its way out."""
+    """Return whether a pod's eviction counts as a disruption: not if it is pending, finished or terminating."""
     return pod["status"].get("phase") not in ("Pending", *FINISHED) and "deletionTimestamp" not in pod["metadata"]
 
 
 def spent_budget(pod: Object, budgets: Iterable[Object], now: str) -> Object | None:
-    """The pod's disruption budget after its eviction; None when it has none or goes without asking.
+    """Return the pod's disruption budget after its eviction; None if there is none, or it does not apply.
 
-    Raises StatusError: 429 when the budget has nothing left or nobody has counted it yet, 500 for several budgets.
+    Raises StatusError: 429 if the budget allows no disruption or has no current status, 500 for several budgets.
     """
     labels = pod["metadata"].get("labels") or {}
     mine = [each for each in budgets if LabelSelector.compile(each["spec"].get("selector")).matches(labels)]
@@ -113,7 +114,7 @@ def spent_budget(pod: Object, budgets: Iterable[Object], now: str) -> Object | N
 
 
 def _unhealthy_may_go(pod: Object, budget: Object) -> bool:
-    """Whether a pod that is not ready goes without asking: always by policy, or while the budget is healthy."""
+    """Return whether the budget does not apply to a pod that is not ready: by policy, or while the budget is met."""
     conditions = pod["status"].get("conditions") or ()
     if any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions):
         return False
