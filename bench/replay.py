@@ -1,8 +1,8 @@
 """Replay and verification of a long history: ``python -m bench.replay [--limit SESSIONS] [--jobs N] [--keep FILE]``.
 
-1,000 nodes with 20,000 pods at any time, and 5,000 sessions; in each a gang ends and another comes and is placed. The
-history is decided, folded and written by the code that the daemon uses, with its checkpoints; that is not counted. Then
-``vcd replay`` and ``vcd log verify`` are run on the file.
+The history has 1,000 nodes with 20,000 pods at any time, and 5,000 sessions; before each one a gang ends and another
+arrives. It is decided, folded and written by the daemon's code, with checkpoints; this is not measured. Then ``vcd
+replay`` and ``vcd log verify`` run on the file.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from vcd.state.snapshot import SnapshotMaker
 
 NODES, PODS, SESSIONS, QUEUES, CPU = 1000, 20_000, 5000, 4, 24
 CHECKPOINT = 100_000
-"""Events between two checkpoints at most, the daemon's default."""
+"""The most events between two checkpoints; the daemon's default."""
 LARGE = 50
-"""Every so many-th gang asks for more than any node has, and waits to the end."""
+"""Every 50th gang requests more than any node has, and waits until the end."""
 SECOND = 1_000_000_000
 START = 1_767_225_600 * SECOND
 
 
 class History:
-    """A log that grows session by session, as the daemon of a busy cluster would write it."""
+    """Writes a log session by session, as the daemon of a busy cluster would."""
 
     def __init__(self, log: EventLog, node_count: int = NODES, pod_count: int = PODS) -> None:
         self._log = log
@@ -63,7 +63,7 @@ class History:
         self.now = START
 
     async def begin(self) -> None:
-        """A full cluster: gangs that run, spread over the nodes."""
+        """Write a full cluster: running gangs, distributed over the nodes."""
         policy = self._policy
         await self._tell([ev.PolicyLoaded(policy.digest, policy.text), ev.LeadershipChanged(1, "bench", leading=True)])
         await self._tell([_put(one) for one in (*nodes(self._node_count, cpu=CPU), *queues(QUEUES))])
@@ -76,7 +76,7 @@ class History:
         return f"node-{number % self._node_count:05}"
 
     async def session(self) -> None:
-        """The oldest gang ends, another comes; they are decided on, and what was decided is done and shown."""
+        """End the oldest gang, create another one, decide a session, and write its outcomes and observations."""
         await self._end(*self._running.popleft())
         large = {"containers": [{"name": "c", "resources": {"requests": {"cpu": str(CPU + 1)}}}]}
         is_large = self._came % LARGE == 0
@@ -131,7 +131,7 @@ class History:
         return ev.ObjectPut("Pod", key, "", encode_payload(msgspec.structs.replace(pod, spec=spec, status=status)))
 
     def _group_put(self, status: ev.GroupStatus) -> ev.ObjectPut:
-        group: PodGroup = self._state.groups[status.key].group  # the state has taken over the status as intended
+        group: PodGroup = self._state.groups[status.key].group  # the state already has the intended status
         return ev.ObjectPut("PodGroup", status.key, "", encode_payload(group))
 
 
@@ -142,7 +142,7 @@ def _put(manifest: Manifest) -> ev.ObjectPut:
 
 
 async def write(path: Path, sessions: int, node_count: int = NODES, pod_count: int = PODS) -> None:
-    """Write a history of so many sessions on so many nodes, with so many pods at any time."""
+    """Write a history with this number of sessions, nodes, and pods at any time."""
     async with EventLog.open(path, clock=lambda: history.now) as log:
         history = History(log, node_count, pod_count)
         await history.begin()
@@ -151,10 +151,10 @@ async def write(path: Path, sessions: int, node_count: int = NODES, pod_count: i
 
 
 def timed(*arguments: object) -> tuple[Any, float, float]:
-    """What a command prints as JSON, and the wall and CPU seconds it took, those of its own processes included."""
+    """Run a command of vcd; return its JSON output, and its wall and CPU seconds, including its child processes."""
     command = [sys.executable, "-m", "vcd", *map(str, arguments)]
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    # an installed vcd has its bytecode; so has this one from its second command on
+    # with bytecode, as an installed vcd: the first command compiles it
     own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=own)
     seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -165,7 +165,7 @@ def timed(*arguments: object) -> tuple[Any, float, float]:
 
 
 def run(sessions: int = SESSIONS, jobs: int | None = None, keep: Path | None = None) -> list[Row]:
-    """Rows of what was measured."""
+    """Measure and return the rows."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "history.sqlite" if keep is None else keep
         if not log.exists():
