@@ -24,7 +24,7 @@ from vcd.daemon.metrics.series import Distribution, exponential
 from vcd.daemon.options import Options
 from vcd.daemon.persistence.housekeeping import maintain_log
 from vcd.daemon.persistence.state_writer import StateWriter
-from vcd.daemon.reporting.status_reporter import Telling
+from vcd.daemon.reporting.status_reporter import StatusReporter
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.watching.consistent_reads import ConsistentReads
 from vcd.eventlog.log import EventLog
@@ -913,6 +913,6 @@ def test_it_shows_whether_watches_are_trusted_that_could_not_be_read_again(trust
     service = object.__new__(SchedulerService)
     service.metrics = Metrics()
     service.reads = cast(ConsistentReads, SimpleNamespace(trusts_watches=trusted))
-    service.telling = cast(Telling, SimpleNamespace(session=lambda *_: None))
+    service.status_reporter = cast(StatusReporter, SimpleNamespace(session=lambda *_: None))
     service._hand_over(None, ev.Plan(), session_after(), {})
     assert value(service.metrics, "vcd_watches_trusted") == trusted

@@ -119,7 +119,7 @@ class Told:
         own = [_in_words(each, reasons) for each in reasons if key in each.pods][:1]
         nominated = pod["status"].get("nominatedNodeName")
         room = [f"waits for capacity that evictions free on node {nominated}"] if nominated else []
-        sentence = service.telling._sentences.get(group)
+        sentence = service.status_reporter._sentences.get(group)
         message, why = told.get("message", ""), [sentence] if sentence else [*own, _joined(reasons), *self._stated]
         if told["status"] != "False" or message.partition(OWN)[0] not in [*why, *room]:
             self._sim.violated("reasons are true", f"{key} says {told['status']}, {message!r}, and not {why}")

@@ -18,7 +18,7 @@ import msgspec
 
 from vcd.daemon.concurrency.threads import in_thread
 from vcd.daemon.cycle.watchdog import Watchdog
-from vcd.daemon.reporting.wait_history import KnownWaits, ToldSession
+from vcd.daemon.reporting.wait_history import ReportedSession, WaitHistory
 from vcd.diagnosis.case import Served
 from vcd.diagnosis.diagnosis import by_itself, diagnosed
 from vcd.diagnosis.dominant import dominant
@@ -36,21 +36,21 @@ from vcd.text.causes import for_namespace, said, shortened
 from vcd.text.conditions import unschedulable
 from vcd.text.reasons import reason_for_namespace
 
-MOST = 200
+MAX_GROUPS = 200
 """The most groups that are diagnosed without a pause."""
-SECONDS = 0.1
+MAX_SECONDS = 0.1
 """The longest time without a pause."""
 PAUSE = 1.0
 """Seconds of a pause."""
-AGAIN = 5.0
+REPEAT_DELAY = 5.0
 """Seconds until a group is diagnosed again if its kinds of reasons did not change."""
-FIGURES = 60.0
+QUANTITIES_DELAY = 60.0
 """Seconds until a message is replaced of which only the quantities changed."""
-OURS = "vcd"
+OWN_NAME = "vcd"
 """The name that is reported for a failure outside plugins."""
 
 
-class _Said(NamedTuple):
+class _Report(NamedTuple):
     """A reported diagnosis."""
 
     cause: str
@@ -59,21 +59,21 @@ class _Said(NamedTuple):
 
 
 @dataclass
-class _Known:
-    """The last diagnosis of a group by kind of reasons, the time of it (``asked``), and the last report (``said``) and
-    its time (``since``). Times are monotonic seconds."""
+class _GroupDiagnoses:
+    """The last diagnosis of a group by kind of reasons, the time of it (``diagnosed_at``), and the last report
+    (``reported``) and its time. Times are monotonic seconds."""
 
     diagnoses: dict[Kind, Diagnosis] = field(default_factory=dict)
-    asked: float = 0.0
-    said: _Said | None = None
-    since: float = 0.0
+    diagnosed_at: float = 0.0
+    reported: _Report | None = None
+    reported_at: float = 0.0
 
 
 @dataclass(eq=False)
 class Verdicts:
     """Diagnoses waiting groups, one at a time, while ``deciding`` is not locked.
 
-    ``show(group, message, first)`` receives each message, and whether it applies only to a group without one;
+    ``report(group, message, first)`` receives each message, and whether it applies only to a group without one;
     ``count`` the causes by group; ``failed`` a plugin's name and its error. ``clock`` paces it.
     """
 
@@ -81,7 +81,7 @@ class Verdicts:
     state: ClusterState
     deciding: asyncio.Lock
     watchdog: Watchdog
-    show: Callable[[str, str, bool], None]
+    report: Callable[[str, str, bool], None]
     count: Callable[[Mapping[str, str]], None]
     failed: Callable[[str, Exception], None]
     clock: Clock = SYSTEM_CLOCK
@@ -91,13 +91,13 @@ class Verdicts:
         """Set while there is no work, or during a pause."""
         self.idle.set()
         self._wake = asyncio.Event()
-        self._items: deque[ToldSession] = deque()
-        self._session: ToldSession | None = None
+        self._items: deque[ReportedSession] = deque()
+        self._session: ReportedSession | None = None
         self._since = 0.0
         """The last session, and when it was taken (monotonic seconds)."""
         self._restored = False
         """Whether the timeline was restored in this term."""
-        self._waits = KnownWaits(self.path, self.state)
+        self._waits = WaitHistory(self.path, self.state)
         self._reset()
 
     # --- what happens -----------------------------------------------------------------------------------------------
@@ -107,13 +107,13 @@ class Verdicts:
         self._restored = False
 
     def _reset(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _GroupDiagnoses] = {}
         self._waits.reset()
         self._due: dict[str, None] = {}
         """Groups whose reasons changed since their last diagnosis, in order."""
-        self._asked: dict[str, None] = {}
+        self._diagnosed: dict[str, None] = {}
         """The other waiting groups, by the time of their last diagnosis."""
-        self._held: dict[str, _Said] = {}
+        self._delayed: dict[str, _Report] = {}
         """Messages with new quantities, to be reported later."""
 
     def session(self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int) -> None:
@@ -126,7 +126,7 @@ class Verdicts:
                 self._reset()
             return
         number = self.state.session + 1 if record is None else record.session
-        self._items.append(ToldSession(record, number, at, session, waits, _binds(record, plan)))
+        self._items.append(ReportedSession(record, number, at, session, waits, _binds(record, plan)))
         self.idle.clear()
         self._wake.set()
 
@@ -143,10 +143,10 @@ class Verdicts:
 
     def _forget(self, group: str) -> None:
         self._due.pop(group, None)
-        self._asked.pop(group, None)
-        self._held.pop(group, None)
+        self._diagnosed.pop(group, None)
+        self._delayed.pop(group, None)
 
-    def _let_go(self) -> None:
+    def _release_session(self) -> None:
         if self._session is not None:
             self._session.session.release()
             self._session = None
@@ -156,8 +156,8 @@ class Verdicts:
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
-            await self._ask_some()
-            self._show_held()
+            await self._diagnose_some()
+            self._report_delayed()
             if not self._items:
                 self.idle.set()
                 await self._wait(self._pause())
@@ -168,32 +168,32 @@ class Verdicts:
         passing = () if seconds is None else (self.clock.sleep(seconds),)
         await run_until_first(self._wake.wait(), *passing)
 
-    async def _ask_some(self) -> None:
+    async def _diagnose_some(self) -> None:
         """Diagnose groups until the next pause is due."""
-        until, causes = self.clock.monotonic() + SECONDS, dict[str, str]()
-        for _ in range(MOST):
+        until, causes = self.clock.monotonic() + MAX_SECONDS, dict[str, str]()
+        for _ in range(MAX_GROUPS):
             while self._items:
                 await self._take(self._items.popleft())
             if self._next() is None:
                 break
             async with self.deciding:
                 group = self._next()  # the last choice may be outdated after the wait for the lock
-                if group is not None and (cause := await self._ask(group)) is not None:
+                if group is not None and (cause := await self._diagnose(group)) is not None:
                     causes[group] = cause
             if self.clock.monotonic() > until:
                 break
         if causes:
             self.count(causes)
 
-    async def _take(self, told: ToldSession) -> None:
+    async def _take(self, reported: ReportedSession) -> None:
         """Fold a session into the timeline, and diagnose by it from now on."""
         if not self._restored:
             self._reset()
             self._restored = True
-            self._due = dict.fromkeys(await self._waits.restore(told))
-        self._let_go()
-        self._session, self._since = told, self.clock.monotonic()
-        for group in self._waits.count(told):
+            self._due = dict.fromkeys(await self._waits.restore(reported))
+        self._release_session()
+        self._session, self._since = reported, self.clock.monotonic()
+        for group in self._waits.fold(reported):
             self._forget(group)
             if self._waits.waits(group):
                 self._due[group] = None
@@ -210,40 +210,44 @@ class Verdicts:
             return None
         for group in self._due:
             return group
-        for group in self._asked:
-            asked = self._known[group].asked
-            return group if asked < self._since and asked <= self.clock.monotonic() - AGAIN else None
+        for group in self._diagnosed:
+            diagnosed_at = self._known[group].diagnosed_at
+            return (
+                group if diagnosed_at < self._since and diagnosed_at <= self.clock.monotonic() - REPEAT_DELAY else None
+            )
         return None
 
     def _pause(self) -> float | None:
         """Return the seconds until more work is due without a new session; None if none will be."""
-        if self._due or self._held:
+        if self._due or self._delayed:
             return PAUSE
-        for group in self._asked:
-            asked = self._known[group].asked
-            return max(PAUSE, asked + AGAIN - self.clock.monotonic()) if asked < self._since else None
+        for group in self._diagnosed:
+            diagnosed_at = self._known[group].diagnosed_at
+            return (
+                max(PAUSE, diagnosed_at + REPEAT_DELAY - self.clock.monotonic()) if diagnosed_at < self._since else None
+            )
         return None
 
-    async def _ask(self, group: str) -> str | None:
+    async def _diagnose(self, group: str) -> str | None:
         """Diagnose a group by the last session. Return the cause that held longest, None if it is not known."""
-        told, wait, known = self._session, self._waits.last(group), self._known.setdefault(group, _Known())
+        session, wait, known = self._session, self._waits.last(group), self._known.setdefault(group, _GroupDiagnoses())
         self._due.pop(group, None)
-        self._asked.pop(group, None)
-        if told is None or wait is None or not wait.lasting:
+        self._diagnosed.pop(group, None)
+        if session is None or wait is None or not wait.lasting:
             return None
         reasons = wait.spans[-1].reasons
-        self._asked[group], known.asked = None, self.clock.monotonic()
-        self.watchdog.begin(told.at)
-        served = self._waits.served_since(wait.first, told.session)
-        asking = in_thread(self._answer, GroupWait(group, told.session, reasons), served)
-        answer = await self.watchdog.attend(asking)
+        self._diagnosed[group], known.diagnosed_at = None, self.clock.monotonic()
+        self.watchdog.begin(session.at)
+        served = self._waits.bound_since(wait.first, session.session)
+        answering = in_thread(self._answer, GroupWait(group, session.session, reasons), served)
+        answer = await self.watchdog.attend(answering)
         if answer.error is not None:
-            self.failed(at_fault(answer.error) or OURS, answer.error)
+            self.failed(at_fault(answer.error) or OWN_NAME, answer.error)
         if self._known.get(group) is not known:  # deleted since
             return None
         known.diagnoses[kind_of(reasons)] = answer.diagnosis
         found = dominant(wait, lambda one: known.diagnoses.get(one.kind))
-        self._tell(group, known, answer, None if found is None else found.diagnosis)
+        self._report(group, known, answer, None if found is None else found.diagnosis)
         return None if found is None else found.diagnosis.cause
 
     def _answer(self, wait: GroupWait, served: Served) -> _Answer:
@@ -257,35 +261,35 @@ class Verdicts:
         error = errors[0] if errors else None
         return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error, wait.reasons)
 
-    def _tell(self, group: str, known: _Known, answer: _Answer, longest: Diagnosis | None) -> None:
+    def _report(self, group: str, known: _GroupDiagnoses, answer: _Answer, longest: Diagnosis | None) -> None:
         """Report a message at once if cause or subject changed; if only quantities changed, later.
 
         Until then the last message is reported again, because a session may have replaced it with its reasons.
         """
-        self._held.pop(group, None)
+        self._delayed.pop(group, None)
         namespace = group.partition("/")[0]
         if longest is None:  # an earlier process may have diagnosed and reported it
-            self.show(group, answer.message(answer.diagnosis, namespace), True)
+            self.report(group, answer.message(answer.diagnosis, namespace), True)
             return
-        new, before = _Said(longest.cause, longest.subject, answer.message(longest, namespace)), known.said
+        new, before = _Report(longest.cause, longest.subject, answer.message(longest, namespace)), known.reported
         if before is None or new[:2] != before[:2]:
-            self._show(group, known, new)
+            self._report_now(group, known, new)
             return
         if new != before:
-            self._held[group] = new
-        self.show(group, before.message, False)
+            self._delayed[group] = new
+        self.report(group, before.message, False)
 
-    def _show_held(self) -> None:
+    def _report_delayed(self) -> None:
         """Report messages that are due."""
-        for group, new in list(self._held.items()):
+        for group, new in list(self._delayed.items()):
             known = self._known[group]
-            if self.clock.monotonic() >= known.since + FIGURES:
-                del self._held[group]
-                self._show(group, known, new)
+            if self.clock.monotonic() >= known.reported_at + QUANTITIES_DELAY:
+                del self._delayed[group]
+                self._report_now(group, known, new)
 
-    def _show(self, group: str, known: _Known, said: _Said) -> None:
-        known.said, known.since = said, self.clock.monotonic()
-        self.show(group, said.message, False)
+    def _report_now(self, group: str, known: _GroupDiagnoses, report: _Report) -> None:
+        known.reported, known.reported_at = report, self.clock.monotonic()
+        self.report(group, report.message, False)
 
 
 class _Answer(NamedTuple):

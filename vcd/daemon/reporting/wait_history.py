@@ -26,7 +26,7 @@ from vcd.state.cluster import ClusterState
 _log = structlog.get_logger(__name__)
 
 
-class ToldSession(NamedTuple):
+class ReportedSession(NamedTuple):
     """A reported session. ``number`` is its own, or the next one's if it was not logged; ``at`` is its time (ns)."""
 
     record: ev.SessionDecided | None
@@ -37,7 +37,7 @@ class ToldSession(NamedTuple):
     binds: list[str]
 
 
-class KnownWaits:
+class WaitHistory:
     """The wait timelines of a state's groups, and the sessions that bound its pods. ``path`` is the event log."""
 
     def __init__(self, path: Path, state: ClusterState) -> None:
@@ -46,43 +46,45 @@ class KnownWaits:
 
     def reset(self) -> None:
         """Drop everything, because another replica may have led since."""
-        self._timeline = WaitTimeline(self._is_there)
-        self._served: dict[str, int] = {}
+        self._timeline = WaitTimeline(self._exists)
+        self._bound_in: dict[str, int] = {}
         """The last session that bound each pod."""
-        self._served_at: Callable[[], Ints] | None = None
+        self._bound_in_by_row: Callable[[], Ints] | None = None
         """The same by row of the last session's tasks; computed when needed."""
-        self._time = 0
+        self._last_time = 0
         """Time of the last session (ns)."""
 
-    async def restore(self, told: ToldSession) -> list[str]:
+    async def restore(self, reported: ReportedSession) -> list[str]:
         """Read the timelines of all waiting groups from the log, up to this session. Return the waiting groups."""
         self.reset()
         groups = list(self._state.waiting)
         try:
-            self._timeline, served = await in_thread(_read, self._path, groups, told.number)
+            self._timeline, served = await in_thread(_read, self._path, groups, reported.number)
         except LogError as error:
             _log.error("the log does not say how long groups waited for what", error=str(error))
-            served, self._timeline.last = {}, told.number - 1
-            self._timeline.known(told.at, told.session.snapshot.waiting)
-        self._timeline.about = self._is_there
+            served, self._timeline.last = {}, reported.number - 1
+            self._timeline.known(reported.at, reported.session.snapshot.waiting)
+        self._timeline.about = self._exists
         for group in self._timeline.groups():
-            if not self._is_there(group):
+            if not self._exists(group):
                 self.forget(group)
         for job in self._timeline.jobs.values():
             job.forget_earlier()
-        self._served = self._there(served)
+        self._bound_in = self._existing(served)
         return [group for group in groups if self.waits(group)]
 
-    def count(self, told: ToldSession) -> list[str]:
+    def fold(self, reported: ReportedSession) -> list[str]:
         """Fold a session. Return the groups whose kinds of reasons changed."""
-        turned, self._time = list[str](), told.at
-        if told.record is not None and told.record.session > self._timeline.last:
-            turned = self._timeline.decided(told.record.session, told.record.head, told.at, told.changes)
-            for group in turned:
+        changed, self._last_time = list[str](), reported.at
+        if reported.record is not None and reported.record.session > self._timeline.last:
+            changed = self._timeline.decided(
+                reported.record.session, reported.record.head, reported.at, reported.changes
+            )
+            for group in changed:
                 self._timeline.jobs[group].forget_earlier()
-            self._served |= self._there(dict.fromkeys(told.binds, told.record.session))
-        self._served_at = None
-        return turned
+            self._bound_in |= self._existing(dict.fromkeys(reported.binds, reported.record.session))
+        self._bound_in_by_row = None
+        return changed
 
     def forget(self, group: str) -> None:
         """Drop a deleted group."""
@@ -90,7 +92,7 @@ class KnownWaits:
 
     def forget_pod(self, key: str) -> None:
         """Drop a deleted pod."""
-        self._served.pop(key, None)
+        self._bound_in.pop(key, None)
 
     def waits(self, group: str) -> bool:
         """Return whether a group waits as of the last session."""
@@ -99,21 +101,21 @@ class KnownWaits:
 
     def last(self, group: str) -> WholeWait | None:
         """Return the current or the last wait of a group; None if it never waited at the end of a session."""
-        return next(reversed(self._timeline.waits(group, self._time)), None)
+        return next(reversed(self._timeline.waits(group, self._last_time)), None)
 
-    def served_since(self, number: int, session: Session) -> Served:
-        """Return a function for the rows in ``session`` (the last one folded) of pods bound since session ``number``."""
-        if self._served_at is None:
-            keys, served = session.snapshot.tasks.keys, self._served
-            self._served_at = cache(lambda: np.array([served.get(key or "", 0) for key in keys], np.int64))
-        served_at = self._served_at
+    def bound_since(self, number: int, session: Session) -> Served:
+        """Return a function for the rows of pods bound since a session; ``session`` is the last one folded."""
+        if self._bound_in_by_row is None:
+            keys, served = session.snapshot.tasks.keys, self._bound_in
+            self._bound_in_by_row = cache(lambda: np.array([served.get(key or "", 0) for key in keys], np.int64))
+        served_at = self._bound_in_by_row
         return lambda _: np.flatnonzero(served_at() >= number)
 
-    def _there(self, served: Mapping[str, int]) -> dict[str, int]:
+    def _existing(self, served: Mapping[str, int]) -> dict[str, int]:
         """Return the entries of existing pods; no deletion event will remove the others."""
         return {key: at for key, at in served.items() if key in self._state.tasks.row_of}
 
-    def _is_there(self, group: str) -> bool:
+    def _exists(self, group: str) -> bool:
         return group in self._state.groups
 
 
