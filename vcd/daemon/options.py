@@ -117,7 +117,7 @@ def _age(texts: Sequence[str]) -> int | None:
     return nanoseconds or None
 
 
-def _kept(text: str) -> tuple[Literal["age", "size"], int | None]:
+def _parse_limit(text: str) -> tuple[Literal["age", "size"], int | None]:
     """Parse an age in nanoseconds or a size in bytes; None for 0. Raises ValueError."""
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?([kMGTP]i?)|0", text):
         return "size", parse_units(text) or None
@@ -451,12 +451,12 @@ class Options:
     @property
     def archive_age(self) -> int | None:
         """Return the age limit of the archive in ns; None for no limit."""
-        return next((value for unit, value in map(_kept, self.archive_keep) if unit == "age"), None)
+        return next((value for unit, value in map(_parse_limit, self.archive_keep) if unit == "age"), None)
 
     @property
     def archive_size(self) -> int | None:
         """Return the size limit of the archive in bytes; None for no limit."""
-        return next((value for unit, value in map(_kept, self.archive_keep) if unit == "size"), None)
+        return next((value for unit, value in map(_parse_limit, self.archive_keep) if unit == "size"), None)
 
     def settings(self) -> Settings:
         """Return the flags that influence decisions, for the log."""
@@ -630,7 +630,7 @@ def _validate_archive(options: Options) -> None:
     except ArchiveError as error:
         raise OptionError(f"--archive: {error}") from None
     try:
-        units = [unit for unit, _ in map(_kept, options.archive_keep)]
+        units = [unit for unit, _ in map(_parse_limit, options.archive_keep)]
     except ValueError:
         raise OptionError(
             f"--archive-keep: {','.join(options.archive_keep)!r} is no age such as 30d, and no size such as 200Gi"

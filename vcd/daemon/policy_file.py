@@ -21,7 +21,7 @@ from vcd.scheduling.session.outside import without_secrets
 from vcd.state.records import Settings
 
 _log = structlog.get_logger(__name__)
-_KEPT = 8
+_RETAINED = 8
 """Number of retained earlier versions: sessions that were decided under them may still be carried out."""
 
 
@@ -32,7 +32,7 @@ class PolicyFile:
         self.path = path
         self._settings = settings
         self._seen: str | None = None
-        self._policies: LruCache[str, Policy] = LruCache(_KEPT)
+        self._policies: LruCache[str, Policy] = LruCache(_RETAINED)
         self._unreadable = self._bad = ""
         """Why the file cannot be read, and why the last text was refused; empty if it was not."""
         self.policy: Policy
@@ -87,7 +87,7 @@ class PolicyFile:
         """Return the policy of a digest: the state may still be under the one before the newest."""
         return self._policies.get(digest) or self.policy
 
-    def minds(self, question: str) -> bool:
+    def depends_on(self, question: str) -> bool:
         """Return whether an active plugin depends on the answers to a question."""
         known = plugins()
         return any(question in known[option.name].questions for tier in self.policy.tiers for option in tier)

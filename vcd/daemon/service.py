@@ -75,10 +75,10 @@ from vcd.scheduling.session.session import Session
 
 _log = structlog.get_logger(__name__)
 
-_SHOWN = 1.0
+_METRICS_PERIOD = 1.0
 """Seconds between updates of the replica's metrics."""
 
-_ANEW = (TermEnded, LogReplaced, LogDiverged)
+_RESTARTS = (TermEnded, LogReplaced, LogDiverged)
 """Errors after which the process continues with a new service: the service has not failed."""
 
 
@@ -190,7 +190,7 @@ class SchedulerService:
             self.watchdog,
             self.status_reporter.verdict,
             self.status_reporter.observe_causes,
-            lambda name, error: self.metrics.observe_silent(name, "verdict", error),
+            lambda name, error: self.metrics.observe_reporting_fault(name, "verdict", error),
             self.clock,
         )
 
@@ -206,9 +206,9 @@ class SchedulerService:
 
     def _build_replica(self, elector: LeaderElector) -> Replica:
         admit = self.security.check_follower
-        return Replica(self.state_writer, elector, admit, self._shown_to_others, self.clock)
+        return Replica(self.state_writer, elector, admit, self._replica_headers, self.clock)
 
-    def _shown_to_others(self) -> dict[str, str]:
+    def _replica_headers(self) -> dict[str, str]:
         """Return the headers for following another replica. The kubelet renews the token's file."""
         file = self.options.replicas_token_file
         return {} if file is None else {"Authorization": f"Bearer {file.read_text().strip()}"}
@@ -466,12 +466,12 @@ class SchedulerService:
             note = StatusNote(self.options.event_log, self.terms.elector, follower, self.terms.leads)
             parts.append(note.run())
         if self.replica is not None:
-            parts += [self.replica.run(), self._show_replica(self.replica)]
+            parts += [self.replica.run(), self._update_replica_metrics(self.replica)]
         if (pod := os.environ.get("POD_NAME")) and (namespace := os.environ.get("POD_NAMESPACE")) and not self.shadow:
             parts.append(RoleLabel(self.client, f"{namespace}/{pod}", self.terms.leads, self.clock).run())
         return parts
 
-    async def _show_replica(self, replica: Replica) -> None:
+    async def _update_replica_metrics(self, replica: Replica) -> None:
         """Update the metrics of this replica's lag and of its followers."""
         series, followers, late, sent = self.metrics.series, replica.followers, 0, 0
         while True:
@@ -480,7 +480,7 @@ class SchedulerService:
             series.add("vcd_event_log_followers_late_total", by=followers.late - late)
             series.add("vcd_event_log_sent_bytes_total", by=followers.sent - sent)
             late, sent = followers.late, followers.sent
-            await self.clock.sleep(_SHOWN)
+            await self.clock.sleep(_METRICS_PERIOD)
 
     async def _when_it_writes(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a component that logs events once this replica writes the log."""
@@ -494,7 +494,7 @@ class SchedulerService:
             for task in done - {stopping}:
                 error = task.exception()
                 if error is not None:
-                    self._failure = None if isinstance(error, _ANEW) else error
+                    self._failure = None if isinstance(error, _RESTARTS) else error
                     raise error
 
     async def _shut_down(self, tasks: list[asyncio.Task[None]]) -> None:

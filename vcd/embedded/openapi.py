@@ -31,23 +31,23 @@ class OpenApi:
     def __init__(self, registry: Registry, codec: Codec) -> None:
         self._registry = registry
         self._codec = codec
-        self._made: dict[str, Object] = {}
+        self._documents: dict[str, Object] = {}
         self._version = -1
 
     def _document(self, name: str, types: Iterable[ResourceType], *, v3: bool) -> Object:
         if self._version != self._registry.version:
-            self._made.clear()
+            self._documents.clear()
             self._version = self._registry.version
-        if name not in self._made:
+        if name not in self._documents:
             writer = _Writer(V3_REF if v3 else V2_REF)
             roots = [(rtype, writer.root(rtype, self._codec)) for rtype in types]
-            self._made[name] = {
+            self._documents[name] = {
                 **({"openapi": "3.0.0"} if v3 else {"swagger": "2.0"}),
                 "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
                 "paths": {path: item for rtype, ref in roots for path, item in _paths(rtype, ref, v3=v3)},
                 **({"components": {"schemas": writer.schemas}} if v3 else {"definitions": writer.schemas}),
             }
-        return self._made[name]
+        return self._documents[name]
 
     def index(self) -> Object:
         """``/openapi/v3``: the path of each group version's document, with a hash that changes with the content."""

@@ -32,15 +32,15 @@ def bound(pod: Object, binding: Object, now: str) -> Object:
     target.
     """
     metadata = dict(pod["metadata"])
-    asked = binding.get("metadata") or {}
+    wanted = binding.get("metadata") or {}
     node = (binding.get("target") or {}).get("name")
     if not node:
         cause = StatusCause("FieldValueRequired", "Required value", "target.name")
         raise invalid("Binding", "", metadata["name"], [cause])
-    _expect_bindable(pod, asked)
+    _expect_bindable(pod, wanted)
     for member in ("annotations", "labels"):
-        if asked.get(member):
-            metadata[member] = {**(metadata.get(member) or {}), **asked[member]}
+        if wanted.get(member):
+            metadata[member] = {**(metadata.get(member) or {}), **wanted[member]}
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     return {**_with_condition(pod, scheduled), "metadata": metadata, "spec": {**pod["spec"], "nodeName": node}}
 
@@ -53,9 +53,9 @@ def _with_condition(pod: Object, condition: Object) -> Object:
     return {**pod, "metadata": dict(pod["metadata"]), "status": status}
 
 
-def _expect_bindable(pod: Object, asked: Object) -> None:
+def _expect_bindable(pod: Object, wanted: Object) -> None:
     metadata, name = pod["metadata"], pod["metadata"]["name"]
-    uid, version = asked.get("uid"), asked.get("resourceVersion")
+    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
     if uid and uid != metadata["uid"]:
         raise conflict("pods", name, other_uid(f"pods/{metadata['namespace']}/{name}", pod, uid))
     if version and version != metadata["resourceVersion"]:
@@ -74,7 +74,7 @@ def _expect_bindable(pod: Object, asked: Object) -> None:
 # --- eviction -------------------------------------------------------------------------------------------------------
 
 
-def marked_for_eviction(pod: Object, now: str) -> Object:
+def mark_for_eviction(pod: Object, now: str) -> Object:
     """Return the pod with the condition DisruptionTarget."""
     return _with_condition(pod, {
         "type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now,
@@ -82,7 +82,7 @@ def marked_for_eviction(pod: Object, now: str) -> Object:
     })  # fmt: skip
 
 
-def asks_budget(pod: Object) -> bool:
+def counts_as_disruption(pod: Object) -> bool:
     """Return whether a pod's eviction counts as a disruption: not if it is pending, finished or terminating."""
     return pod["status"].get("phase") not in ("Pending", *FINISHED) and "deletionTimestamp" not in pod["metadata"]
 
@@ -101,7 +101,7 @@ def spent_budget(pod: Object, budgets: Iterable[Object], now: str) -> Object | N
         raise StatusError(500, "InternalError", message)
     budget, status = mine[0], mine[0].get("status") or {}
     name = budget["metadata"]["name"]
-    if _unhealthy_may_go(pod, budget):
+    if _is_exempt(pod, budget):
         return None
     if status.get("observedGeneration", 0) < budget["metadata"]["generation"]:
         raise _refused(f"The disruption budget {name} is still being processed by the server.", _RETRY_SECONDS)
@@ -113,7 +113,7 @@ def spent_budget(pod: Object, budgets: Iterable[Object], now: str) -> Object | N
     return {**budget, "metadata": dict(budget["metadata"]), "status": left}
 
 
-def _unhealthy_may_go(pod: Object, budget: Object) -> bool:
+def _is_exempt(pod: Object, budget: Object) -> bool:
     """Return whether the budget does not apply to a pod that is not ready: by policy, or while the budget is met."""
     conditions = pod["status"].get("conditions") or ()
     if any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions):

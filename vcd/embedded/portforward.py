@@ -88,8 +88,8 @@ class _Forward:
             reader, writer = await asyncio.open_connection(self._address(), self._port)
         except (OSError, ValueError) as error:
             metadata = self._pod["metadata"]
-            told = f"error forwarding port {self._port} to pod {metadata['name']}, uid {metadata['uid']}: {error}"
-            await self._socket.send_bytes(bytes([self._channel + 1]) + told.encode())
+            payload = f"error forwarding port {self._port} to pod {metadata['name']}, uid {metadata['uid']}: {error}"
+            await self._socket.send_bytes(bytes([self._channel + 1]) + payload.encode())
             return
         sending = asyncio.ensure_future(self._send(writer))
         try:

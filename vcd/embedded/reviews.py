@@ -72,9 +72,9 @@ def _token_status(spec: Object, known: Callable[[str], TokenUser | None]) -> Obj
     if not common:
         made = ", ".join(user.audiences)
         return {"user": {}, "error": f"[invalid bearer token, token audiences [{made}] are none of {list(wanted)}]"}
-    told = {"username": user.username, "uid": user.uid, "groups": list(user.groups)}
-    told = {name: value for name, value in told.items() if value}
-    return {"authenticated": True, "user": told, "audiences": common}
+    user_info = {"username": user.username, "uid": user.uid, "groups": list(user.groups)}
+    user_info = {name: value for name, value in user_info.items() if value}
+    return {"authenticated": True, "user": user_info, "audiences": common}
 
 
 def _expect_subject_and_attributes(rtype: ResourceType, spec: Object) -> None:

@@ -60,7 +60,7 @@ def timestamp(at: float) -> str:
     return _second(int(at))
 
 
-def _told(callback: Callback, resource: str, change: Write) -> None:
+def _call_subscriber(callback: Callback, resource: str, change: Write) -> None:
     callback(change.kind, resource, change.entry.obj)
 
 
@@ -151,7 +151,7 @@ class Store:
         """
         ends = ExitStack()
         for resource in resources:
-            ends.callback(self.watch(self.type_of(resource).storage, partial(_told, callback, resource)))
+            ends.callback(self.watch(self.type_of(resource).storage, partial(_call_subscriber, callback, resource)))
         return ends.close
 
     def watch(self, storage: str, watcher: Watcher) -> Callable[[], None]:
@@ -464,11 +464,11 @@ class Store:
         options = eviction.get("deleteOptions") or {}
         preconditions = options.get("preconditions") or {}
         self._expect_deletable(rtype, current, preconditions.get("uid"), preconditions.get("resourceVersion"))
-        if pods.asks_budget(current.obj):
+        if pods.counts_as_disruption(current.obj):
             self._spend_budget(current.obj, dry_run=dry_run)
         if dry_run:
             return
-        self._commit(MODIFIED, rtype, current.key, pods.marked_for_eviction(current.obj, self.now), current)
+        self._commit(MODIFIED, rtype, current.key, pods.mark_for_eviction(current.obj, self.now), current)
         self.delete("pods", namespace, name, grace_period=options.get("gracePeriodSeconds"))
 
     def _spend_budget(self, pod: Object, *, dry_run: bool) -> None:

@@ -352,7 +352,7 @@ class TestOutcomes:
     def test_who_follows_counts_none_of_the_leaders_outcomes(self, metrics: Metrics, led_before: bool) -> None:
         if led_before:
             metrics.observe_leadership(False, 1)
-            metrics.begin_anew()
+            metrics.begin_service()
         metrics.observe_outcome(OperationDone(7, 0, 0, "done"))
         metrics.observe_leadership(True, 2)
         metrics.observe_outcome(OperationDone(7, 0, 1, "failed"))  # it takes over what it lacks before it writes
@@ -577,7 +577,7 @@ class TestTheDaemon:
         metrics.series.show("vcd_policy_info", {("digest",): 1})
         metrics.set_aside = lambda: [("Pod", "a/b")]
         page_of(metrics)
-        metrics.begin_anew()
+        metrics.begin_service()
         assert value(metrics, "vcd_lease_given_back_total") == 1
         assert value(metrics, "vcd_event_log_append_seconds_count") == 1
         assert (value(metrics, "vcd_leader"), value(metrics, "vcd_epoch")) == (0, 0)

@@ -54,11 +54,11 @@ _SETS = frozenset({"ReplicaSet", "StatefulSet"})
 
 
 class _Retry(Retry):
-    """A group that could not be created. ``told_to`` maps the pods at which this was reported to their UIDs."""
+    """A group that could not be created. ``reported_to`` maps the pods at which this was reported to their UIDs."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock, _FIRST_PAUSE)
-        self.told_to: dict[str, str] = {}
+        self.reported_to: dict[str, str] = {}
 
 
 class _Lack(NamedTuple):
@@ -95,13 +95,13 @@ class PodGroups:
         """Pods without their group as of their last change, by key."""
         self._retries: dict[str, _Retry] = {}
         """Groups that could not be created."""
-        self._named: LruCache[str, float] = LruCache(_CAPACITY)
+        self._annotated_at: LruCache[str, float] = LruCache(_CAPACITY)
         """When pods were annotated, by UID, because a recreated pod is another one."""
-        self._made: LruCache[str, float] = LruCache(_CAPACITY)
+        self._created_at: LruCache[str, float] = LruCache(_CAPACITY)
         """When groups were created that the watch has not delivered yet."""
         self._unneeded: set[str] = set()
         """Groups without pods, as of the last sweep."""
-        self._unswept: dict[str, Retry] = {}
+        self._sweep_retries: dict[str, Retry] = {}
         """Groups without pods that could not be checked or deleted."""
 
     def observe(self, event: ev.Event) -> None:
@@ -111,7 +111,7 @@ class PodGroups:
         if not isinstance(event, ev.ObjectPut) or event.payload is None:
             return
         if event.kind == "PodGroup":
-            self._made.drop(event.key)
+            self._created_at.drop(event.key)
         elif event.kind == "Pod" and self.fence():
             row = self.state.tasks.row_of.get(event.key)
             if row is not None and self.state.tasks.at(row, "job") < 0:
@@ -120,30 +120,30 @@ class PodGroups:
     async def run(self) -> NoReturn:
         """Create missing groups until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._work.serve(_WORKERS, self._attend))
-            tasks.create_task(self._look())
-            tasks.create_task(self._sweep_at_times())  # a task of its own, as it requests one owner after the other
+            tasks.create_task(self._work.serve(_WORKERS, self._process))
+            tasks.create_task(self._scan())
+            tasks.create_task(self._sweep_periodically())  # a task of its own, as it requests one owner after the other
         raise RuntimeError("workers ended")
 
     # --- missing groups -------------------------------------------------------------------------------------------
 
-    async def _look(self) -> NoReturn:
+    async def _scan(self) -> NoReturn:
         while True:
             if self.fence():
-                await in_slices(self._considered([*self._groupless(), *self._orphaned()]))
+                await in_slices(self._consider_all([*self._pods_without_group(), *self._pods_of_deleted_groups()]))
             await self.clock.sleep(_LOOK)
 
-    def _groupless(self) -> Iterator[str]:
+    def _pods_without_group(self) -> Iterator[str]:
         """Yield the keys of vcd's pods that name no group."""
         tasks, names = self.state.tasks, self.state.settings.scheduler_names
-        ours = [number for number, name in enumerate(self.state.schedulers.values) if name in names or not names]
-        for row in np.flatnonzero((tasks.column("job") < 0) & np.isin(tasks.column("scheduler"), ours)).tolist():
+        schedulers = [number for number, name in enumerate(self.state.schedulers.values) if name in names or not names]
+        for row in np.flatnonzero((tasks.column("job") < 0) & np.isin(tasks.column("scheduler"), schedulers)).tolist():
             if (key := tasks.keys[row]) is not None:
                 yield key
 
-    def _orphaned(self) -> Iterator[str]:
+    def _pods_of_deleted_groups(self) -> Iterator[str]:
         """Yield the keys of pods whose group was created here and is deleted."""
-        missing = {key for key in self.state.former if _is_made(key)}
+        missing = {key for key in self.state.former if _has_own_name(key)}
         if missing:
             tasks = self.state.tasks
             jobs = [number for number, key in enumerate(self.state.job_keys.values) if key in missing]
@@ -151,7 +151,7 @@ class PodGroups:
                 if (key := tasks.keys[row]) is not None:
                     yield key
 
-    def _considered(self, keys: list[str]) -> Iterator[None]:
+    def _consider_all(self, keys: list[str]) -> Iterator[None]:
         """Consider pods in slices that end at each yield."""
         for key in keys:
             self._consider(key)
@@ -159,12 +159,12 @@ class PodGroups:
 
     def _consider(self, key: str) -> None:
         """Queue a pod that lacks its group, unless a retry pauses or the pod was annotated just now."""
-        lack = self._lacks.get(key) or self._look_at(key)
+        lack = self._lacks.get(key) or self._find_lack(key)
         if lack is not None and not self._rests(lack):
             self._pods.setdefault(lack.group, {})[key] = None
             self._work.put(lack.group, None)
 
-    def _look_at(self, key: str) -> _Lack | None:
+    def _find_lack(self, key: str) -> _Lack | None:
         """Return and cache the group that a pod lacks; None if it has one."""
         pod = self.state.pod(key)
         if pod is None or not self._is_without(pod):
@@ -173,7 +173,7 @@ class PodGroups:
         return lack
 
     def _rests(self, lack: _Lack) -> bool:
-        retry, named = self._retries.get(lack.group), self._named.get(lack.uid)
+        retry, named = self._retries.get(lack.group), self._annotated_at.get(lack.uid)
         return (retry is not None and retry.rests) or (named is not None and self.clock.monotonic() < named + _SHOWS)
 
     def _is_without(self, pod: Pod) -> bool:
@@ -187,7 +187,7 @@ class PodGroups:
 
     # --- creation -------------------------------------------------------------------------------------------------
 
-    async def _attend(self, group: str, _: None) -> None:
+    async def _process(self, group: str, _: None) -> None:
         found = [self.state.pod(key) for key in self._pods.pop(group, {})]
         pods = [pod for pod in found if pod is not None and self._is_without(pod)]
         if not pods:
@@ -196,23 +196,23 @@ class PodGroups:
         if (retry := self._retries.get(group)) is not None and retry.rests:
             return  # a scan queued it during the attempt that failed
         try:
-            await self._bring_about(group, pods[0])
-            await self._name(group, pods)
+            await self._ensure(group, pods[0])
+            await self._annotate_all(group, pods)
         except LeadershipLost:
             self._pods.clear()
             self._retries.clear()  # the next leader finds them itself
         except WorkloadGone as error:  # the API server's garbage collection should delete the pods soon
             if (retry := self._failed(group)).attempts >= _COLLECTED:
                 why = f"its owner is not there ({error}); delete the pod, or its reference"
-                self._tell_pods(retry, group, pods, why)
+                self._report_at_pods(retry, group, pods, why)
         except KubeError as error:
-            self._tell(self._failed(group, error), group, pods, error)
+            self._report(self._failed(group, error), group, pods, error)
         else:
             self._retries.pop(group, None)
 
-    async def _bring_about(self, group: str, pod: Pod) -> None:
+    async def _ensure(self, group: str, pod: Pod) -> None:
         """Create a group, or update the group of a set. Raises KubeError, WorkloadGone."""
-        record, made = self.state.groups.get(group), self._made.get(group)
+        record, made = self.state.groups.get(group), self._created_at.get(group)
         if record is None and made is not None and self.clock.monotonic() < made + _SHOWS:
             return
         if record is not None and not any(owner.kind in _SETS for owner in pod.metadata.owner_references):
@@ -233,17 +233,18 @@ class PodGroups:
     async def _create(self, group: str, wanted: Manifest) -> None:
         body = {"apiVersion": _GROUP.api_version, "kind": "PodGroup", **wanted}
         path = _GROUP.object_path(group).rpartition("/")[0]
-        self._made.set(group, self.clock.monotonic())  # first, because the watch may deliver it before the response
+        # first, because the watch may deliver it before the response
+        self._created_at.set(group, self.clock.monotonic())
         try:
             await self._write("POST", path, body)
         except KubeError as error:
-            self._made.drop(group)
+            self._created_at.drop(group)
             if not isinstance(error, ApiError) or error.reason != "AlreadyExists":
                 raise
         else:
             log.info("podgroup made", group=group, minimum=wanted["spec"]["minMember"])
 
-    async def _name(self, group: str, pods: list[Pod]) -> None:
+    async def _annotate_all(self, group: str, pods: list[Pod]) -> None:
         """Annotate the pods with the group. Raises the first KubeError after all attempts."""
         naming = (self._annotate(pod, group.partition("/")[2]) for pod in pods if pod.group_key != group)
         errors = [error for error in await asyncio.gather(*naming, return_exceptions=True) if error is not None]
@@ -258,7 +259,7 @@ class PodGroups:
         except ApiError as error:
             if error.status != 404:
                 raise
-        self._named.set(pod.metadata.uid, self.clock.monotonic())
+        self._annotated_at.set(pod.metadata.uid, self.clock.monotonic())
 
     async def _write(self, method: str, path: str, body: Any) -> None:
         raw, content_type = msgspec.json.encode(body), MERGE_PATCH if method == "PATCH" else "application/json"
@@ -273,26 +274,26 @@ class PodGroups:
         retry.failed(error)
         return retry
 
-    def _tell(self, retry: _Retry, group: str, pods: list[Pod], error: KubeError) -> None:
-        means_it = is_final(error) and not (isinstance(error, ApiError) and error.status == 409)
-        if means_it or retry.attempts >= _PATIENCE:
-            self._tell_pods(retry, group, pods, str(error))
+    def _report(self, retry: _Retry, group: str, pods: list[Pod], error: KubeError) -> None:
+        is_permanent = is_final(error) and not (isinstance(error, ApiError) and error.status == 409)
+        if is_permanent or retry.attempts >= _PATIENCE:
+            self._report_at_pods(retry, group, pods, str(error))
 
-    def _tell_pods(self, retry: _Retry, group: str, pods: list[Pod], why: str) -> None:
+    def _report_at_pods(self, retry: _Retry, group: str, pods: list[Pod], why: str) -> None:
         """Report at each pod once why its group cannot be created."""
         words = f"its PodGroup {group.partition('/')[2]} cannot be made: {why}"
-        if retry.is_news(words):
-            retry.told_to = {}
+        if retry.is_new_reason(words):
+            retry.reported_to = {}
             log.warning("podgroup missing", group=group, pods=len(pods), error=why)
         for pod in pods:
-            if retry.told_to.get(pod.key) != pod.metadata.uid:
+            if retry.reported_to.get(pod.key) != pod.metadata.uid:
                 self.refused(pod, words)
-        known = retry.told_to | {pod.key: pod.metadata.uid for pod in pods}
-        retry.told_to = {key: uid for key, uid in known.items() if key in self.state.tasks.row_of}
+        known = retry.reported_to | {pod.key: pod.metadata.uid for pod in pods}
+        retry.reported_to = {key: uid for key, uid in known.items() if key in self.state.tasks.row_of}
 
     # --- unneeded groups ------------------------------------------------------------------------------------------
 
-    async def _sweep_at_times(self) -> NoReturn:
+    async def _sweep_periodically(self) -> NoReturn:
         while True:
             await self.clock.sleep(_SWEEP)
             if self.fence():
@@ -305,20 +306,20 @@ class PodGroups:
         """
         now = self.clock.monotonic()
         self._retries = {key: retry for key, retry in self._retries.items() if now < retry.due + LONGEST_PAUSE}
-        without = {key for key in self.state.groups if _is_made(key) and key not in self.state.job_keys}
-        self._unswept = {key: retry for key, retry in self._unswept.items() if key in without}
-        resting = {key for key, retry in self._unswept.items() if retry.rests}
+        without = {key for key in self.state.groups if _has_own_name(key) and key not in self.state.job_keys}
+        self._sweep_retries = {key: retry for key, retry in self._sweep_retries.items() if key in without}
+        resting = {key for key, retry in self._sweep_retries.items() if retry.rests}
         for key in sorted((without & self._unneeded) - resting):
             try:
                 await self._delete_if_unneeded(key)
             except LeadershipLost:
                 break
             except KubeError as error:
-                retry = self._unswept.setdefault(key, Retry(self.clock, _SWEEP))
-                if retry.failed_anew(error):
+                retry = self._sweep_retries.setdefault(key, Retry(self.clock, _SWEEP))
+                if retry.is_new_failure(error):
                     log.warning("podgroup not looked after", group=key, error=str(error))
             else:
-                self._unswept.pop(key, None)
+                self._sweep_retries.pop(key, None)
         self._unneeded = without
 
     async def _delete_if_unneeded(self, key: str) -> None:
@@ -333,10 +334,10 @@ class PodGroups:
             if error.status not in (404, 409):
                 raise
         else:
-            self._made.drop(key)
+            self._created_at.drop(key)
             log.info("podgroup deleted", group=key, reason="its owner is scaled to nothing")
 
 
-def _is_made(group: str) -> bool:
+def _has_own_name(group: str) -> bool:
     """Return whether a group's name is one of this controller."""
     return group.partition("/")[2].startswith(NAME_PREFIX)

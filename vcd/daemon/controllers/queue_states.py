@@ -66,7 +66,7 @@ class QueueStates:
 
     def _begin(self) -> None:
         """Begin a term: forget what the API server has, as another replica may have written."""
-        self._shown: dict[str, tuple[str, dict[str, int]]] = {}
+        self._written_counts: dict[str, tuple[str, dict[str, int]]] = {}
         """The written counts of each queue, with the queue's UID, because a recreated queue has none."""
         self._retries: dict[str, Retry] = {}
         """Queues that could not be written."""
@@ -75,7 +75,7 @@ class QueueStates:
         self._counts: dict[str, Counter[str]] = {}
         """Number of PodGroups by phase, of each queue with any."""
         self._groups_seen = self._queues_seen = -1
-        self._written: dict[str, str] = {}
+        self._written_versions: dict[str, str] = {}
         """The resourceVersion of each queue after this controller's last write."""
         self._overwritten: set[str] = set()
         """Queues that another client changed since."""
@@ -83,12 +83,12 @@ class QueueStates:
     def observe(self, event: ev.Event) -> None:
         """Note an event that is in the state. After a list or another client's write, written counts may be gone."""
         if isinstance(event, ev.KindListed) and event.kind == "Queue":
-            self._shown.clear()
+            self._written_counts.clear()
             self._queues_seen = -1
-        elif isinstance(event, ev.ObjectPut) and event.kind == "Queue" and event.key in self._shown:
-            ours = self._written.get(event.key), self.answered(event.key)
-            if event.resource_version not in ours:
-                del self._shown[event.key]
+        elif isinstance(event, ev.ObjectPut) and event.kind == "Queue" and event.key in self._written_counts:
+            own_versions = self._written_versions.get(event.key), self.answered(event.key)
+            if event.resource_version not in own_versions:
+                del self._written_counts[event.key]
                 self._overwritten.add(event.key)
 
     async def run(self) -> NoReturn:
@@ -109,7 +109,7 @@ class QueueStates:
     def _due(self) -> set[str]:
         """Return the queues that changed since the last call, or whose groups or parents did, and due retries."""
         queues = self.state.queues
-        for known in (self._shown, self._written, self._retries):
+        for known in (self._written_counts, self._written_versions, self._retries):
             for name in known.keys() - queues.keys():
                 del known[name]
         changed = set(self._retries)
@@ -162,7 +162,7 @@ class QueueStates:
             if isinstance(error, ObsoleteWrite) or (isinstance(error, ApiError) and error.status == 404):
                 return  # changed or deleted since; the watch will deliver that
             retry = self._retries.setdefault(name, Retry(self.clock, _LOOK))
-            if retry.failed_anew(error):
+            if retry.is_new_failure(error):
                 log.warning("queue status not written", queue=name, error=str(error))
         else:
             self._retries.pop(name, None)
@@ -179,14 +179,14 @@ class QueueStates:
         version = await self._version_of(queue) if wanted != state else ""
         if action == CLOSE:  # written before the state and removed after it: the mark alone has no effect
             version = await self._mark(name, "true", version)
-        told = queue.metadata.uid, counts_by_phase(counts)
-        changed: dict[str, Any] = {} if told == self._shown.get(name) else dict(told[1])
+        counted = queue.metadata.uid, counts_by_phase(counts)
+        changed: dict[str, Any] = {} if counted == self._written_counts.get(name) else dict(counted[1])
         if wanted != state:
             changed["state"] = wanted
         if changed:
             path = f"{_QUEUE.object_path(name)}/status"
-            self._written[name] = await self._patch(path, {"status": changed}, version)
-            self._shown[name] = told
+            self._written_versions[name] = await self._patch(path, {"status": changed}, version)
+            self._written_counts[name] = counted
         if wanted != state:
             log.info("queue state", queue=name, state=wanted, before=state)
         if wanted == OPEN == parent and marks.get(CLOSED_BY_PARENT) == "true":

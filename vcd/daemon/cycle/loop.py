@@ -345,8 +345,11 @@ class Cycle:
 
 
 class _Wakes:
-    """When plugins ask for a session without an event. After many sessions, and a day, in which nothing came of it they
-    are not heeded: a window that opens every day would keep a simulated cluster that is done from its end."""
+    """The times at which plugins want a session although no event came.
+
+    They are ignored once `_SESSIONS` sessions and `_SPAN` nanoseconds passed without a decision or a change in the
+    numbers of groups and pending pods. Otherwise a plugin with a daily window would keep a finished simulation running.
+    """
 
     _SESSIONS, _SPAN = 60, 24 * 3600 * 1_000_000_000
 

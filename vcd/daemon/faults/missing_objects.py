@@ -62,7 +62,7 @@ class PodsWithoutGroup:
     def __post_init__(self) -> None:
         self._since: dict[str, float] = {}
         """When pods were first found without a group, by key."""
-        self._told: dict[str, tuple[str, str]] = {}
+        self._reported: dict[str, tuple[str, str]] = {}
         """UIDs of reported pods and the reported reason, by key."""
         self._was_not_listed = False
 
@@ -73,7 +73,7 @@ class PodsWithoutGroup:
         self._since = {key: known.get(key, now) for key in pods_without_group(self.state)}
         self._was_not_listed = not_listed
         due = [key for key, since in self._since.items() if now - since >= PATIENCE]
-        self._tell(due, not_listed=not_listed)
+        self._report(due, not_listed=not_listed)
         if not_listed:
             return {}
         counts = Counter(key.partition("/")[0] for key in due)
@@ -83,10 +83,10 @@ class PodsWithoutGroup:
     def _why(self, key: str) -> str:
         return _UNNAMED if self.state.tasks.at(self.state.tasks.row_of[key], "job") < 0 else _MISSING
 
-    def _tell(self, due: list[str], *, not_listed: bool) -> None:
-        kept = self._told if self.leads() else {}
-        self._told = {key: kept[key] for key in due if key in kept}
-        told = 0
+    def _report(self, due: list[str], *, not_listed: bool) -> None:
+        earlier = self._reported if self.leads() else {}
+        self._reported = {key: earlier[key] for key in due if key in earlier}
+        reported = 0
         for key in due:
             pod = self.state.pod(key)
             if pod is None or not self.leads():
@@ -94,11 +94,11 @@ class PodsWithoutGroup:
             if not pod.group_key and "podgroup" in self.state.settings.controllers:
                 continue  # `PodGroups` creates its group, or reports why it cannot
             words = _words(pod, not_listed=not_listed)
-            if self._told.get(key) == (pod.metadata.uid, words):
+            if self._reported.get(key) == (pod.metadata.uid, words):
                 continue
-            self._told[key] = pod.metadata.uid, words
+            self._reported[key] = pod.metadata.uid, words
             self.tell(pod, words)
-            if (told := told + 1) == _AT_ONCE:
+            if (reported := reported + 1) == _AT_ONCE:
                 return
 
 

@@ -106,7 +106,7 @@ class FaultMonitor:
 
     async def look(self) -> None:
         """Check once, update the metric, and log changes."""
-        before, self._listed = self._listed, self._kept_messages(self._found())
+        before, self._listed = self._listed, self._stabilize_messages(self._found())
         self.series.show("vcd_installation_faults", {name: one.objects for name, one in self._listed.items()})
         self._announce_changes(before)
         if self.writes() and (changes := self._changes(before)):
@@ -142,7 +142,7 @@ class FaultMonitor:
                 found[code, OTHERS] = Sighting("more subjects than are listed", objects)
         return found
 
-    def _kept_messages(self, found: dict[tuple[str, str], Sighting]) -> dict[tuple[str, str], Sighting]:
+    def _stabilize_messages(self, found: dict[tuple[str, str], Sighting]) -> dict[tuple[str, str], Sighting]:
         """Replace recent messages by the ones that are displayed."""
         now = self.clock.monotonic()
         for name, one in found.items():

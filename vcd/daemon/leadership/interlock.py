@@ -63,16 +63,16 @@ class Interlock:
 
     def __post_init__(self) -> None:
         self._period = round(self.options.others_quiet_period * SECOND)
-        self._ours: dict[str, set[tuple[str, str]]] = {}
+        self._chosen: dict[str, set[tuple[str, str]]] = {}
         """UIDs and nodes that sessions chose, by pod, until the pod has a node, because a call may take effect late."""
         for key, intent in self.state.intents.items():
-            self._ours.setdefault(key, set()).add((intent.uid, intent.node))
+            self._chosen.setdefault(key, set()).add((intent.uid, intent.node))
         self._unplaced: dict[str, str] = {}
         """UIDs of vcd's pods that were observed without a node, by key."""
         self._placed: dict[str, str] = {}
         """UIDs of vcd's pods that were observed with a node, by key."""
         for key in self.state.tasks.row_of:
-            self._look(key)
+            self._note_node(key)
         self._last: dict[str, deque[int]] = {}
         """When the last foreign binds of a namespace were observed."""
         self._reported: deque[int] = deque(maxlen=_EVENTS)
@@ -93,17 +93,17 @@ class Interlock:
         if isinstance(event, ev.SessionDecided):
             for operation in event.accepted().operations("bind"):
                 if operation.key in self.state.tasks.row_of:  # it may have been deleted since the snapshot
-                    self._ours.setdefault(operation.key, set()).add((operation.uid, operation.node))
+                    self._chosen.setdefault(operation.key, set()).add((operation.uid, operation.node))
         elif isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)) and event.kind == "Pod":
-            bound = self._look(event.key)
+            bound = self._note_node(event.key)
             if bound is not None:
-                self._judge(*bound)
+                self._check_bind(*bound)
 
-    def _look(self, key: str) -> tuple[str, str, str] | None:
+    def _note_node(self, key: str) -> tuple[str, str, str] | None:
         """Note a pod's node. Return key, UID and node if it is one of vcd's pods and just got a node."""
         row, before = self.state.tasks.row_of.get(key), self._unplaced.pop(key, "")
         if row is None:
-            self._ours.pop(key, None)
+            self._chosen.pop(key, None)
             self._placed.pop(key, None)
             return None
         uid, node = cast(Pod, self.state.pods[row]).metadata.uid, self.state.shown_nodes[row]
@@ -117,8 +117,8 @@ class Interlock:
             self._unplaced[key] = uid
         return None
 
-    def _judge(self, key: str, uid: str, node: str) -> None:
-        if (uid, node) not in self._ours.pop(key, ()) and self.leads():
+    def _check_bind(self, key: str, uid: str, node: str) -> None:
+        if (uid, node) not in self._chosen.pop(key, ()) and self.leads():
             self._new.put_nowait(ForeignBindSeen(key, uid, node, self.clock.wall()))
 
     # --- consequences -------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _PENDING = int(TaskStatus.PENDING)
 _NOTHING: Final = -1
 """Marks a job that is not unschedulable. An unschedulable job may lack 0 tasks, so 0 cannot mark it."""
-_NOBODY: Final = np.zeros(0, np.int64)
+_NO_JOBS: Final = np.zeros(0, np.int64)
 """The jobs represented by a job without equivalent jobs."""
 _COMPLETED = Phase.COMPLETED.text
 _NANOSECONDS = 1_000_000_000
@@ -145,12 +145,12 @@ class _Jobs:
         self.away |= {key: (self.records[place], self.retries.item(place)) for key, place in aligned.gone.items()}
         self.retries = aligned.carried(self.retries)
         for place, before in self._changed(aligned, jobs.records):
-            if _is_another(jobs.records[place], before):
+            if _is_recreated(jobs.records[place], before):
                 self.retries[place] = 0
                 self.progress.pop(jobs.keys[place], None)
         self.records = jobs.records
         for key, (record, retries) in list(self.away.items()):
-            if key not in groups or _is_another(groups[key], record):
+            if key not in groups or _is_recreated(groups[key], record):
                 del self.away[key]
                 self.progress.pop(key, None)
             elif (index := jobs.index(key)) is not None:
@@ -169,7 +169,7 @@ class _Jobs:
                 yield place, record
 
 
-def _is_another(group: GroupRecord, before: GroupRecord) -> bool:
+def _is_recreated(group: GroupRecord, before: GroupRecord) -> bool:
     """Return whether a PodGroup was recreated under the same name."""
     return (group.group.metadata.uid, group.created) != (before.group.metadata.uid, before.created)
 
@@ -220,9 +220,9 @@ class Metrics:
         for kind in ("Event", "PodGroup", "Queue", "Pod"):
             self.series.add("vcd_writes_dropped_total", kind, by=0)
         self._process = ProcessCollector(registry=None)
-        self.begin_anew()
+        self.begin_service()
 
-    def begin_anew(self) -> None:
+    def begin_service(self) -> None:
         """Drop all gauges and continue all counters, for the next service in this process.
 
         A counter that starts again in the same process would look like a restart to Prometheus, which would lose the
@@ -243,7 +243,7 @@ class Metrics:
         self._pauses = [0.0, 0.0]
         """The longest pause of the current window and of the last one."""
         self._faulty: set[str] = set()
-        self._shows = True
+        self._exposes = True
         """Whether to expose sessions: not while another replica leads, even if own sessions are still reported."""
         self._decided: OrderedDict[int, _Decided] = OrderedDict()
         """Own sessions. They outlast the loss of the Lease, because outcomes of calls in flight still arrive."""
@@ -254,7 +254,7 @@ class Metrics:
         self._jobs = _Jobs()
         self._leader = SeriesStore(fam.LEADER)
         self._verdicts: Mapping[LabelValues, int] = {}
-        self._judged = self._clock()
+        self._counted_at = self._clock()
         """Time up to which waiting pods were counted (monotonic seconds)."""
         self._queues: Collection[str] = ()
         """Queues of the last session."""
@@ -275,9 +275,9 @@ class Metrics:
             self.series.add("vcd_plugin_faults_total", option.name, by=0)
         for fault in plan.faults:
             self.series.add("vcd_plugin_faults_total", name_in(fault))
-        for name, told in session.problems.items():
-            if isinstance(told, Exception):
-                self._count_silent(name, "problems", told)
+        for name, result in session.problems.items():
+            if isinstance(result, Exception):
+                self._count_reporting_fault(name, "problems", result)
         self._count_lost()
         self._queues = session.queues.keys() | {NO_QUEUE}
         self._forget_gone_queues()
@@ -291,7 +291,7 @@ class Metrics:
     def end_session(self, summary: SessionSummary) -> None:
         """Add a session's summary to the counters, and expose its gauges unless the Lease was lost."""
         for name, error in summary.silent:
-            self._count_silent(name, "gauges", error)
+            self._count_reporting_fault(name, "gauges", error)
         for (name, *labels), count in summary.counts.items():
             self.series.add(name, *labels, by=count)
         placed = summary.placed
@@ -299,14 +299,14 @@ class Metrics:
         self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Assumed").observe_many(ages)
         ages = _ages([*placed.jobs.values()], placed.now)
         self.series.distribution("volcano_e2e_job_scheduling_latency_milliseconds").observe_many(ages)
-        if summary.jobs is self._jobs and self._shows:
+        if summary.jobs is self._jobs and self._exposes:
             for labels_of, count in summary.evicted.items():
                 self._leader.add("vcd_evictions_total", *labels_of, by=count)
             for queue, created in placed.by_queue.items():
                 self._leader.distribution("vcd_wait_seconds", queue).observe_many(_ages(created, placed.now) / 1000)
             self._view = summary.view
             self.observe_verdicts(summary.verdicts)
-            self._tell_series(len(summary.view.jobs))
+            self._note_left_out(len(summary.view.jobs))
         self._take_early(summary.session, placed.left)
 
     def _take_early(self, session: int, left: dict[tuple[int, int], int]) -> None:
@@ -320,7 +320,7 @@ class Metrics:
         if not decided.left:
             del self._decided[session]
 
-    def _tell_series(self, jobs: int) -> None:
+    def _note_left_out(self, jobs: int) -> None:
         if (jobs > self._job_series) != self._series_left_out:
             self._series_left_out = jobs > self._job_series
             state = "left out" if self._series_left_out else "shown again"
@@ -345,7 +345,7 @@ class Metrics:
             opened = durations["open"] + durations.get("snapshot", 0.0)
             store.distribution("volcano_open_session_duration_milliseconds").observe(opened * 1000)
 
-    def _count_silent(self, name: str, what: str, error: Exception) -> None:
+    def _count_reporting_fault(self, name: str, what: str, error: Exception) -> None:
         """Count a plugin's fault in reporting; log the first one."""
         if name not in self._faulty:
             _log.error(f"plugin gives no {what}", plugin=name, error=repr(error), exc_info=error)
@@ -391,15 +391,15 @@ class Metrics:
         """
         waiting = self._jobs.waiting
 
-        def judged() -> dict[LabelValues, int]:
+        def count_pods() -> dict[LabelValues, int]:
             waiting.judge(causes)
             return dict(waiting.verdicts.pods)
 
-        return judged
+        return count_pods
 
     def observe_verdicts(self, verdicts: Mapping[LabelValues, int]) -> None:
         """Note the numbers of waiting pods, by queue and the cause of their group's wait."""
-        if not self._shows:
+        if not self._exposes:
             return
         self._count_lost()
         self._verdicts = verdicts
@@ -414,18 +414,18 @@ class Metrics:
 
     def _count_lost(self) -> None:
         """Count the time that pods waited since the last call."""
-        now, before = self._clock(), self._judged
-        self._judged = now
+        now, before = self._clock(), self._counted_at
+        self._counted_at = now
         for labels, pods in self._verdicts.items():
             self._leader.add("vcd_lost_pod_seconds_total", *labels, by=pods * max(0.0, now - before))
 
-    def observe_silent(self, name: str, what: str, error: Exception) -> None:
+    def observe_reporting_fault(self, name: str, what: str, error: Exception) -> None:
         """Count a plugin's fault in reporting ``what``, such as the reasons of a job."""
-        self._count_silent(name, what, error)
+        self._count_reporting_fault(name, what, error)
 
     def observe_misconfigured(self, counts: Mapping[LabelValues, int]) -> None:
         """Note the numbers of problems that plugins found in the last session, by kind and key of the object."""
-        if self._shows:
+        if self._exposes:
             self._leader.show("vcd_misconfigured", counts)
 
     def observe_request(self, done: CompletedRequest) -> None:
@@ -438,7 +438,7 @@ class Metrics:
         """Note that the Lease was won or lost. A follower exposes no sessions."""
         self.series.show("vcd_leader", leading)
         self.series.show("vcd_epoch", epoch)
-        self._shows = leading
+        self._exposes = leading
         if not leading:
             self._forget_sessions()
 
@@ -510,10 +510,10 @@ class _Page:
         if view is not None:
             yield from view.series.pages()
             yield from _job_series(view, self.jobs).pages()
-            gauges = [gauge for gauge in view.gauges if self._shows(gauge)]
+            gauges = [gauge for gauge in view.gauges if self._exposes(gauge)]
             yield from _gauge_pages(each for gauge in gauges for each in _singly(gauge, view.jobs))
 
-    def _shows(self, gauge: Gauge | JobGauge) -> bool:
+    def _exposes(self, gauge: Gauge | JobGauge) -> bool:
         """Return whether to expose a gauge.
 
         Series that Volcano's queue controller exposes are left out, because sums over both would double.
@@ -612,11 +612,11 @@ def _count_unschedulable(session: Session) -> tuple[Ints, int]:
     of tasks that found no node."""
     lacks = np.full(len(session.jobs), _NOTHING, np.int64)
     failed = 0
-    stands_for = dict(session.classes.followers())
+    followers = dict(session.classes.followers())
     for job in session.views.jobs():
         if session.classes.follows[job.index]:
             continue  # counted with its representative
-        others = stands_for.get(job.index, _NOBODY)
+        others = followers.get(job.index, _NO_JOBS)
         refused = sum([waiting.tasks for waiting in job.why if waiting.gate in _TRIED])
         failed += min(refused, job.counts[_PENDING]) * (1 + len(others))
         if session.conditions.get(job.index, ("",))[0] == UNSCHEDULABLE:

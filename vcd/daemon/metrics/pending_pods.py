@@ -42,9 +42,9 @@ L = TypeVar("L", bound=tuple[str, ...])
 
 _Kinds = tuple[tuple[str, str, int], ...]
 """Gate, cause and number of pods of each reason of a group."""
-_TOLD, _PENDING, _QUEUE = range(3)
+_REASONS, _PENDING, _QUEUE = range(3)
 """Rows of the compared columns: number of the group's known reasons, pending pods, number of the queue."""
-_NOT, _OTHER = 0, -1
+_NONE, _OTHER = 0, -1
 """Number of no reasons; and a number that differs from every number in the next session."""
 
 
@@ -123,42 +123,42 @@ class WaitingCounts:
         self._shares = Computed()
         self._keys: list[str] = []
         self._queues: list[str] = []
-        self._figures: Ints = np.zeros((3, 0), np.int64)
+        self._compared: Ints = np.zeros((3, 0), np.int64)
         """The compared columns of the last session, by job."""
-        self._strangers: list[str] = []
+        self._no_jobs: list[str] = []
         """Groups that wait and are not jobs of the last session."""
 
     def update(self, session: Session, plan: Plan) -> Alignment:
         """Count the groups at the end of a session. Return how its jobs map to the last session's."""
         jobs, shown, changes = session.jobs, session.snapshot.waiting, waits_by_group(plan.waiting)
-        aligned, figures = Alignment(self._keys, jobs.keys), _figures_of(session)
-        found = {key: jobs.index(key) for key in (*changes, *self._strangers, *aligned.gone)}
+        aligned, compared = Alignment(self._keys, jobs.keys), _compared_columns(session)
+        found = {key: jobs.index(key) for key in (*changes, *self._no_jobs, *aligned.gone)}
         here = {key: index for key, index in found.items() if index is not None}
-        strangers = _strangers(session, [key for key in found if key not in here])
+        no_jobs = _no_jobs(session, [key for key in found if key not in here])
         queues = [queue.name for queue in session.queue_list]
-        differ = self._differ(figures, aligned, queues)
+        differ = self._differ(compared, aligned, queues)
         differ[list(here.values())] = True
         indices = np.flatnonzero(differ)
-        pending, queue = (figures[row, indices].tolist() for row in (_PENDING, _QUEUE))
+        pending, queue = (compared[row, indices].tolist() for row in (_PENDING, _QUEUE))
         for index, count, number in zip(indices.tolist(), pending, queue, strict=True):
             key = jobs.keys[index]
             self._count(key, queues[number], changes.get(key, shown.get(key, ())), count)
-        elsewhere = _pending_elsewhere(session) if strangers else Counter[str]()
-        for key in strangers:
+        elsewhere = _pending_elsewhere(session) if no_jobs else Counter[str]()
+        for key in no_jobs:
             self._count(key, NO_QUEUE, changes.get(key, shown.get(key, ())), elsewhere[key])
         for key in changes.keys() & here.keys():  # the next session shows whether the plan's reasons took effect
-            figures[_TOLD, here[key]] = _OTHER if changes[key] else _NOT
-        self._keys, self._queues, self._figures = jobs.keys, queues, figures
-        self._strangers = [key for key in strangers if key in self._known]
+            compared[_REASONS, here[key]] = _OTHER if changes[key] else _NONE
+        self._keys, self._queues, self._compared = jobs.keys, queues, compared
+        self._no_jobs = [key for key in no_jobs if key in self._known]
         return aligned
 
-    def _differ(self, figures: Ints, aligned: Alignment, queues: list[str]) -> npt.NDArray[np.bool_]:
+    def _differ(self, compared: Ints, aligned: Alignment, queues: list[str]) -> npt.NDArray[np.bool_]:
         """Return a mask of the jobs to count: waiting now or before, with a change in a compared column."""
-        before = aligned.carried(self._figures)
+        before = aligned.carried(self._compared)
         if queues != self._queues:  # the numbers of queues changed
             before[_QUEUE] = _OTHER
-        waits = (figures[_TOLD] != _NOT) | (before[_TOLD] != _NOT)
-        differ: npt.NDArray[np.bool_] = waits & (figures != before).any(axis=0)
+        waits = (compared[_REASONS] != _NONE) | (before[_REASONS] != _NONE)
+        differ: npt.NDArray[np.bool_] = waits & (compared != before).any(axis=0)
         return differ
 
     def _count(self, key: str, queue: str, reasons: tuple[Waiting, ...], pending: int) -> None:
@@ -199,7 +199,7 @@ class WaitingCounts:
 
         ``session`` must be the last one that was counted.
         """
-        jobs, tasks, waits = session.jobs, session.snapshot.tasks, np.flatnonzero(self._figures[_TOLD] != _NOT)
+        jobs, tasks, waits = session.jobs, session.snapshot.tasks, np.flatnonzero(self._compared[_REASONS] != _NONE)
         times = np.full(len(jobs), _NEVER)
         rows = np.flatnonzero((session.job_of_row >= 0) & (tasks.status == TaskStatus.PENDING) & (tasks.created > 0))
         np.minimum.at(times, session.job_of_row[rows], tasks.created[rows])
@@ -210,27 +210,27 @@ class WaitingCounts:
         np.minimum.at(oldest, jobs.queue[waits], since)
         by_queue = zip(session.queue_list, oldest.tolist(), strict=True)
         found = {(queue.name,): time for queue, time in by_queue if time < _NEVER}
-        records = [session.snapshot.groups.get(key) for key in self._strangers if not self._known[key].pending]
+        records = [session.snapshot.groups.get(key) for key in self._no_jobs if not self._known[key].pending]
         if known := [record.created for record in records if record is not None and record.created > 0]:
             found[NO_QUEUE,] = min(known)
         return found
 
 
-def _strangers(session: Session, known: list[str]) -> list[str]:
+def _no_jobs(session: Session, known: list[str]) -> list[str]:
     """Return the waiting groups that are not jobs of the session, including all ``known`` ones."""
-    shown, told = session.snapshot.waiting, np.count_nonzero(session.jobs.derived(shown_reasons))
-    if told + sum(key in shown for key in known) == len(shown):
+    shown, waiting_jobs = session.snapshot.waiting, np.count_nonzero(session.jobs.derived(shown_reasons))
+    if waiting_jobs + sum(key in shown for key in known) == len(shown):
         return known
     seen = {*session.jobs.keys, *known}  # some appeared in sessions that were not counted
     return [*known, *(key for key in shown if key not in seen)]
 
 
-def _figures_of(session: Session) -> Ints:
+def _compared_columns(session: Session) -> Ints:
     jobs = session.jobs
-    figures = np.empty((3, len(jobs)), np.int64)
-    figures[_TOLD], figures[_QUEUE] = jobs.derived(shown_reasons), jobs.queue
-    figures[_PENDING] = jobs.counts[:, TaskStatus.PENDING]
-    return figures
+    compared = np.empty((3, len(jobs)), np.int64)
+    compared[_REASONS], compared[_QUEUE] = jobs.derived(shown_reasons), jobs.queue
+    compared[_PENDING] = jobs.counts[:, TaskStatus.PENDING]
+    return compared
 
 
 def _pending_elsewhere(session: Session) -> Counter[str]:

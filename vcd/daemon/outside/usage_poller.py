@@ -129,21 +129,21 @@ class UsagePoller:
         found = _Found()
         limit = 2 * settings["timeout"] / 1e9  # per request; the timeout of the whole sample ends earlier
         if settings["type"] == METRICS_SERVER:
-            await self._ask_metrics_server(found, limit)
+            await self._query_metrics_server(found, limit)
         elif settings["type"] in ADAPTOR:
-            await self._ask_adapter(CPU_METRIC, found, found.cpu, limit)
-            await self._ask_adapter(MEMORY_METRIC, found, found.memory, limit)
+            await self._query_adapter(CPU_METRIC, found, found.cpu, limit)
+            await self._query_adapter(MEMORY_METRIC, found, found.memory, limit)
         else:
             async with _server(settings) as ask:
                 if settings["type"] == ELASTICSEARCH:
-                    await _ask_elasticsearch(ask, settings, sorted(self.state.nodes), found)
+                    await _query_elasticsearch(ask, settings, sorted(self.state.nodes), found)
                 else:
                     found.cpu, found.memory = await _query(ask, CPU_QUERY), await _query(ask, MEMORY_QUERY)
         return found
 
     # --- through the API server -------------------------------------------------------------------------------------
 
-    async def _ask_metrics_server(self, found: _Found, limit: float) -> None:
+    async def _query_metrics_server(self, found: _Found, limit: float) -> None:
         """Read current usage as percent of capacity (metrics.k8s.io)."""
         for item in _items(await self.client.request("GET", NODE_METRICS, timeout=limit)):
             name = item.metadata.name
@@ -157,7 +157,7 @@ class UsagePoller:
                 if part is not None:
                     result[name] = part
 
-    async def _ask_adapter(self, metric: str, found: _Found, result: dict[str, float], limit: float) -> None:
+    async def _query_adapter(self, metric: str, found: _Found, result: dict[str, float], limit: float) -> None:
         """Read a metric of all nodes from Prometheus Adapter, a fraction of 1 (custom.metrics.k8s.io)."""
         for version in CUSTOM_VERSIONS:
             path = f"{CUSTOM_METRICS}/{version}/nodes/*/{metric}"
@@ -246,10 +246,10 @@ async def _server(settings: ArgumentValues) -> AsyncIterator[Ask]:
 
 async def _query(ask: Ask, query: str) -> dict[str, float]:
     """Return the values of an instant query by node: the label instance is the node's name, with or without a port."""
-    told = await ask("GET", f"/api/v1/query?query={quote(query, safe='')}")
-    data = told.get("data") if isinstance(told, dict) else None
+    answer = await ask("GET", f"/api/v1/query?query={quote(query, safe='')}")
+    data = answer.get("data") if isinstance(answer, dict) else None
     result = data.get("result") if isinstance(data, dict) and data.get("resultType") == "vector" else None
-    if not isinstance(result, list) or told.get("status") != "success":
+    if not isinstance(result, list) or answer.get("status") != "success":
         raise UsageFailed(f"Prometheus answered no vector to {query}")
     found: dict[str, float] = {}
     for each in result:
@@ -263,7 +263,7 @@ async def _query(ask: Ask, query: str) -> dict[str, float]:
     return found
 
 
-async def _ask_elasticsearch(ask: Ask, settings: ArgumentValues, names: Sequence[str], found: _Found) -> None:
+async def _query_elasticsearch(ask: Ask, settings: ArgumentValues, names: Sequence[str], found: _Found) -> None:
     """Query Metricbeat's documents of the nodes, averaged per host name."""
     host = settings["elasticsearch.hostnameFieldName"]
     body = {
@@ -286,9 +286,9 @@ async def _ask_elasticsearch(ask: Ask, settings: ArgumentValues, names: Sequence
             }
         },
     }
-    told = await ask("POST", f"/{quote(settings['elasticsearch.index'], safe='*,')}/_search", body)
+    answer = await ask("POST", f"/{quote(settings['elasticsearch.index'], safe='*,')}/_search", body)
     try:
-        for bucket in told["aggregations"]["nodes"]["buckets"]:
+        for bucket in answer["aggregations"]["nodes"]["buckets"]:
             for name, result in (("cpu", found.cpu), ("mem", found.memory)):
                 part = bucket[name]["value"]
                 if isinstance(part, int | float):

@@ -136,8 +136,8 @@ class Finder:
             if not re.fullmatch(r"[!-~]+", token):
                 raise ClusterError(f"--token-file {file} holds no token: one word without spaces, in ASCII")
             return token
-        asked = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS}
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": asked}
+        wanted = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": wanted}
         account, namespace = at.account, at.namespace
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/serviceaccounts/{quote(account, safe='')}/token"
         try:
@@ -149,14 +149,14 @@ class Finder:
                 raise ClusterError(
                     f"there is no ServiceAccount {account} in namespace {namespace}: {comes}; {other}"
                 ) from None
-            raise self._told(error, "create", f"serviceaccounts/token {account}", "", namespace) from None
+            raise self._explain_refusal(error, "create", f"serviceaccounts/token {account}", "", namespace) from None
         return str((decode(_object, raw, "TokenRequest").get("status") or {}).get("token", ""))
 
     def may_not_forward(self, error: ApiError, at: PodPort) -> Exception:
         """Explain a refused port-forward."""
         if error.status == 404:
             return NoLeader(f"pod {at.namespace}/{at.pod} is gone")
-        return self._told(error, "get and create", "pods/portforward", "", at.namespace)
+        return self._explain_refusal(error, "get and create", "pods/portforward", "", at.namespace)
 
     async def _lease_of(self, namespace: str, name: str) -> Object | None:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(name, safe='')}"
@@ -165,7 +165,7 @@ class Finder:
         except ApiError as error:
             if error.status == 404:
                 return None
-            raise self._told(error, "get", f"{_LEASES} {name}", "coordination.k8s.io", namespace) from None
+            raise self._explain_refusal(error, "get", f"{_LEASES} {name}", "coordination.k8s.io", namespace) from None
 
     async def _leases(self, namespace: str) -> list[Object]:
         return await self._list("leases", "coordination.k8s.io", namespace, "")
@@ -180,10 +180,12 @@ class Finder:
                     found.clear()
                 found += [decode(_object, item, plural) for item in page.items]
         except ApiError as error:
-            raise self._told(error, "list", f"{plural}.{group}" if group else plural, group, namespace) from None
+            raise self._explain_refusal(
+                error, "list", f"{plural}.{group}" if group else plural, group, namespace
+            ) from None
         return found
 
-    def _told(self, error: ApiError, verb: str, what: str, group: str, namespace: str) -> Exception:
+    def _explain_refusal(self, error: ApiError, verb: str, what: str, group: str, namespace: str) -> Exception:
         """Turn a refusal into an error that names the required role; return other errors unchanged."""
         if error.status == 401:
             return refused(self._server, error)

@@ -1,7 +1,8 @@
 """One replica among those that share a log: it serves its own log and follows the log of the Lease holder.
 
-This module connects the parts: `log_server` sends, `log_follower` receives, `follower_registry` tracks who has what,
-and `takeover` fetches missing events before this replica leads. `wire` has the protocol, `network` the connections.
+This module connects the parts: `log_server` sends, `log_follower` receives, `follower_registry` tracks how far each
+follower's log reaches, and `takeover` fetches missing events before this replica leads. `wire` has the protocol,
+`network` the connections.
 
 Before changing it: a replica that loses the Lease raises `TermEnded` and restarts in its process. Its log may
 hold events that the next leader does not have, so its state must not be used any more.

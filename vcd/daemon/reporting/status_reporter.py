@@ -110,7 +110,7 @@ class StatusReporter:
         self.statuses.begin_term()
         self._sentences.clear()
         self._late_pods.look()
-        self._invalid_objects.tell_owners()
+        self._invalid_objects.report_all()
         self.write_groups_again()
 
     def session(
