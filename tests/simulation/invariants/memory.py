@@ -54,7 +54,7 @@ _KEEP_AS = {
 }
 """The same by class and attribute."""
 _BY_WHAT_IS_THERE = {
-    (Interlock, "_ours"),  # of pods that are there UIDs and nodes of binds that may still come
+    (Interlock, "_chosen"),  # of pods that are there UIDs and nodes of binds that may still come
     (ClusterState, "nomination_turns"),  # of such pods the node
 }
 """Mappings of which the keys alone have to be there, by class and attribute."""
