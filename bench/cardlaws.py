@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.trace import check_room
+from bench.trace import check_capacity
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.objects import Queue
@@ -119,7 +119,7 @@ class Reading:
 
     def _check(self, snapshot: Snapshot, when: str) -> None:
         try:
-            check_room(snapshot)
+            check_capacity(snapshot)
         except RuntimeError as error:
             raise Broken(f"{when}: {error}") from None
         held = held_by_queue(snapshot)

@@ -85,7 +85,7 @@ def shares(tasks: list[TraceRow], nodes: list[Obj], compression: float, part: fl
         own = [task for task in tasks if task.queue == name]
         peaks = {
             models: _peak([task for task in own if task.models == models], compression, _cards)
-            for models in _asked(own)
+            for models in _gpu_models(own)
         }
         share = result[name] = Share(
             cpu=int(part * _peak(own, compression, lambda t: t.cpu_milli)),
@@ -103,7 +103,7 @@ def _cards(task: TraceRow) -> int:
     return task.gpus
 
 
-def _asked(tasks: Iterable[TraceRow]) -> set[tuple[str, ...]]:
+def _gpu_models(tasks: Iterable[TraceRow]) -> set[tuple[str, ...]]:
     return {task.models for task in tasks if task.gpus}
 
 
@@ -226,7 +226,7 @@ async def _simulated(plan: Scenario) -> simview.SimulationSummary:
     logs.configure(verbosity=-1)
     timing = simview.Timing()
     async with Simulation(plan) as simulation:
-        telling = asyncio.create_task(_tell(simulation))
+        telling = asyncio.create_task(_show_progress(simulation))
         try:
             await simulation.wait(idle=True)
         finally:
@@ -235,7 +235,7 @@ async def _simulated(plan: Scenario) -> simview.SimulationSummary:
     return ended.closed(timing)
 
 
-async def _tell(simulation: Simulation) -> None:
+async def _show_progress(simulation: Simulation) -> None:
     while True:
         await asyncio.sleep(10)
         click.echo(simview.progress(simulation), err=True)

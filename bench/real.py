@@ -48,7 +48,7 @@ machine varies by a quarter."""
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Directory for the files of etcd and the API server, which in production do not share a disk with the scheduler."""
 CONF = Path(__file__).resolve().parents[1] / "deploy" / "base" / "configmap.yaml"
-MADE = "queues.scheduling.volcano.sh"
+QUEUE_CRD = "queues.scheduling.volcano.sh"
 OPEN = {"status": {"state": "Open"}}
 ARGUMENTS = ("--kube-api-qps=2000", "--kube-api-burst=2000", "--schedule-period=1s", "--node-worker-threads=20", "-v=3")
 """The flags in deploy/ and Volcano's chart."""
@@ -76,7 +76,7 @@ async def cluster() -> AsyncIterator[tuple[ControlPlane, KubeClient]]:
             await _create(client, "/api/v1/namespaces/bench/serviceaccounts", [{"metadata": {"name": "default"}}], 409)
             await _create(client, "/apis/scheduling.volcano.sh/v1beta1/queues", [_of(each) for each in queues(QUEUES)])
             for queue in queues(QUEUES):  # vc-scheduler waits until Volcano's controller does this
-                plane.api.patch(MADE, None, queue["metadata"]["name"], OPEN, "status")
+                plane.api.patch(QUEUE_CRD, None, queue["metadata"]["name"], OPEN, "status")
             await _create(client, "/api/v1/nodes", list(nodes(NODES)))
             await _create(client, "/api/v1/namespaces/bench/pods", [each for each in _gangs() if each["kind"] == "Pod"])
             yield plane, client
@@ -169,7 +169,7 @@ async def scheduled(command: Any) -> Measured:
             conf = Path(folder) / "volcano-scheduler.conf"
             conf.write_text(yaml.safe_load(CONF.read_text())["data"]["volcano-scheduler.conf"])
             process = plane.run("scheduler", command(plane, conf))
-            await _made_queues(plane)
+            await _wait_for_default_queue(plane)
             await asyncio.sleep(SETTLED)
             before, began, audited = cpu_seconds(process.pid), time.time(), AuditLog(plane.audit)
             await _groups(client)
@@ -180,10 +180,10 @@ async def scheduled(command: Any) -> Measured:
             )
 
 
-async def _made_queues(plane: ControlPlane) -> None:
+async def _wait_for_default_queue(plane: ControlPlane) -> None:
     """Wait until the scheduler has created the first queues, which it does once it leads."""
     async with asyncio.timeout(60):
-        while not any(each["metadata"]["name"] == "default" for each in plane.api.list(MADE)):  # noqa: ASYNC110
+        while not any(each["metadata"]["name"] == "default" for each in plane.api.list(QUEUE_CRD)):  # noqa: ASYNC110
             await asyncio.sleep(0.1)  # polling is sufficient here
 
 

@@ -65,8 +65,10 @@ class History:
     async def begin(self) -> None:
         """Write a full cluster: running gangs, distributed over the nodes."""
         policy = self._policy
-        await self._tell([ev.PolicyLoaded(policy.digest, policy.text), ev.LeadershipChanged(1, "bench", leading=True)])
-        await self._tell([_put(one) for one in (*nodes(self._node_count, cpu=CPU), *queues(QUEUES))])
+        await self._append(
+            [ev.PolicyLoaded(policy.digest, policy.text), ev.LeadershipChanged(1, "bench", leading=True)]
+        )
+        await self._append([_put(one) for one in (*nodes(self._node_count, cpu=CPU), *queues(QUEUES))])
         placed = 0
         while placed < self._pod_count:
             first = placed
@@ -84,7 +86,7 @@ class History:
         snapshot = self._maker.snapshot()
         plan = decide(snapshot, self._policy, self.now, 1, self._memory)
         number = self._state.session + 1
-        await self._tell(
+        await self._append(
             [
                 ev.SessionDecided(
                     number, snapshot.sequence, self._policy.digest, self.now, 1, 1, versions(), ev.encode_plan(plan)
@@ -97,7 +99,7 @@ class History:
             self._checkpoint = self._state.sequence
             await self._log.checkpoint(self._checkpoint, self._state.dump())
 
-    async def _tell(self, events: Sequence[ev.Event]) -> None:
+    async def _append(self, events: Sequence[ev.Event]) -> None:
         last = await self._log.append(events)
         for number, event in enumerate(events, last - len(events) + 1):
             self._state.apply(number, event)
@@ -106,22 +108,22 @@ class History:
         number, size = self._came, 1 + self._came * 7 % 8
         self._came += 1
         objects = [_put(one) for one in gang(number, size, f"q{number % QUEUES}", phase, spec)]
-        await self._tell(objects)
+        await self._append(objects)
         if phase == "Running":
             self._running.append((objects[0].key, [one.key for one in objects[1:]]))
         return size
 
     async def _end(self, group: str, pods: list[str]) -> None:
-        await self._tell([self._pod_put(key, phase="Succeeded") for key in pods])
-        await self._tell([*(ev.ObjectGone("Pod", key) for key in pods), ev.ObjectGone("PodGroup", group)])
+        await self._append([self._pod_put(key, phase="Succeeded") for key in pods])
+        await self._append([*(ev.ObjectGone("Pod", key) for key in pods), ev.ObjectGone("PodGroup", group)])
 
     async def _carry_out(self, session: int, plan: ev.Plan) -> None:
         for i, statement in enumerate(plan.statements):
-            await self._tell([ev.OperationDone(session, i, j, "done") for j in range(len(statement.operations))])
+            await self._append([ev.OperationDone(session, i, j, "done") for j in range(len(statement.operations))])
             shown = [self._pod_put(one.key, node=one.node, phase="Running") for one in statement.operations]
-            await self._tell(shown)
+            await self._append(shown)
             self._running.append((statement.group, [one.key for one in statement.operations]))
-        await self._tell([self._group_put(status) for status in plan.groups])
+        await self._append([self._group_put(status) for status in plan.groups])
 
     def _pod_put(self, key: str, phase: str, node: str = "") -> ev.ObjectPut:
         pod = self._state.pod(key)

@@ -91,10 +91,10 @@ def check_laws(log: Path) -> None:
                 if bound.setdefault(operation.uid, operation.node) != operation.node:
                     raise RuntimeError(f"{operation.key} was bound to {bound[operation.uid]} and {operation.node}")
             if binds:
-                check_room(maker.snapshot())
+                check_capacity(maker.snapshot())
 
 
-def check_room(snapshot: Snapshot) -> None:
+def check_capacity(snapshot: Snapshot) -> None:
     """Raise RuntimeError if a node is above its allocatable."""
     room = snapshot.usage[: len(snapshot.resources)].T
     if (room < 0).any():

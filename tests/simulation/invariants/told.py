@@ -134,9 +134,8 @@ class Told:
             return
         if service.clock.monotonic() - known.reported_at < _WRITTEN:
             return
-        held = (
-            known.reported.message if key in service.verdicts._delayed else ""
-        )  # other figures are told after a while
+        # other figures are told after a while
+        held = known.reported.message if key in service.verdicts._delayed else ""
         whole = _joined([each for each in reasons if each.gate != "gang"] or reasons)
         namespace = key.partition("/")[0]
         verdicts = [

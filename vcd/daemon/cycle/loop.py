@@ -73,7 +73,7 @@ async def _nothing_read(plan: ev.Plan, snapshot: Snapshot) -> ReadObjects:
     return ReadObjects()
 
 
-def _says_something(plan: ev.Plan) -> bool:
+def _has_content(plan: ev.Plan) -> bool:
     return plan != ev.Plan()
 
 
@@ -119,7 +119,7 @@ class Cycle:
     outside: Outside = NOBODY
     watchdog: InitVar[Watchdog | None] = None
     check: ReplayCheck | None = None
-    is_news: Callable[[ev.Plan], bool] = _says_something
+    is_news: Callable[[ev.Plan], bool] = _has_content
     is_done: bool = True
     read: Read = _nothing_read
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -130,7 +130,7 @@ class Cycle:
         self._memory = Memory()
         self._maker = SnapshotMaker(self.state_writer.state)
         self._epoch: int | None = None
-        self._said: tuple[tuple[ev.QueueUsage, ...], int] | None = None
+        self._last_usage: tuple[tuple[ev.QueueUsage, ...], int] | None = None
         """Queue usage of the last session logged under the epoch, and the time of that session."""
         self._wakes = _Wakes()
         self._looked_at = 0
@@ -195,7 +195,7 @@ class Cycle:
     async def once(self, epoch: int) -> bool:
         """Decide one session under ``epoch``; return whether the next one must follow at once."""
         if epoch != self._epoch:
-            self._memory, self._epoch, self._said = Memory(), epoch, None
+            self._memory, self._epoch, self._last_usage = Memory(), epoch, None
         structlog.contextvars.bind_contextvars(session=self.state_writer.log.last_session + 1)
         async with self.deciding:
             return await self._once(epoch)
@@ -262,7 +262,7 @@ class Cycle:
         (record,) = records
         self.logged = logged
         self.sessions += 1
-        self._said = plan.queues, decided.now
+        self._last_usage = plan.queues, decided.now
         if self.check is not None:
             self.check.see(snapshot, decided.policy, record)
         durations["total"] = stopwatch.total()
@@ -313,9 +313,9 @@ class Cycle:
 
     def _repeats(self, plan: ev.Plan, now: int) -> bool:
         """Return whether a plan only repeats the queue usage of a session within the period, which is being written."""
-        if self._said is None or not plan.queues or plan != ev.Plan(queues=plan.queues):
+        if self._last_usage is None or not plan.queues or plan != ev.Plan(queues=plan.queues):
             return False
-        queues, at = self._said
+        queues, at = self._last_usage
         return queues == plan.queues and 0 <= now - at < self.period * 1e9
 
     def _decide(

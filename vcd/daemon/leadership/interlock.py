@@ -126,9 +126,9 @@ class Interlock:
     async def run(self) -> NoReturn:
         """Report foreign binds, and hold back namespaces in which there are too many, until cancelled."""
         while True:
-            await self._tell(await self._new.get())
+            await self._report_bind(await self._new.get())
 
-    async def _tell(self, found: ForeignBindSeen) -> None:
+    async def _report_bind(self, found: ForeignBindSeen) -> None:
         self.metrics.series.add("vcd_foreign_binds_total")
         _log.warning("somebody else bound a pod of ours", pod=found.key, node=found.node)
         if not self.leads():

@@ -30,7 +30,7 @@ from vcd.eventlog.writer_status import SUFFIX
 _NAME = re.compile(r"events-([0-9]+)\.sqlite")
 _READERS, _FOLLOWERS = "-readers", "-followers"
 """Suffixes of the lock files of readers and of followers."""
-_BESIDE = ("", "-wal", "-shm", "-journal", "-lock", "-damaged", SUFFIX, f"{SUFFIX}.new", _READERS, _FOLLOWERS)
+_SUFFIXES = ("", "-wal", "-shm", "-journal", "-lock", "-damaged", SUFFIX, f"{SUFFIX}.new", _READERS, _FOLLOWERS)
 
 
 class Busy(Exception):
@@ -115,15 +115,15 @@ class Cache:
     def path(self) -> Path:
         """Return the newest file, which may not exist yet."""
         state = self.state
-        return self._named("" if state is None else state.file) or self.folder / "events-1.sqlite"
+        return self._path_of("" if state is None else state.file) or self.folder / "events-1.sqlite"
 
     @property
     def written(self) -> Path:
         """Return the file to write: the newest, or its successor."""
         state = self.state
-        return self._named("" if state is None else state.successor) or self.path
+        return self._path_of("" if state is None else state.successor) or self.path
 
-    def _named(self, name: str) -> Path | None:
+    def _path_of(self, name: str) -> Path | None:
         return self.folder / name if _NAME.fullmatch(name) else None
 
     # --- for the writing process -------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def _locked(path: Path, how: int) -> Iterator[None]:
 
 def _remove(path: Path) -> None:
     with explained_errors(path):
-        for suffix in _BESIDE:
+        for suffix in _SUFFIXES:
             _of(path, suffix).unlink(missing_ok=True)
 
 

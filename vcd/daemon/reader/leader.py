@@ -94,7 +94,7 @@ class Finder:
         if len(found) == 1:
             return _read(found[0])
         if found:
-            names = some(sorted("/".join(_named(one)) for one in found), 10)
+            names = some(sorted("/".join(_key_of(one)) for one in found), 10)
             choose = "choose with --scheduler-namespace NAMESPACE/NAME"
             raise ClusterError(f"several schedulers serve a log ({names}); {choose}")
         if usual is not None:
@@ -118,9 +118,9 @@ class Finder:
                     raise
                 beyond = f"; whether one is in another namespace cannot be told: {error}"
                 break
-            named = [one for one in found if _named(one)[1] in (lease.holder.rpartition("_")[0], lease.holder)]
+            named = [one for one in found if _key_of(one)[1] in (lease.holder.rpartition("_")[0], lease.holder)]
             if chosen := named or (found if query else []):
-                return PodPort(*_named(chosen[0]), port, str(_annotations(chosen[0]).get(READER) or ACCOUNT))
+                return PodPort(*_key_of(chosen[0]), port, str(_annotations(chosen[0]).get(READER) or ACCOUNT))
         else:
             beyond = ""
         held = f"{lease.holder} holds Lease {lease.namespace}/{lease.name}"
@@ -205,7 +205,7 @@ class Finder:
 
 def _read(lease: Object) -> Lease:
     """Parse a Lease. Raises ClusterError if its holder serves no log, NoLeader if it has no holder."""
-    namespace, name = _named(lease)
+    namespace, name = _key_of(lease)
     holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
     whose, _, address = str(_annotations(lease).get(ADDRESS) or "").rpartition(" ")
     if not holder:
@@ -219,12 +219,12 @@ def _read(lease: Object) -> Lease:
 
 
 def _not_served(lease: Object) -> ClusterError:
-    namespace, name = _named(lease)
+    namespace, name = _key_of(lease)
     holder = str((lease.get("spec") or {}).get("holderIdentity") or "") or "nobody"
     return ClusterError(f"{holder} holds Lease {namespace}/{name} and serves no log: {SET_UP}")
 
 
-def _named(of: Object) -> tuple[str, str]:
+def _key_of(of: Object) -> tuple[str, str]:
     metadata = of.get("metadata") or {}
     return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
 

@@ -91,7 +91,7 @@ class LogCopier:
     async def once(self) -> ReadUpTo:
         """Copy all that the leader has, or wait while another process does. Raises ClusterError, LogError."""
         await run_until_first(self._work(), self._ready.wait())
-        return self._taken()
+        return self._describe()
 
     async def forever(self, ready: Callable[[ReadUpTo], None]) -> None:
         """Copy until cancelled; call ``ready`` once the copy is complete for the first time.
@@ -101,12 +101,12 @@ class LogCopier:
 
         async def tell() -> None:
             await self._ready.wait()
-            ready(await asyncio.to_thread(self._taken))  # may wait for the lock while retention runs
+            ready(await asyncio.to_thread(self._describe))  # may wait for the lock while retention runs
             await asyncio.Event().wait()
 
         await run_until_first(self._work(), tell())
 
-    def _taken(self) -> ReadUpTo:
+    def _describe(self) -> ReadUpTo:
         state = self.cache.state
         assert state is not None
         with self.cache.reading() as path, LogReader(path) as reader:

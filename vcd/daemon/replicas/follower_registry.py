@@ -84,12 +84,12 @@ class Followers:
             yield follower
         finally:
             self.connected.remove(follower)
-            self._tell()
+            self._notify()
 
     def has(self, follower: Follower, sequence: int) -> None:
         """Note up to which event a follower's log is durable."""
         follower.has_all_up_to(sequence, self._clock.monotonic())
-        self._tell()
+        self._notify()
 
     async def have(self, sequence: int) -> bool:
         """Wait until a follower that keeps up has an event; False if none keeps up or is expected, or on timeout."""
@@ -111,6 +111,6 @@ class Followers:
                 return False
             await run_until_first(self._moved.wait(), self._clock.sleep(left))
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()

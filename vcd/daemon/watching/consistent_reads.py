@@ -121,7 +121,7 @@ class ConsistentReads:
 
     def _needed(self, plan: ev.Plan, snapshot: Snapshot, *, is_one_counter: bool) -> dict[str, dict[str, None]]:
         """The keys to read by kind, in the plan's order; none for statements that only evict: no new pod caused it."""
-        shown = self._shown() if is_one_counter else dict.fromkeys([kind.name for kind in PLACED_UNDER], -1.0)
+        shown = self._delivered() if is_one_counter else dict.fromkeys([kind.name for kind in PLACED_UNDER], -1.0)
         needed: dict[str, dict[str, None]] = {kind: {} for kind in shown}
         protecting = evicted_under(snapshot, plan)
         for statement in plan.statements:
@@ -137,7 +137,7 @@ class ConsistentReads:
                     needed[kind][key] = None
         return needed
 
-    def _shown(self) -> dict[str, float]:
+    def _delivered(self) -> dict[str, float]:
         """Return the revision up to which each kind's watch delivered all changes. Drop pods that are not newer."""
         statuses = self.watches.statuses()
         shown = {kind.name: _revision(statuses[kind.name].resource_version, -1.0) for kind in PLACED_UNDER}
