@@ -1,4 +1,4 @@
-"""The benchmarks. As in the daemon, the garbage collector seldom looks at all objects."""
+"""The benchmarks. The garbage collector is configured as in the daemon."""
 
 from vcd.daemon.process import tune_garbage_collection
 

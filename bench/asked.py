@@ -1,6 +1,6 @@
-"""What a session costs that writes down how it decides, against one that does not: pairs on the same clusters.
+"""The cost of tracing a session: pairs of sessions with and without a trace on the same clusters.
 
-``python -m bench.asked [--pairs N]`` prints the table; each figure is the median of the pairs' ratios.
+``python -m bench.asked [--pairs N]`` prints the table; each value is the median of the pairs' ratios.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
 MOST = 1.05
-"""What a session may cost that is asked all the time."""
+"""The largest accepted ratio of a session with a trace to one without."""
 
 
 def _seconds(state: ClusterState, policy: Policy, trace: Trace | None) -> float:
@@ -38,7 +38,7 @@ def _seconds(state: ClusterState, policy: Policy, trace: Trace | None) -> float:
 
 
 def compared(what: str, make: Callable[[], ClusterState], conf: str, pairs: int) -> Row:
-    """How many times as long a session with a trace takes."""
+    """Measure how many times as long a session with a trace takes."""
     policy, state = read_policy(conf), make()
     _seconds(state, policy, None)
     ratios = []
@@ -50,7 +50,7 @@ def compared(what: str, make: Callable[[], ClusterState], conf: str, pairs: int)
 
 
 def run(pairs: int = 15) -> list[Row]:
-    """All rows."""
+    """Measure all rows."""
     return [
         compared("5,000 nodes, 10,000 pods in gangs", lambda: pending_gangs(5000, 10_000, 4), DEFAULT, pairs),
         compared("5,000 nodes, 10,000 pods, all different", lambda: state_of(different_pods()), DEFAULT, pairs),

@@ -1,9 +1,9 @@
-"""What questions to a long log cost: ``python -m bench.asking [--keep FILE]``.
+"""The cost of queries to a long log: ``python -m bench.asking [--keep FILE]``.
 
-1,500 nodes with 20,000 pods at any time, and 6,500 sessions, as ``bench.replay`` makes them. The job that is asked
-about waits from the first minute to the end; the pod is one that was placed in the middle. Each question is a command
-of its own, so that the start of Python counts. The goals are of wall time, which says more of the machine where that
-has other work; CPU is that of all the command's processes.
+The log has 1,500 nodes with 20,000 pods at any time, and 6,500 sessions, as ``bench.replay`` writes them. The queried
+job waits from the first minute to the end; the queried pod was placed in the middle. Each query is a command of its
+own, so the start of Python counts. Goals are for wall time, which depends on other load of the machine. CPU is the time
+of all processes of the command.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from vcd.eventlog import LogReader
 
 NODES, SESSIONS, REPLAYED = 1500, 6500, 5600
 BUSY_NODES, RUNNING, BUSY_SESSIONS = 75, 1600, 600
-"""A cluster that is nearly full, to which a job is submitted that has to wait."""
+"""A cluster that is nearly full, so that a submitted job has to wait."""
 
 
 def run(keep: Path | None = None) -> list[Row]:
-    """A row for each question with its wall time and goal in seconds, and one with its CPU time."""
+    """Return two rows per query: its wall time and goal, and its CPU time, all in seconds."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "history.sqlite" if keep is None else keep
         if not log.exists():
@@ -38,7 +38,7 @@ def run(keep: Path | None = None) -> list[Row]:
 
 def _rows(log: Path) -> Iterator[Row]:
     job, pod = _asked(log)
-    timed("explain", "order", "--event-log", str(log), "-o", "json")  # which compiles what was not yet
+    timed("explain", "order", "--event-log", str(log), "-o", "json")  # compiles modules that have no bytecode yet
     for name, goal, *arguments in (
         ("explain job", 0.5, "explain", "job", job),
         ("explain job --change", 3.0, "explain", "job", job, "--change"),
@@ -57,7 +57,7 @@ def _rows(log: Path) -> Iterator[Row]:
 
 
 def _submission(folder: Path) -> Iterator[Row]:
-    """When a job will start that wants half of each of a tenth of the nodes."""
+    """Forecast the start of a job that requests half of each of a tenth of the nodes."""
     log, job = folder / "busy.sqlite", folder / "job.json"
     asyncio.run(write(log, BUSY_SESSIONS, BUSY_NODES, RUNNING))
     large = pod_spec({"cpu": str(CPU // 2)})
@@ -75,7 +75,7 @@ def _submission(folder: Path) -> Iterator[Row]:
 
 
 def _asked(log: Path) -> tuple[str, str]:
-    """The first job that waits to the end, and a pod that was placed in the middle."""
+    """Return the first job that waits until the end, and a pod that was placed in the middle."""
     with LogReader(log) as reader:
         groups = {key for (key,) in reader.rows("served", first=1, last=SESSIONS)}
         middle = sorted(key for (key,) in reader.rows("served", first=SESSIONS // 2, last=SESSIONS // 2))

@@ -1,7 +1,6 @@
-"""What an event log shows of queues with quotas of cards: the laws of ``bench.cardtrace``, counted from the log alone.
+"""Checks the laws of ``bench.cardtrace`` about queues with card quotas, from an event log alone.
 
-Cards are counted by the label of the node that a pod is on, and for as long as it is there: one that is being evicted
-still has its card.
+A pod's cards are counted by the label of its node until the pod is gone: a terminating pod still uses its cards.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.trace import check_room
+from bench.trace import check_capacity
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.model.objects import Queue
@@ -32,18 +31,18 @@ BASIC = ("cpu", "memory")
 MILLI = 1000
 
 Identity = tuple[str, str, str, str]
-"""Namespace, job, task and index: a pod and whoever comes in its place are one."""
+"""Namespace, job, task and index: equal for a pod and its replacements."""
 
 
 class Broken(RuntimeError):
-    """A law that did not hold; the message says in which session and how."""
+    """A law was broken; the message states how, and in which session."""
 
 
 @dataclass
 class Found:
-    """What a log shows. ``used``: by queue and resource, the greatest part of what it may hold that it held;
-    ``evictions`` by action; ``bound`` and ``finished``: who ever was; ``waited``: the most seconds from a pod's
-    creation to its bind."""
+    """The results of a log: by queue and resource, the largest used share of the limit (``used``); ``evictions`` by
+    action; which pods were ever evicted, bound and finished; the longest time from a pod's creation to its bind
+    (``waited``, seconds)."""
 
     used: dict[str, dict[str, float]] = field(default_factory=dict)
     evictions: Counter[str] = field(default_factory=Counter)
@@ -54,8 +53,8 @@ class Found:
 
 
 def check(log: Path) -> Found:
-    """What a log shows. Raises Broken where a queue is over its quota or capability after a session, a node over its
-    allocatable, or somebody is evicted twice."""
+    """Read a log. Raises Broken if, after a session, a queue is above its quota or capability or a node above its
+    allocatable, or if a pod is evicted twice."""
     reading = Reading()
     with LogReader(log) as reader:
         for logged in reader.read():
@@ -64,17 +63,17 @@ def check(log: Path) -> Found:
 
 
 class Reading:
-    """A log as it is read; ``found`` is what it showed so far."""
+    """Reads a log event by event; ``found`` has the results so far."""
 
     def __init__(self) -> None:
         self.found = Found()
         self._state = ClusterState()
         self._maker = SnapshotMaker(self._state)
         self._asked: dict[tuple[int, int, int], Identity] = {}
-        """Evictions by session, statement and operation, to be taken back where the call failed."""
+        """Evictions by session, statement and operation, to be removed if the call failed."""
 
     def take(self, sequence: int, event: ev.Event) -> None:
-        """One event. Raises Broken."""
+        """Process the next event. Raises Broken."""
         if isinstance(event, ev.SessionDecided):
             self._decided(sequence, event)
             return
@@ -120,7 +119,7 @@ class Reading:
 
     def _check(self, snapshot: Snapshot, when: str) -> None:
         try:
-            check_room(snapshot)
+            check_capacity(snapshot)
         except RuntimeError as error:
             raise Broken(f"{when}: {error}") from None
         held = held_by_queue(snapshot)
@@ -145,14 +144,14 @@ def _operations(decided: ev.SessionDecided) -> Iterator[tuple[int, int, ev.State
 
 
 def _limits(queue: Queue, capability: Mapping[str, int]) -> dict[str, int]:
-    """What a queue may hold: cpu and memory by its capability, cards by its quota in thousandths."""
+    """Return a queue's limits: cpu and memory of its capability, and cards of its quota in thousandths."""
     quota = json.loads(queue.metadata.annotations.get(QUOTA, "{}"))
     basic = {name: amount for name, amount in capability.items() if name in BASIC}
     return {**basic, **{card: count * MILLI for card, count in quota.items()}}
 
 
 def held_by_queue(snapshot: Snapshot) -> dict[str, Counter[str]]:
-    """What queues hold of cpu, memory and each card, with pods that are on their way out, or whose group is gone."""
+    """Return the cpu, memory and cards used by each queue, including terminating pods and pods of deleted groups."""
     tasks = snapshot.tasks
     rows = np.flatnonzero((tasks.node >= 0) & (tasks.job >= 0) & ~np.isin(tasks.status, TERMINATED_STATUSES))
     held: dict[str, Counter[str]] = {}

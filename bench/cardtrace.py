@@ -1,8 +1,8 @@
-"""The published GPU cluster trace with a quota of cards for each queue: capacity-card with preempt and reclaim on.
+"""The published GPU cluster trace with card quotas: capacity-card with preempt and reclaim.
 
-``python -m bench.cardtrace [--compress N] [--limit N] [--share F] [--no-replay] [--keep FILE]`` sends the trace's gangs
-as Volcano Jobs into queues, one for each qos, that may hold a part of what they would like to, and reads in the event
-log what came of it: no queue ever over its quota, nobody evicted twice, every task served.
+``python -m bench.cardtrace [--compress N] [--limit N] [--share F] [--no-replay] [--keep FILE]`` submits the trace's
+gangs as Volcano Jobs to one queue per qos, whose quota is a share of its largest demand. Then it checks the event log:
+no queue was above its quota, no pod was evicted twice, every task ran to its end.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from vcd.embedded.workload import Arrival, queue
 
 COMPRESSION = 300.0
 SHARE = 0.8
-"""The part of its greatest demand that a queue may hold."""
+"""Share of a queue's largest demand that its quota allows."""
 CONF = conf(
     "enqueue, allocate, preempt, reclaim, backfill",
     "priority, conformance",
     "gang, drf, predicates, capacity-card, nodeorder, binpack",
 )
-"""Gang stands in the second tier: there it guards gangs of several, and lets a job of one pod go."""
+"""Plugin gang is in the second tier, where it protects gangs of several pods but not jobs of one pod."""
 
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 MEMORY_MIB = {"T4": 15360, "P100": 16384, "V100M16": 16384, "V100M32": 32768, "A10": 23028}
-"""Cards are known by this label and the product's; the trace says nothing of G2 and G3 but these names."""
+"""Cards are identified by this label and the product label. The trace has no memory size for G2 and G3."""
 CLASSES = {"urgent": 1000, "usual": 100, "patient": 10}
 
 Obj = dict[str, Any]
 Offer = tuple[str, tuple[int, int, int]]
 """A node's model, and its cpu, memory and cards."""
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+# --- demand -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Share:
-    """What one queue may hold: cards by model, cpu in thousandths, memory in MiB."""
+    """The limits of a queue: cards by model, cpu in thousandths, memory in MiB."""
 
     cards: dict[str, int] = field(default_factory=dict)
     cpu: int = 0
@@ -69,10 +69,11 @@ class Share:
 
 
 def shares(tasks: list[TraceRow], nodes: list[Obj], compression: float, part: float) -> dict[str, Share]:
-    """What each queue may hold: the part of what it would hold at most if nothing had to wait, rounded down, and no
-    less than its largest gang.
+    """Return the limits of each queue: ``part`` of its largest demand without waits, rounded down, but at least its
+    largest gang.
 
-    Of tasks that name several models the first counts, tasks that name none are spread as the cluster's cards are.
+    A task that names several models counts for the first one; tasks without a model are distributed in proportion to
+    the cluster's cards.
     """
     offers = [_offer(node) for node in nodes]
     total = Counter[str]()
@@ -84,7 +85,7 @@ def shares(tasks: list[TraceRow], nodes: list[Obj], compression: float, part: fl
         own = [task for task in tasks if task.queue == name]
         peaks = {
             models: _peak([task for task in own if task.models == models], compression, _cards)
-            for models in _asked(own)
+            for models in _gpu_models(own)
         }
         share = result[name] = Share(
             cpu=int(part * _peak(own, compression, lambda t: t.cpu_milli)),
@@ -102,7 +103,7 @@ def _cards(task: TraceRow) -> int:
     return task.gpus
 
 
-def _asked(tasks: Iterable[TraceRow]) -> set[tuple[str, ...]]:
+def _gpu_models(tasks: Iterable[TraceRow]) -> set[tuple[str, ...]]:
     return {task.models for task in tasks if task.gpus}
 
 
@@ -113,7 +114,7 @@ def _offer(node: Obj) -> Offer:
 
 
 def _peak(tasks: Iterable[TraceRow], compression: float, of: Callable[[TraceRow], int]) -> int:
-    """The most that tasks hold at once where none has to wait."""
+    """Return the largest sum over concurrent tasks if none has to wait."""
     changes = []
     for task in tasks:
         amount, came = of(task), task.creation / compression
@@ -123,7 +124,7 @@ def _peak(tasks: Iterable[TraceRow], compression: float, of: Callable[[TraceRow]
 
 
 def _widen(share: Share, gang: list[TraceRow], offers: list[Offer]) -> None:
-    """Let a gang fit, on nodes that can serve it: rather by more of the first model that it may have."""
+    """Raise the limits until a gang fits on the nodes, preferably with cards of its first model."""
     first, count = gang[0], len(gang)
     share.cpu = max(share.cpu, first.cpu_milli * count)
     share.memory = max(share.memory, first.memory_mib * count)
@@ -142,7 +143,7 @@ def _widen(share: Share, gang: list[TraceRow], offers: list[Offer]) -> None:
 
 
 def _places(task: TraceRow, model: str, room: tuple[int, int, int]) -> int:
-    """How many such tasks have room on an empty node."""
+    """Return how many such tasks fit on an empty node."""
     if task.models and model not in task.models:
         return 0
     wanted = task.cpu_milli, task.memory_mib, task.gpus
@@ -150,7 +151,7 @@ def _places(task: TraceRow, model: str, room: tuple[int, int, int]) -> int:
 
 
 def queues_of(found: Mapping[str, Share]) -> list[Obj]:
-    """Queues with these quotas and capabilities."""
+    """Return queues with these quotas and capabilities."""
     result = []
     for name, share in found.items():
         each = queue(name)
@@ -161,7 +162,7 @@ def queues_of(found: Mapping[str, Share]) -> list[Obj]:
 
 
 def nodes_of(path: Path) -> list[Obj]:
-    """The trace's nodes, their cards known."""
+    """Return the trace's nodes with the labels that identify their cards."""
     nodes = trace.read_nodes(path)
     for node in nodes:
         labels = node["metadata"]["labels"]
@@ -171,18 +172,18 @@ def nodes_of(path: Path) -> list[Obj]:
 
 
 def classes() -> list[Obj]:
-    """The priority classes."""
+    """Return the priority classes."""
     kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
     return [{**kind, "metadata": {"name": name}, "value": value} for name, value in CLASSES.items()]
 
 
 def class_of(task: TraceRow) -> str:
-    """By its name, one task in ten is urgent and half of them are patient."""
+    """Return a task's priority class, by a hash of its name: 10 % urgent, 40 % usual, 50 % patient."""
     drawn = hashlib.sha256(task.name.encode()).digest()[0] % 10
     return "urgent" if drawn == 0 else "usual" if drawn < 5 else "patient"
 
 
-# --- running it -------------------------------------------------------------------------------------------------------
+# --- simulation -------------------------------------------------------------------------------------------------------
 
 
 def run(
@@ -194,7 +195,7 @@ def run(
     log: Path | None = None,
     policy: str = CONF,
 ) -> list[Row]:
-    """The run's rows; one that says so where the trace is not there. Raises RuntimeError where a law is broken."""
+    """Run the trace, or return one row if the files are missing. Raises RuntimeError if a law is broken."""
     if not (files / "pods.csv").is_file():
         return [row("cardtrace: skipped, there is no shared/traces/openb beside the project", None, "")]
     with tempfile.TemporaryDirectory() as folder:
@@ -225,7 +226,7 @@ async def _simulated(plan: Scenario) -> simview.SimulationSummary:
     logs.configure(verbosity=-1)
     timing = simview.Timing()
     async with Simulation(plan) as simulation:
-        telling = asyncio.create_task(_tell(simulation))
+        telling = asyncio.create_task(_show_progress(simulation))
         try:
             await simulation.wait(idle=True)
         finally:
@@ -234,7 +235,7 @@ async def _simulated(plan: Scenario) -> simview.SimulationSummary:
     return ended.closed(timing)
 
 
-async def _tell(simulation: Simulation) -> None:
+async def _show_progress(simulation: Simulation) -> None:
     while True:
         await asyncio.sleep(10)
         click.echo(simview.progress(simulation), err=True)

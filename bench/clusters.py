@@ -12,7 +12,7 @@ Manifest = dict[str, Any]
 
 
 def nodes(count: int, cpu: int = 32, memory: str = "256Gi", **labels: str) -> Iterator[Manifest]:
-    """Nodes of one size; a label's value may hold ``{i}`` and ``{zone}`` (ten zones)."""
+    """Yield nodes of one size; label values may contain ``{i}`` and ``{zone}`` (ten zones)."""
     for i in range(count):
         marks = {key: text.format(i=i, zone=i % 10) for key, text in labels.items()}
         yield {
@@ -23,18 +23,18 @@ def nodes(count: int, cpu: int = 32, memory: str = "256Gi", **labels: str) -> It
 
 
 def in_turn(first: int, count: int) -> Callable[[int], str]:
-    """The node of pod i: all ``count`` nodes in turn, from the ``first`` on."""
+    """Return a function that maps pod i to a node, round-robin over ``count`` nodes from ``first`` on."""
     return lambda i: f"node-{(first + i) % count:05}"
 
 
 def running_in_turn(first: int, count: int, **more: object) -> Callable[[int], Manifest]:
-    """What ``gang`` adds to pod i's spec: ``more``, and its node as by ``in_turn``."""
+    """Return a function for ``gang`` that adds ``more`` and the node by ``in_turn`` to pod i's spec."""
     node = in_turn(first, count)
     return lambda i: {**more, "nodeName": node(i)}
 
 
 def queues(count: int) -> Iterator[Manifest]:
-    """Open queues of equal weight."""
+    """Yield open queues of equal weight."""
     for i in range(count):
         yield {"kind": "Queue", "metadata": {"name": f"q{i}"}, "spec": {"weight": 1}, "status": {"state": "Open"}}
 
@@ -42,9 +42,9 @@ def queues(count: int) -> Iterator[Manifest]:
 def gang(
     number: int, size: int, queue: str, phase: str = "Pending", spec: Callable[[int], Manifest] | None = None
 ) -> Iterator[Manifest]:
-    """A group of pods of 1 CPU and 1 Gi that must run together; ``spec`` adds to pod i's spec.
+    """Yield a PodGroup and its pods of 1 CPU and 1 Gi, all of which it needs; ``spec`` adds to pod i's spec.
 
-    Each has a volume with a name of its own, as the API server gives them for their tokens.
+    Each pod has a volume with a unique name, like the token volumes that the API server adds.
     """
     name = f"gang-{number:05}"
     yield {
@@ -82,7 +82,7 @@ def gang(
 
 
 def pending_gangs(node_count: int, pod_count: int, queue_count: int, size: int = 100) -> ClusterState:
-    """An empty cluster and gangs that wait."""
+    """Return the state of an empty cluster with pending gangs."""
     objects = [*nodes(node_count), *queues(queue_count)]
     for number in range(pod_count // size):
         objects.extend(gang(number, size, f"q{number % queue_count}"))

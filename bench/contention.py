@@ -1,6 +1,6 @@
-"""Full clusters: reclaim, preemption and quotas in one session, beside Volcano's figures; what a plugin costs.
+"""Sessions on full clusters: reclaim, preemption and quotas, compared with Volcano, and the cost of quota plugins.
 
-``python -m bench.contention [NAME ...]`` prints the table; each figure is the median of five sessions on fresh state.
+``python -m bench.contention [NAME ...]`` prints the table; each value is the median of five sessions on a new state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ MODELS = ("NVIDIA-H200", "NVIDIA-H100", "NVIDIA-A100", "NVIDIA-L40S")
 
 
 def conf(actions: str, *tiers: str) -> str:
-    """A configuration: plugins with commas between them, tier by tier; ``name!flag`` turns a flag off, ``+`` on."""
+    """Return a configuration with a tier per text; plugins are separated by commas. ``name!flag`` turns a flag off,
+    ``name+flag`` on."""
     lines = [f'actions: "{actions}"', "tiers:"]
     for tier in tiers:
         lines.append("- plugins:")
@@ -40,7 +41,7 @@ def conf(actions: str, *tiers: str) -> str:
 def timed(
     what: str, objects: Callable[[], Iterator[Manifest]], text: str, peer: float | None, goal: float | None
 ) -> Row:
-    """The median of five sessions, each on a state of its own."""
+    """Return the median of five sessions, each on a new state."""
     policy = read_policy(text)
     seconds, counts = [], (0, 0, 0)
     for _ in range(5):
@@ -85,7 +86,7 @@ def _job(
     annotations: dict[str, str] | None = None,
     spec: Manifest | None = None,
 ) -> Iterator[Manifest]:
-    """A group and its pods, running on the nodes that ``on`` gives, else pending."""
+    """Yield a PodGroup and its pods, which run on the nodes that ``on`` returns, or are pending without ``on``."""
     born = "2026-01-01T00:00:00Z" if on else "2026-01-02T00:00:00Z"
     group: Manifest = {"minMember": size if members is None else members, "queue": queue}
     if priority:
@@ -139,7 +140,7 @@ CONFS = {
 
 
 def half_deserved(count: int, gangs: int = 1) -> Iterator[Manifest]:
-    """Nodes of 8 GPUs full of queue a's one-GPU jobs, of which it deserves half; gangs of b want a tenth of all."""
+    """Yield nodes of 8 GPUs, full of one-GPU jobs of queue a, which deserves half, and gangs of b that request 10 %."""
     yield from _nodes(count, 64, gpus=8)
     half = {"cpu": str(32 * count), "memory": f"{256 * count}Gi", GPU: str(4 * count)}
     yield from (_queue(name, reclaimable=True, deserved=half) for name in "ab")
@@ -151,7 +152,7 @@ def half_deserved(count: int, gangs: int = 1) -> Iterator[Manifest]:
 
 
 def full_of_low(count: int) -> Iterator[Manifest]:
-    """Nodes full of gangs of low priority, and half as many pods of high priority that want two CPUs each."""
+    """Yield nodes full of gangs of low priority, and pods of high priority with two CPUs each, one per two nodes."""
     yield from _nodes(count, 32)
     yield _queue("q")
     for name, value in (("low", 10), ("high", 1000)):
@@ -164,7 +165,7 @@ def full_of_low(count: int) -> Iterator[Manifest]:
 
 
 def in_teams(count: int, *, tree: bool) -> Iterator[Manifest]:
-    """Ten departments of twenty teams, half of the nodes in use, and twice as many new gangs of five as nodes."""
+    """Yield queues of ten departments with twenty teams, half-full nodes, and two new gangs of five per node."""
     departments, teams = 10, 20
     yield from _nodes(count, 32)
     yield _queue("root")
@@ -189,7 +190,7 @@ def in_teams(count: int, *, tree: bool) -> Iterator[Manifest]:
 
 
 def with_cards(count: int) -> Iterator[Manifest]:
-    """Nodes of four card models, 50 queues with a quota of each, and jobs, two a node, that name one model or two."""
+    """Yield nodes of four card models, 50 queues with quotas, and two jobs per node that name one or two models."""
 
     def labels(i: int) -> dict[str, str]:
         return {
@@ -218,19 +219,19 @@ def with_cards(count: int) -> Iterator[Manifest]:
 
 
 def reclaim(count: int, peer: float | None, goal: float | None) -> Row:
-    """A queue takes back from another one what it deserves."""
+    """Measure reclaim: a queue below its deserved share evicts pods of another queue."""
     what = f"reclaim, {count:,} nodes of 8 GPUs"
     return timed(what, lambda: half_deserved(count), CONFS["reclaim"], peer, goal)
 
 
 def gangreclaim() -> Row:
-    """The same for many gangs of one pod, each of which evicts a job."""
+    """Measure gangreclaim for many gangs of one pod, each of which evicts a job."""
     what = "gangreclaim, 500 nodes of 8 GPUs, 400 gangs"
     return timed(what, lambda: half_deserved(500, 400), CONFS["gangreclaim"], None, None)
 
 
 def storm() -> Iterator[Row]:
-    """Pods of high priority on full nodes."""
+    """Measure preemption by pods of high priority on full nodes."""
     for what, name, goal in (
         ("1,000 full nodes, 500 pods of high priority: allocate alone", "allocate", None),
         ("  and preempt", "preempt", 0.2),
@@ -241,7 +242,7 @@ def storm() -> Iterator[Row]:
 
 
 def hierarchy() -> Iterator[Row]:
-    """200 queues and 2,000 new gangs of five."""
+    """Measure 200 queues and 2,000 new gangs of five, with and without capacity."""
     for what, name, goal in (
         ("200 queues, 26,000 pods, no quota plugin", "queues", None),
         ("  capacity, flat", "capacity", None),
@@ -251,7 +252,7 @@ def hierarchy() -> Iterator[Row]:
 
 
 def cards() -> Iterator[Row]:
-    """4,000 jobs of two pods on 2,000 nodes."""
+    """Measure 4,000 jobs of two pods on 2,000 nodes, with and without capacity-card."""
     for what, name, goal in (
         ("2,000 nodes, 50 queues, 8,000 pods that name cards: no quota plugin", "cards", None),
         ("  capacity-card", "capacity-card", 1.0),
@@ -272,7 +273,7 @@ BENCHES: dict[str, Callable[[], Iterable[Row]]] = {
 
 
 def run(names: list[str] | None = None) -> list[Row]:
-    """Rows of the named benchmarks, all by default."""
+    """Run the named benchmarks (default: all) and return their rows."""
     return [row for name in names or BENCHES for row in BENCHES[name]()]
 
 

@@ -1,6 +1,6 @@
-"""End to end: the daemon against the embedded API server, each in a process of its own, sharing this machine.
+"""End to end: the daemon and the embedded API server, each in a process of its own on the same machine.
 
-``python -m bench.endtoend`` prints pods per second from first to last bind, and the daemon's own CPU for a pod.
+``python -m bench.endtoend`` prints the pods per second from the first to the last bind, and the daemon's CPU per pod.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NODES, PODS, GANG = 1000, 5000, 100
 
 
 async def serve(node_count: int, pod_count: int) -> None:
-    """The server's process: makes the cluster, waits for a line, then submits the gangs and watches the binds."""
+    """Run the server's process: create the cluster, wait for a line, submit the gangs and watch the binds."""
     from vcd.embedded.clock import ClusterClock
     from vcd.embedded.cluster import EmbeddedCluster
     from vcd.embedded.server import ApiServer
@@ -80,7 +80,7 @@ async def serve(node_count: int, pod_count: int) -> None:
 
 
 async def schedule(url: str, log: str) -> None:
-    """The daemon's process: serves until SIGTERM, then tells its CPU and memory."""
+    """Run the daemon's process until SIGTERM, then print its CPU time and memory."""
     from vcd.daemon import logs
     from vcd.daemon.options import Options
     from vcd.daemon.process import open_service
@@ -106,7 +106,7 @@ async def schedule(url: str, log: str) -> None:
 
 
 def run(node_count: int = NODES, pod_count: int = PODS) -> list[Row]:
-    """Rows of what was measured, beside Volcano's figures."""
+    """Measure and return the rows, with Volcano's values."""
     command = [sys.executable, "-m", "bench.endtoend"]
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     with tempfile.TemporaryDirectory() as folder:
@@ -136,7 +136,7 @@ def run(node_count: int = NODES, pod_count: int = PODS) -> list[Row]:
 
 
 def start(command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
-    """Start a program that is told lines and answers with lines of JSON."""
+    """Start a program that reads lines and answers with lines of JSON."""
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
 
 

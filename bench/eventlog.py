@@ -1,4 +1,4 @@
-"""The event log: appends one call at a time, appends in batches, reading back."""
+"""The event log: appends of single events and of batches, reading, verification, checkpoint and retention."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = tuple[str, float, str, float | None]
 
 
 def _pod_events(count: int) -> list[ObjectPut]:
-    """Puts of small pods, every one another: what a watch brings when a cluster is busy."""
+    """Return puts of different small pods, such as a watch delivers on a busy cluster."""
     events = []
     for number in range(count):
         manifest = {
@@ -77,7 +77,7 @@ def _rate_of_reading(path: Path) -> float:
 
 
 async def _longest_append(log: EventLog, event: ObjectPut, beside: Awaitable[Any]) -> float:
-    """The longest that one append took, in ms, while something else was done to the log."""
+    """Return the duration (ms) of the longest append while ``beside`` runs."""
     task = asyncio.ensure_future(beside)
     longest = 0.0
     while not task.done():
@@ -89,7 +89,7 @@ async def _longest_append(log: EventLog, event: ObjectPut, beside: Awaitable[Any
 
 
 async def _upkeep(path: Path, event: ObjectPut) -> list[Row]:
-    """Checkpoint and retention of a file, and how long they hold up appends."""
+    """Measure checkpoint and retention, and the longest append during each."""
     state = b"".join(Random(n).randbytes(2 << 20) for n in range(50))
     async with EventLog.open(path) as log:
         start = time.perf_counter()
@@ -128,7 +128,7 @@ def _measure(folder: Path) -> Iterator[Row]:
 
 
 def run() -> list[dict[str, Any]]:
-    """Measure; each row is what, value, unit, the peer's figure (None: it has no log), and the goal."""
+    """Measure and return the rows. Volcano has no log, so there is no ``peer``."""
     with tempfile.TemporaryDirectory() as folder:
         return [
             {"what": what, "value": value, "unit": unit, "peer": None, "goal": goal}

@@ -1,18 +1,16 @@
-"""What explaining costs: ``python -m bench explain``, or of the live cycle ``python -m bench.explain [--seconds N]``.
+"""The cost of queries for the live cycle: ``python -m bench explain`` or ``python -m bench.explain [--seconds N]``.
 
-What single questions cost is bench/asking.py's; this is what they cost the live cycle.
+bench/asking.py measures single queries; this benchmark measures their effect on a daemon.
 
-A daemon schedules 1,000 nodes of an embedded cluster, to which gangs come and go steadily. It does so alone, while
-another process asks all the time what people ask (``vcd explain`` of jobs, sessions, queues and the order, and the
-overview of ``vcd view``) of the log that it writes, and, to tell the log's part in that from what any busy neighbour
-costs, while the same is asked of a copy of the log. The three take turns, in alternating order, so that what drifts
-cancels out.
+A daemon schedules 1,000 nodes of an embedded cluster with a constant rate of gangs, under three conditions: alone;
+while another process continuously queries the daemon's log (``vcd explain`` of jobs, sessions, queues and the order,
+and the overview of ``vcd view``); and while that process queries a copy of the log. The copy separates the effect of
+the log from that of any busy process. The conditions alternate, so that a drift cancels out.
 
-The cycle is what the daemon itself counts: from the snapshot through decide and verify until the session is in the log,
-in sessions that bind one whole gang. Its wall time holds what its threads wait for a processor that others have, which
-says more of the machine than of the log; how long the thread that decides waits so (the kernel counts it) is printed
-beside. CPU time holds no waits: that of the thread that decides, for a session, and that of the whole daemon, for a
-gang. A daemon that is held up decides on more at once, so that the latter may fall.
+The cycle is measured by the daemon: from the snapshot through decide and verify until the session is in the log, for
+sessions that bind one gang. Its wall time includes waits for a processor, which depend on the machine; the wait of the
+deciding thread, as counted by the kernel, is printed separately. CPU times include no waits: of the deciding thread per
+session, and of the daemon per gang. A delayed daemon decides on more gangs at once, so the latter can decrease.
 """
 
 from __future__ import annotations
@@ -45,20 +43,20 @@ from bench.table import Row, row, show
 
 NODES, QUEUES, GANG = 1000, 4, 10
 RATE = 4.0
-"""Gangs that come in a second; as many go."""
+"""Gangs that arrive per second, and that end per second."""
 KEPT = 40
 """Gangs that run at any time."""
 SECONDS, ROUNDS = 108.0, 6
-"""Seconds that are measured in all; in each round they are alone, asked, and beside questions about a copy."""
+"""Measured seconds in total, and rounds; a round has one slice of each condition."""
 SETTLE = 0.5
-"""Seconds after a change before measuring goes on."""
+"""Seconds after a change of the condition before the measurement continues."""
 GOAL = 5.0
 ORDER = ALONE, COPY, ASKED = "alone", "a copy asked", "asked"
 
 
 class Decided(NamedTuple):
-    """A session: when it ended (monotonic), its seconds, those of CPU and of waiting for a processor of the thread that
-    decided, the daemon's CPU seconds until then, and how many pods were bound."""
+    """A session: the monotonic time of its end, its seconds, the CPU seconds and the seconds of waiting for a processor
+    of the deciding thread, the daemon's CPU seconds so far, and the number of bound pods."""
 
     at: float
     seconds: float
@@ -69,7 +67,7 @@ class Decided(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What the daemon did: its sessions, and when (monotonic) which append to the log was durable after how long."""
+    """The daemon's sessions, and for each append to the log its monotonic time and duration in seconds."""
 
     sessions: list[Decided]
     appends: list[tuple[float, float]]
@@ -77,8 +75,7 @@ class Spent(NamedTuple):
 
 @dataclass(frozen=True)
 class Slice:
-    """A time that was measured (monotonic), with how many questions were answered in it; the write-ahead log's size at
-    its end."""
+    """A measured interval (monotonic times), the number of answered queries, and the size of the WAL at its end."""
 
     condition: str
     began: float
@@ -91,7 +88,7 @@ class Slice:
 
 
 def cluster(pipe: Connection) -> None:
-    """The API server's process: tells its address, lets gangs come and go from the first message to the second."""
+    """Run the API server's process: send its address, and submit and delete gangs between the first two messages."""
     asyncio.run(_serve(pipe))
 
 
@@ -124,7 +121,7 @@ async def _serve(pipe: Connection) -> None:
 
 
 async def _stream(store: Any) -> None:
-    """One gang after the other, without end; one of them waits for ever, since no node is as large as it wants."""
+    """Submit gangs until cancelled. The first one waits for ever, because it fits on no node."""
     large = {"containers": [{"name": "c", "image": "pause", "resources": {"requests": {"cpu": "64"}}}]}
     _create(store, gang(0, GANG, "q0", spec=lambda _: large))
     due, number = time.monotonic(), 0
@@ -151,7 +148,7 @@ def _resource(obj: Manifest) -> str:
 
 
 def scheduler(pipe: Connection, url: str, log: Path) -> None:
-    """The daemon's process: says when it leads, serves until a message comes, and tells what it spent."""
+    """Run the daemon's process: report when it is ready, run until a message arrives, and send the measurements."""
     asyncio.run(_schedule(pipe, url, log))
 
 
@@ -176,7 +173,7 @@ async def _schedule(pipe: Connection, url: str, log: Path) -> None:
 
 
 def _watched(service: Any) -> Spent:
-    """What the daemon will have spent, noted where it hands its own figures over."""
+    """Measure a daemon: wrap the functions that receive its own measurements."""
     spent, cycle = Spent([], []), service.cycle
     decide, handover, appended = cycle._decide, cycle.handover, service.state_writer.appended
     cost = (0.0, 0.0)
@@ -204,16 +201,16 @@ def _watched(service: Any) -> Spent:
 
 
 def _waited() -> float:
-    """Seconds that this thread was ready to run and had no processor, since it began."""
+    """Return the seconds in which this thread was ready to run without a processor, since its start."""
     return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
 
 
-# --- who asks ---------------------------------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------------------------------
 
 
 def asker(pipe: Connection) -> None:
-    """Who asks, in a process of its own: about each log that is sent, from when it says so until the next message; then
-    it tells how many questions were answered. None ends it."""
+    """Run the process that queries: for each received log, query it until the next message and send the number of
+    answers. None ends the process."""
     while (log := pipe.recv()) is not None:
         with _page(log) as page:
             pipe.send("ready")
@@ -226,7 +223,7 @@ def asker(pipe: Connection) -> None:
 
 
 def _questions(log: Path, page: HTTPConnection) -> Iterator[str]:
-    """What people ask, one after the other, without end; each gives the answer."""
+    """Send queries one after the other, without end; yield the answers."""
     for number in itertools.count():
         overview = _overview(page)
         yield overview
@@ -239,7 +236,7 @@ def _questions(log: Path, page: HTTPConnection) -> Iterator[str]:
 
 
 def _explained(log: Path, *asked: str) -> str:
-    """What ``vcd explain`` prints; the command is called here, so that its start takes no time from the questions."""
+    """Return the output of ``vcd explain``, called in this process to save the start of Python."""
     from vcd.cli.explain import explain
 
     with contextlib.redirect_stdout(io.StringIO()) as told:
@@ -249,7 +246,7 @@ def _explained(log: Path, *asked: str) -> str:
 
 @contextmanager
 def _page(log: Path) -> Iterator[HTTPConnection]:
-    """A connection to the page of a log, which ``vcd view`` serves."""
+    """Run ``vcd view`` for a log, and yield a connection to it."""
     command = [sys.executable, "-m", "vcd", "view", "--event-log", str(log), "--address", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as view:
         assert view.stdout is not None
@@ -272,18 +269,18 @@ def _overview(page: HTTPConnection) -> str:
     return text
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------
+# --- measurement ------------------------------------------------------------------------------------------------------
 
 
 def run(seconds: float = SECONDS) -> list[Row]:
-    """The rows, from so many seconds of measuring."""
+    """Measure for so many seconds and return the rows."""
     with tempfile.TemporaryDirectory() as folder:
         slices, spent = measured(Path(folder), seconds / (3 * ROUNDS))
     return rows_of(slices, spent)
 
 
 def measured(folder: Path, seconds: float) -> tuple[list[Slice], Spent]:
-    """Slices of so many seconds, and what the daemon spent meanwhile."""
+    """Measure slices of so many seconds each; return them and the daemon's measurements."""
     log, slices = folder / "log.sqlite", list[Slice]()
     with _started(cluster) as server, _started(asker) as asking:
         with _started(scheduler, server.recv(), log) as daemon:
@@ -323,12 +320,12 @@ def _slice(condition: str, log: Path, asking: Connection, seconds: float) -> Sli
 
 @contextmanager
 def _started(work: Callable[..., None], *given: Any) -> Iterator[Connection]:
-    """A process that does ``work``, and the pipe to it; it has ended when this is left."""
+    """Run ``work`` in a process that ends with the context; yield the pipe to it."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=work, args=(theirs, *given))
     process.start()
-    theirs.close()  # so that who waits for a process that died is told
+    theirs.close()  # so that reading from a process that died raises an error
     try:
         yield ours
         process.join(30)
@@ -339,13 +336,13 @@ def _started(work: Callable[..., None], *given: Any) -> Iterator[Connection]:
         ours.close()
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 Figure = Callable[[Spent, list[Slice]], float]
 
 
 def rows_of(slices: list[Slice], spent: Spent) -> list[Row]:
-    """Each figure in each condition, and how much more it is than alone."""
+    """Return each result under each condition, and its increase against the daemon alone."""
     rows = [row(f"explain, {NODES:,} nodes, {RATE:g} gangs of {GANG} a second", None, "")]
     for name, figure, goal in (
         ("cycle, median", _of_sessions(statistics.median, _wall), GOAL),
@@ -387,7 +384,7 @@ def _more(before: float, after: float) -> float:
 
 
 def _same(spent: Spent, slices: list[Slice]) -> list[Decided]:
-    """The sessions of some slices that bound one gang. Raises RuntimeError where a slice has none."""
+    """Return the sessions that bound one gang. Raises RuntimeError if a slice has none."""
     found = []
     for one in slices:
         bound = [session for session in _within(spent, one) if session.binds == GANG]
@@ -418,7 +415,7 @@ def _wait(session: Decided) -> float:
 
 
 def _daemon(spent: Spent, slices: list[Slice]) -> float:
-    """From a slice's first session to its last, all that the daemon does for a gang included."""
+    """Return the daemon's CPU time per gang, between the first and the last session of each slice."""
     cpu, binds = 0.0, 0
     for one in slices:
         sessions = _within(spent, one)

@@ -1,20 +1,19 @@
-"""How far forecasts of a start can be trusted: ``python -m bench.forecast [--log FILE]... [--made N] [--count N]``.
+"""The accuracy of start forecasts: ``python -m bench.forecast [--log FILE]... [--made N] [--count N]``.
 
-Histories are cut at some sessions in the third quarter of what comes, just after somebody came who has to wait. Of some
-of those that wait then the start is forecast from what the log shows up to there (``whatif.submit.etas``, which is what
-``vcd explain job --eta`` tells), and held against when they started. So are jobs that are yet to come, as ``vcd
-whatif --submit`` would answer the moment before they do, by their manifests; those apart that it says start at once. Of
-what a cut hides nothing is used, and nothing is fitted. The last quarter is there to see when they started; who has not
-by its end is counted where that says enough (later than the upper bound), else as not known.
+A history is cut at sessions in its third quarter of arrivals, just after the arrival of a job that has to wait. The
+start of waiting jobs is forecast from the log up to the cut (``whatif.submit.etas``, as in ``vcd explain job --eta``)
+and compared with the real start. Future jobs are forecast, too, as ``vcd whatif --submit`` would just before their
+arrival; jobs that it predicts to start at once are counted separately. Forecasts use nothing after the cut, and no
+parameter is fitted. The last quarter of the history shows the real starts. A job that has not started by its end is
+counted as late if the upper bound has passed, else as unknown.
 
-An interval is meant for four in five. Jobs that wait at the same moment share their fate: the standard error takes the
-forecasts of one moment as one (Cochran, Sampling Techniques, 3rd edition, section 9A: a proportion over clusters).
+An interval should contain 80 % of the starts. Forecasts at the same moment are correlated, so the standard error treats
+them as one cluster (Cochran, Sampling Techniques, 3rd edition, section 9A: a proportion over clusters).
 
-Histories are: slices of the published GPU trace's tasks, one in sixteen each, on a part of its nodes, plainly and under
-card quotas (where the trace stands beside the project, or in ``--trace``); and work of some families, each with a usual
-size and length, which comes at random and now and then several at once to a small cluster, at several loads; another
-part of the program than the forecast knows how long it runs. ``--log`` takes histories of any origin, such as those
-that ``python -m bench.cardtrace --keep FILE`` leaves.
+Histories are slices of the published GPU trace (one task in 16, on a part of the nodes, with and without card quotas;
+the trace is next to the project or in ``--trace``), and generated ones: families of jobs with typical sizes and run
+times that arrive at random, some in bursts, on a small cluster at several loads. The forecast does not know the
+generated run times. ``--log`` adds other histories, such as those of ``python -m bench.cardtrace --keep FILE``.
 """
 
 from __future__ import annotations
@@ -63,19 +62,19 @@ from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
 
 KINDS = {"nodes": "Node", "queues": "Queue", "podgroups": "PodGroup", "pods": "Pod"}
 LOADS = (0.7, 0.9, 1.1)
-"""The work that comes, as a part of what the cluster can do."""
+"""Arriving work as a share of the cluster's capacity."""
 MADE = 9
 COUNT = 3
-"""Cuts of a history, and jobs that are yet to come."""
+"""Cuts per history, and future jobs per history."""
 ASKED = 6
-"""So many of those that wait at a cut are asked about."""
+"""The most waiting jobs that are forecast per cut."""
 NODES, CPU, JOBS = 8, 16, 300
 AFTER = 600 * SECOND
-"""So long (ns) after the last job of the trace its history ends."""
+"""Time (ns) between the last job of the trace and the end of its history."""
 COMPRESSION, TASKS_OF, NODES_OF = cardtrace.COMPRESSION, 16, 56
-"""Of the trace: by what its arrivals are compressed; one in so many of its tasks, and of its nodes."""
+"""Of the trace: compression of arrivals, and the inverse shares of tasks and nodes that a history has."""
 DENSE = 400
-"""So many of its tasks come in the first three quarters of its time, and are left out."""
+"""The first tasks of the trace, which are left out: they are spread over three quarters of its time."""
 SLICES = (0, 4, 8, 12)
 """The first task of each slice."""
 _BEGIN = 1_767_225_600 * SECOND
@@ -92,12 +91,12 @@ tiers:
   - name: nodeorder
 """
 
-# --- histories that are made ------------------------------------------------------------------------------------------
+# --- generated histories ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Family:
-    """Work that is alike: pods of a job, cpu of a pod, how long it usually runs (s), by which factor that varies."""
+    """Similar jobs: pods per job, cpu per pod, median run time (seconds), and its geometric standard deviation."""
 
     name: str
     pods: int
@@ -117,17 +116,17 @@ FAMILIES = (
 
 @dataclass
 class History:
-    """What a log is made of: what is there at the beginning, what comes when (ns), how long pods run (ns) by key."""
+    """The input of a simulated log: initial objects, arrivals with times (ns), and run times of pods (ns) by key."""
 
     conf: str
     base: list[Manifest]
     coming: list[tuple[int, list[Manifest]]]
     lengths: dict[str, int]
     until: int | None = None
-    """When it ends (ns), if before all is done."""
+    """End of the history (ns); None: when all jobs have ended."""
 
     def write(self, path: Path) -> None:
-        """Let it be scheduled in simulated time, and write the log of that."""
+        """Schedule the history in simulated time, and write the log."""
         work = Workload(_BEGIN, _BEGIN, None, Settings())
         for manifest in self.base:
             kind, obj, _ = from_manifest(manifest)
@@ -153,12 +152,12 @@ def _created(manifest: Manifest, at: int) -> Manifest:
 
 
 def made(seed: int, load: float) -> History:
-    """Work that comes at random to a small cluster."""
+    """Return random work for a small cluster."""
     drawn, at = random.Random(seed), 0.0
     found = History(CONF, [*nodes(NODES, CPU), *queues(2)], [], {})
     usual = statistics.fmean(one.pods * one.cpu * one.run for one in FAMILIES)
     for number in range(JOBS):
-        # one time in four a user submits several at once
+        # one job in four is submitted together with the one before it
         at += drawn.choice((0.0, 4 / 3, 4 / 3, 4 / 3)) * drawn.expovariate(1.0) * usual / (load * NODES * CPU)
         family, queue = drawn.choice(FAMILIES), f"q{drawn.randrange(2)}"
         name = f"{family.name}-{number}"
@@ -170,7 +169,7 @@ def made(seed: int, load: float) -> History:
 
 
 def of_trace(files: Path, cards: bool, first: int) -> History:
-    """A slice of the published trace's tasks on some of its nodes; with ``cards``, under card quotas."""
+    """Return a slice of the published trace's tasks on some of its nodes; with ``cards``, with card quotas."""
     tasks = trace.read_tasks(files / "pods.csv")[DENSE + first :: TASKS_OF]
     machines = cardtrace.nodes_of(files / "nodes.csv")[::NODES_OF]
     where = trace.queues_of(tasks)
@@ -192,7 +191,7 @@ def _named(resource: str, manifest: Manifest) -> Manifest:
 
 
 def _of_class(manifest: Manifest, classes: Mapping[str, str]) -> Manifest:
-    """An object of the trace with the priority class of its gang's first task; how long it runs is not told."""
+    """Return an object of the trace with the priority class of its gang's first task, and without its run time."""
     marks = {key: value for key, value in manifest["metadata"].get("annotations", {}).items() if key != RUN_SECONDS}
     name = classes.get(marks.get(GROUP_NAME, manifest["metadata"]["name"]))
     spec = manifest["spec"] if name is None else {**manifest["spec"], "priorityClassName": name}
@@ -202,7 +201,7 @@ def _of_class(manifest: Manifest, classes: Mapping[str, str]) -> Manifest:
 
 
 class _Recorded(SimulatedCluster):
-    """Keeps what happens, as a log does."""
+    """Records all events, as a log does."""
 
     told: list[tuple[int, ev.Event]]
     until: int | None
@@ -231,8 +230,7 @@ async def _write(path: Path, told: list[tuple[int, ev.Event]]) -> None:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a history as it is after a session: when ``groups`` start, which wait then; with ``comes`` (ns),
-    when one does that comes then."""
+    """A forecast to make as of a session: the start of waiting ``groups``, or of one that arrives at ``comes`` (ns)."""
 
     kind: str
     path: Path
@@ -243,9 +241,9 @@ class Question:
 
 @dataclass(frozen=True)
 class Scored:
-    """A forecast that was made of a group at ``now`` (ns), and when it started: where the history ended before, its
-    end, and not ``came``. ``at_once``: no run was asked, as the first session places all of it. ``abstained``: it
-    depends on work like which nothing has ended."""
+    """A forecast for a group at ``now`` (ns), and its real start, or the end of the history if it did not start
+    (``came`` is False). ``at_once``: the first session placed it, so no sample was simulated. ``abstained``: it depends
+    on work for which no similar job has ended."""
 
     question: Question
     group: str
@@ -258,7 +256,7 @@ class Scored:
 
     @property
     def side(self) -> int | None:
-        """0: the start lies within the interval; -1: it was earlier, 1: later; None: that is not known."""
+        """Return 0 if the start lies in the interval, -1 if it was earlier, 1 if later, None if it is unknown."""
         assert self.starts is not None
         low, high = self.starts.low, self.starts.high
         if high is not None and self.started > high:
@@ -269,14 +267,14 @@ class Scored:
 
 
 def questions_of(kind: str, path: Path, count: int) -> list[Question]:
-    """What is asked of a history: at ``count`` cuts of those that wait, and of as many that are yet to come."""
+    """Return the forecasts to make for a history: of waiting jobs at ``count`` cuts, and of as many future jobs."""
     with LogReader(path) as reader:
         work = workload_of(reader)
         sessions = [(info.time, info.number) for info in reader.sessions()]
     starts, times = work.starts(), [at for at, _ in sessions]
     lives = sorted((life.arrived, key) for key, life in work.groups.items() if life.arrived > work.begin)
     lives = lives[len(lives) // 2 : len(lives) * 3 // 4]
-    # just after somebody came who has to wait for more than a moment
+    # just after the arrival of a job that waits for more than 2 s
     places = {
         bisect_right(times, arrived) for arrived, key in lives if starts.get(key, work.end) > arrived + 2 * SECOND
     }
@@ -296,24 +294,24 @@ def questions_of(kind: str, path: Path, count: int) -> list[Question]:
 
 
 def _waiting(work: Workload, starts: Mapping[str, int], now: int) -> list[str]:
-    """Groups that wait for more than a second after ``now``."""
+    """Return the groups that wait for more than a second after ``now``."""
     there = [key for key, life in work.groups.items() if work.begin < life.arrived <= now]
     return sorted(key for key in there if starts.get(key, work.end) > now + SECOND)
 
 
 def _spread(asked: list[Question], count: int) -> list[Question]:
-    """So many of them, evenly over time."""
+    """Return ``count`` of them, evenly distributed over time."""
     step = max(1.0, len(asked) / count)
     return [asked[int((turn + 0.5) * step)] for turn in range(min(count, len(asked)))]
 
 
 def scored(part: Part, asked: list[Question]) -> Iterator[list[Scored]]:
-    """Forecasts that answer these questions."""
+    """Yield the forecasts for a part of these questions."""
     for question in asked[part[0] : part[1] + 1]:
         with LogReader(question.path) as reader:
             work = workload_of(reader)
         starts, found = work.starts(), _forecast(question, work)
-        # nothing happens between the session and what comes next: its wait is forecast as if it had come then
+        # nothing happens between the session and the arrival, so the forecast treats it as arriving at the session
         later = 0 if question.comes is None else question.comes - found.now
         yield [
             Scored(
@@ -339,11 +337,11 @@ def _forecast(question: Question, work: Workload) -> Submission:
     return submit(path, manifests, session=session, others=False)
 
 
-# --- what they came to ------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def rows_of(name: str, found: list[Scored]) -> list[Row]:
-    """What forecasts came to: those with an interval, then those without."""
+    """Return the results of forecasts: with an interval, then without."""
     abstained = [one for one in found if one.abstained]
     spans = [one for one in found if one.starts is not None and not one.at_once and not one.abstained]
     told = [one for one in spans if one.side is not None]
@@ -393,7 +391,7 @@ def _median(values: Iterable[float]) -> float | None:
 
 
 def _error(told: list[Scored]) -> float | None:
-    """The standard error of the share within, in percentage points."""
+    """Return the standard error of the share within the interval, in percentage points."""
     share = (_percent(one.side == 0 for one in told) or 0.0) / 100
     off: dict[tuple[Path, int], float] = defaultdict(float)
     for one in told:
@@ -404,7 +402,7 @@ def _error(told: list[Scored]) -> float | None:
 
 
 def histories(made_count: int, files: Path, shift: int = 0) -> Iterator[tuple[str, Callable[[], History]]]:
-    """Those that are made here, and what each is an instance of; ``shift`` takes others of each."""
+    """Yield the name of each kind of history, and a function that generates it; ``shift`` selects other instances."""
     if (files / "pods.csv").is_file():
         for cards, name in ((False, "openb"), (True, "openb under card quotas")):
             yield from ((name, partial(of_trace, files, cards, first + shift)) for first in SLICES)
@@ -414,7 +412,7 @@ def histories(made_count: int, files: Path, shift: int = 0) -> Iterator[tuple[st
 
 
 def written(part: Part, found: list[tuple[str, Callable[[], History]]], folder: Path) -> Iterator[tuple[str, Path]]:
-    """Logs of histories."""
+    """Write the logs of a part of the histories; yield their names and paths."""
     for number in range(part[0], part[1] + 1):
         name, history = found[number]
         path = folder / f"{number}.sqlite"
@@ -425,7 +423,7 @@ def written(part: Part, found: list[tuple[str, Callable[[], History]]], folder: 
 def run(
     logs: Iterable[Path] = (), made_count: int = MADE, count: int = COUNT, files: Path = TRACE, shift: int = 0
 ) -> list[Row]:
-    """The rows."""
+    """Generate histories, make forecasts and return the rows."""
     found: dict[str, list[Scored]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as folder:
         here = list(histories(made_count, files, shift))
@@ -454,7 +452,7 @@ def _heading(one: Scored) -> str:
 
 
 def _of_made(found: Mapping[str, list[Scored]]) -> Iterator[Row]:
-    """All loads together."""
+    """Yield the rows of the generated histories of all loads together."""
     for coming in ("", ", jobs to come"):
         names = [name for name in found if name.startswith("made at") and name.endswith(f"load{coming}")]
         if names:

@@ -1,8 +1,9 @@
-"""What one tenant can do to another: memory, and how long another namespace's pod waits, with and without each attack.
+"""The effect of one tenant on another: memory, and the wait of another namespace's pods, with and without attacks.
 
-Each attack is what any user may create. Behind it pods of another namespace are created one after the other. The
-figure is the time from when such a pod is in the daemon's log until its bind is, with and without the attack. What the
-user sees is longer: the benchmark's API server is one process, which creates and sends the attacker's objects first.
+An attack consists of objects that any user may create. Then pods of another namespace are created one after the other.
+The measured value is the time from a pod's event in the daemon's log to the event of its bind, with and without the
+attack. The user observes a longer time, because the benchmark's API server is one process that creates and sends the
+attacker's objects first.
 
 API server and daemon are processes of their own, new for each attack.
 """
@@ -33,13 +34,13 @@ _ROUNDS = 9
 _PAUSE = 0.3
 """Seconds between two pods of the other namespace."""
 _AT_ONCE, _A_SECOND = 20, 500
-"""Objects of the attacker: created together, and in a second."""
+"""Objects of the attacker that are created together, and per second."""
 _SPREAD_AT_VOLCANO = 800.0
-"""Milliseconds that another pod waits with vc-scheduler beside one of 4,000 constraints (1,000 nodes)."""
+"""Milliseconds that another pod waits with vc-scheduler after a pod with 4,000 constraints (1,000 nodes)."""
 
 
 def group(name: str, namespace: str = "hostile", **spec: object) -> Manifest:
-    """A group of one pod."""
+    """Return a PodGroup of one pod."""
     meta = {"name": name, "namespace": namespace}
     return {
         "kind": "PodGroup",
@@ -52,7 +53,7 @@ def group(name: str, namespace: str = "hostile", **spec: object) -> Manifest:
 def pod(
     name: str, requests: Manifest | None = None, node: str = "", namespace: str = "hostile", **spec: object
 ) -> Manifest:
-    """A pod of the group of its name."""
+    """Return a pod of the PodGroup with the same name."""
     meta = {"name": name, "namespace": namespace}
     container = {"name": "c", "image": "pause", "resources": {"requests": {"cpu": "1", **(requests or {})}}}
     return {
@@ -171,7 +172,7 @@ ATTACKS: dict[str, Callable[[int], Iterator[Manifest]]] = {
 
 
 async def serve(attack: str, node_count: int, log: str) -> None:
-    """The server's process: makes the cluster, starts the daemon, and has it attacked."""
+    """Run the server's process: create the cluster, start the daemon, and create the attacker's objects."""
     from vcd.embedded.clock import ClusterClock
     from vcd.embedded.cluster import EmbeddedCluster
     from vcd.embedded.server import ApiServer
@@ -211,26 +212,26 @@ async def serve(attack: str, node_count: int, log: str) -> None:
 
 
 async def _attack(store: Store, objects: Iterator[Manifest]) -> None:
-    """Create objects as fast as an API server takes them from one user."""
+    """Create objects as fast as an API server accepts them from one user."""
     for number, obj in enumerate(objects):
         _create(store, obj)
-        # an API server answers others between two objects, which may be large
+        # an API server answers other clients between two objects, which may be large
         await asyncio.sleep(_AT_ONCE / _A_SECOND if number % _AT_ONCE == 0 else 0)
 
 
 class _Victim:
-    """Creates pods of another namespace, one after the other."""
+    """Creates pods of the other namespace, one after the other."""
 
     def __init__(self, store: Store) -> None:
         self.seen: dict[str, float] = {}
-        """Milliseconds from a pod's creation until the server has its bind, by key."""
+        """Milliseconds from a pod's creation to its bind at the server, by key."""
         self._store = store
         self._count = 0
         self._bound = asyncio.Event()
         store.subscribe(["pods"], self._note)
 
     async def waits(self) -> str:
-        """Return the key of a new pod that is bound."""
+        """Create a pod, wait for its bind, and return its key."""
         self._count += 1
         self._bound.clear()
         for obj in (group(self._name, namespace="bench"), pod(self._name, namespace="bench")):
@@ -257,7 +258,7 @@ def _create(store: Store, obj: Manifest) -> None:
 
 
 def _took(log: str) -> dict[str, float]:
-    """Return the milliseconds from when a pod is in the log until its bind is done, by key."""
+    """Return the milliseconds from a pod's first event in the log to the outcome of its bind, by key."""
     query = """
         SELECT operation.key, (bound.time - min(shown.time)) / 1e6
         FROM operation JOIN outcome USING (session, statement, operation)
@@ -270,15 +271,15 @@ def _took(log: str) -> dict[str, float]:
 
 
 def _peak(process: int) -> float:
-    """Return the most memory (MiB) that a process had."""
+    """Return the peak memory (MiB) of a process."""
     (found,) = re.findall(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     return int(found) / 1024
 
 
 def measure(attack: str, node_count: int) -> dict[str, float]:
-    """Return the milliseconds that another namespace's pods take in the daemon: ``usual``, without the attack;
-    ``during`` it, median and ``worst``; ``later``; and ``seen`` by their user during it. ``more`` is the MiB that the
-    attack adds to the daemon's peak of memory."""
+    """Return the milliseconds that another namespace's pods take in the daemon: ``usual`` (before the attack),
+    ``during`` it (median) and ``worst``, ``later``, and ``seen`` by their user during it. ``more`` is the increase of
+    the daemon's peak memory (MiB) by the attack."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bench.hostile", attack, str(node_count), f"{folder}/log.sqlite"]
         server = start(command, {**os.environ, "PYTHONPATH": str(Path.cwd())})

@@ -1,7 +1,7 @@
-"""End to end at a real API server: vcd's daemon, vc-scheduler and a bare loop of bindings, each at a fresh one.
+"""End to end with a real API server: vcd's daemon, vc-scheduler and a bare loop of bindings, each with a new server.
 
-``python -m bench real``. It drives the programs of ``make real-tools``.
-The pods are there and wait for their PodGroups before the clock begins, so that only scheduling shares the machine.
+Run it with ``python -m bench real``. It uses the programs of ``make real-tools``. The pods exist and wait for their
+PodGroups before the measurement starts, so that only scheduling is measured.
 """
 
 from __future__ import annotations
@@ -38,23 +38,25 @@ Obj = dict[str, Any]
 NODES, PODS, GANG, QUEUES = 1000, 5000, 100, 4
 IN_FLIGHT = 64
 SETTLED = 3.0
-"""Seconds before the first group comes and after the last bind, in which a scheduler does what it still has to do."""
+"""Seconds before the first PodGroup and after the last bind, in which a scheduler completes other work."""
 LIMIT = 300.0
 GLANCE = 0.25
-"""Seconds between looks at the API server's audit log."""
+"""Seconds between checks of the API server's audit log."""
 ROUNDS = 9
-"""Of vcd, whose median is told, each between two of the bare loop: a shared machine is a quarter slower at times."""
+"""Runs of vcd, of which the median is printed. Each is between two runs of the bare loop, because the speed of a shared
+machine varies by a quarter."""
 IN_MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-"""Where etcd and the API server have their files: elsewhere they have a disk of their own, and not the scheduler's."""
+"""Directory for the files of etcd and the API server, which in production do not share a disk with the scheduler."""
 CONF = Path(__file__).resolve().parents[1] / "deploy" / "base" / "configmap.yaml"
-MADE = "queues.scheduling.volcano.sh"
+QUEUE_CRD = "queues.scheduling.volcano.sh"
 OPEN = {"status": {"state": "Open"}}
 ARGUMENTS = ("--kube-api-qps=2000", "--kube-api-burst=2000", "--schedule-period=1s", "--node-worker-threads=20", "-v=3")
-"""Those that deploy/ and Volcano's chart give."""
+"""The flags in deploy/ and Volcano's chart."""
 
 
 class Measured(NamedTuple):
-    """Seconds from the first bind to the last, and from the first group on; the scheduler's CPU seconds, peak MiB."""
+    """Seconds from the first to the last bind, and from the first PodGroup to the last bind; the scheduler's CPU
+    seconds and peak memory (MiB)."""
 
     binding: float
     whole: float
@@ -67,14 +69,14 @@ class Measured(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def cluster() -> AsyncIterator[tuple[ControlPlane, KubeClient]]:
-    """A fresh API server with nodes, queues and pods without their PodGroups."""
+    """Start a new API server with nodes, queues and pods, but without their PodGroups."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
         async with _served(ControlPlane(Path(folder))) as plane, _client(plane) as client:
             await _create(client, "/api/v1/namespaces", [{"metadata": {"name": "bench"}}])
             await _create(client, "/api/v1/namespaces/bench/serviceaccounts", [{"metadata": {"name": "default"}}], 409)
             await _create(client, "/apis/scheduling.volcano.sh/v1beta1/queues", [_of(each) for each in queues(QUEUES)])
-            for queue in queues(QUEUES):  # what Volcano's controller does, and vc-scheduler waits for
-                plane.api.patch(MADE, None, queue["metadata"]["name"], OPEN, "status")
+            for queue in queues(QUEUES):  # vc-scheduler waits until Volcano's controller does this
+                plane.api.patch(QUEUE_CRD, None, queue["metadata"]["name"], OPEN, "status")
             await _create(client, "/api/v1/nodes", list(nodes(NODES)))
             await _create(client, "/api/v1/namespaces/bench/pods", [each for each in _gangs() if each["kind"] == "Pod"])
             yield plane, client
@@ -101,7 +103,7 @@ def _gangs() -> list[Obj]:
 
 
 def _of(obj: Obj) -> Obj:
-    """The object as somebody creates it: the API server says when, and controllers what its status is."""
+    """Return the object as a client creates it, without creation time and status."""
     group = "v1" if obj["kind"] == "Pod" else "scheduling.volcano.sh/v1beta1"
     metadata = {key: value for key, value in obj["metadata"].items() if key != "creationTimestamp"}
     return {"apiVersion": group, **{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
@@ -124,7 +126,7 @@ async def _groups(client: KubeClient) -> None:
 
 
 async def _binds(audited: AuditLog) -> tuple[float, float]:
-    """When the API server had bound the first pod and the last, by its own audit log: nobody has to watch meanwhile."""
+    """Return the times of the first and the last bind from the API server's audit log, which needs no watch."""
     bound: list[float] = []
     while len(bound) < PODS:
         await asyncio.sleep(GLANCE)
@@ -138,11 +140,11 @@ def _is_bind(entry: Obj) -> bool:
     return bool(entry.get("objectRef", {}).get("subresource") == "binding" and entry["responseStatus"]["code"] == 201)
 
 
-# --- who schedules ----------------------------------------------------------------------------------------------------
+# --- schedulers -------------------------------------------------------------------------------------------------------
 
 
 def vcd(plane: ControlPlane, conf: Path) -> list[str]:
-    """The command of vcd's daemon."""
+    """Return the command of vcd's daemon."""
     return [
         sys.executable, "-m", "vcd", "run", f"--kubeconfig={plane.kubeconfig('admin')}", f"--scheduler-conf={conf}",
         f"--event-log={conf.with_name('events.sqlite')}", f"--listen-address=127.0.0.1:{free_port()}",
@@ -151,7 +153,7 @@ def vcd(plane: ControlPlane, conf: Path) -> list[str]:
 
 
 def vc_scheduler(plane: ControlPlane, conf: Path) -> list[str]:
-    """The command of Volcano's own."""
+    """Return the command of vc-scheduler."""
     return [
         program("vc-scheduler"), f"--kubeconfig={plane.kubeconfig('admin')}", f"--scheduler-conf={conf}",
         f"--listen-address=127.0.0.1:{free_port()}", f"--healthz-address=127.0.0.1:{free_port()}",
@@ -161,13 +163,13 @@ def vc_scheduler(plane: ControlPlane, conf: Path) -> list[str]:
 
 
 async def scheduled(command: Any) -> Measured:
-    """A scheduler at a fresh API server."""
+    """Measure a scheduler with a new API server."""
     with tempfile.TemporaryDirectory() as folder:
         async with cluster() as (plane, client):
             conf = Path(folder) / "volcano-scheduler.conf"
             conf.write_text(yaml.safe_load(CONF.read_text())["data"]["volcano-scheduler.conf"])
             process = plane.run("scheduler", command(plane, conf))
-            await _made_queues(plane)
+            await _wait_for_default_queue(plane)
             await asyncio.sleep(SETTLED)
             before, began, audited = cpu_seconds(process.pid), time.time(), AuditLog(plane.audit)
             await _groups(client)
@@ -178,17 +180,17 @@ async def scheduled(command: Any) -> Measured:
             )
 
 
-async def _made_queues(plane: ControlPlane) -> None:
-    """Wait until the scheduler has made the first queues, which it does once it leads."""
+async def _wait_for_default_queue(plane: ControlPlane) -> None:
+    """Wait until the scheduler has created the first queues, which it does once it leads."""
     async with asyncio.timeout(60):
-        while not any(each["metadata"]["name"] == "default" for each in plane.api.list(MADE)):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)  # the API server tells when it is asked
+        while not any(each["metadata"]["name"] == "default" for each in plane.api.list(QUEUE_CRD)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)  # polling is sufficient here
 
 
 async def bare() -> float:
-    """Seconds from first to last of as many bindings, 64 at once, by who decides nothing and tells nobody.
+    """Return the seconds from the first to the last of as many bindings, 64 at once, without any decision or log.
 
-    It calls as any asyncio program does, by aiohttp, so that it stays the same measure whatever vcd calls with.
+    It uses aiohttp like other asyncio programs, so that the result does not depend on vcd's HTTP client.
     """
     async with cluster() as (plane, _):
         names = [each["metadata"]["name"] for each in _gangs() if each["kind"] == "Pod"]
@@ -211,7 +213,7 @@ async def _bind(session: aiohttp.ClientSession, name: str, node: str) -> None:
 
 
 def run() -> list[Row]:
-    """Rows of what was measured, beside vc-scheduler in the same run where there is one."""
+    """Measure vcd, the bare loop and vc-scheduler in one run, and return the rows."""
     loops, found = [asyncio.run(bare())], list[Measured]()
     for _ in range(ROUNDS):
         found.append(asyncio.run(scheduled(vcd)))

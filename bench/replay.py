@@ -1,8 +1,8 @@
 """Replay and verification of a long history: ``python -m bench.replay [--limit SESSIONS] [--jobs N] [--keep FILE]``.
 
-1,000 nodes with 20,000 pods at any time, and 5,000 sessions; in each a gang ends and another comes and is placed. The
-history is decided, folded and written by the code that the daemon uses, with its checkpoints; that is not counted. Then
-``vcd replay`` and ``vcd log verify`` are run on the file.
+The history has 1,000 nodes with 20,000 pods at any time, and 5,000 sessions; before each one a gang ends and another
+arrives. It is decided, folded and written by the daemon's code, with checkpoints; this is not measured. Then ``vcd
+replay`` and ``vcd log verify`` run on the file.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from vcd.state.snapshot import SnapshotMaker
 
 NODES, PODS, SESSIONS, QUEUES, CPU = 1000, 20_000, 5000, 4, 24
 CHECKPOINT = 100_000
-"""Events between two checkpoints at most, the daemon's default."""
+"""The most events between two checkpoints; the daemon's default."""
 LARGE = 50
-"""Every so many-th gang asks for more than any node has, and waits to the end."""
+"""Every 50th gang requests more than any node has, and waits until the end."""
 SECOND = 1_000_000_000
 START = 1_767_225_600 * SECOND
 
 
 class History:
-    """A log that grows session by session, as the daemon of a busy cluster would write it."""
+    """Writes a log session by session, as the daemon of a busy cluster would."""
 
     def __init__(self, log: EventLog, node_count: int = NODES, pod_count: int = PODS) -> None:
         self._log = log
@@ -63,10 +63,12 @@ class History:
         self.now = START
 
     async def begin(self) -> None:
-        """A full cluster: gangs that run, spread over the nodes."""
+        """Write a full cluster: running gangs, distributed over the nodes."""
         policy = self._policy
-        await self._tell([ev.PolicyLoaded(policy.digest, policy.text), ev.LeadershipChanged(1, "bench", leading=True)])
-        await self._tell([_put(one) for one in (*nodes(self._node_count, cpu=CPU), *queues(QUEUES))])
+        await self._append(
+            [ev.PolicyLoaded(policy.digest, policy.text), ev.LeadershipChanged(1, "bench", leading=True)]
+        )
+        await self._append([_put(one) for one in (*nodes(self._node_count, cpu=CPU), *queues(QUEUES))])
         placed = 0
         while placed < self._pod_count:
             first = placed
@@ -76,7 +78,7 @@ class History:
         return f"node-{number % self._node_count:05}"
 
     async def session(self) -> None:
-        """The oldest gang ends, another comes; they are decided on, and what was decided is done and shown."""
+        """End the oldest gang, create another one, decide a session, and write its outcomes and observations."""
         await self._end(*self._running.popleft())
         large = {"containers": [{"name": "c", "resources": {"requests": {"cpu": str(CPU + 1)}}}]}
         is_large = self._came % LARGE == 0
@@ -84,7 +86,7 @@ class History:
         snapshot = self._maker.snapshot()
         plan = decide(snapshot, self._policy, self.now, 1, self._memory)
         number = self._state.session + 1
-        await self._tell(
+        await self._append(
             [
                 ev.SessionDecided(
                     number, snapshot.sequence, self._policy.digest, self.now, 1, 1, versions(), ev.encode_plan(plan)
@@ -97,7 +99,7 @@ class History:
             self._checkpoint = self._state.sequence
             await self._log.checkpoint(self._checkpoint, self._state.dump())
 
-    async def _tell(self, events: Sequence[ev.Event]) -> None:
+    async def _append(self, events: Sequence[ev.Event]) -> None:
         last = await self._log.append(events)
         for number, event in enumerate(events, last - len(events) + 1):
             self._state.apply(number, event)
@@ -106,22 +108,22 @@ class History:
         number, size = self._came, 1 + self._came * 7 % 8
         self._came += 1
         objects = [_put(one) for one in gang(number, size, f"q{number % QUEUES}", phase, spec)]
-        await self._tell(objects)
+        await self._append(objects)
         if phase == "Running":
             self._running.append((objects[0].key, [one.key for one in objects[1:]]))
         return size
 
     async def _end(self, group: str, pods: list[str]) -> None:
-        await self._tell([self._pod_put(key, phase="Succeeded") for key in pods])
-        await self._tell([*(ev.ObjectGone("Pod", key) for key in pods), ev.ObjectGone("PodGroup", group)])
+        await self._append([self._pod_put(key, phase="Succeeded") for key in pods])
+        await self._append([*(ev.ObjectGone("Pod", key) for key in pods), ev.ObjectGone("PodGroup", group)])
 
     async def _carry_out(self, session: int, plan: ev.Plan) -> None:
         for i, statement in enumerate(plan.statements):
-            await self._tell([ev.OperationDone(session, i, j, "done") for j in range(len(statement.operations))])
+            await self._append([ev.OperationDone(session, i, j, "done") for j in range(len(statement.operations))])
             shown = [self._pod_put(one.key, node=one.node, phase="Running") for one in statement.operations]
-            await self._tell(shown)
+            await self._append(shown)
             self._running.append((statement.group, [one.key for one in statement.operations]))
-        await self._tell([self._group_put(status) for status in plan.groups])
+        await self._append([self._group_put(status) for status in plan.groups])
 
     def _pod_put(self, key: str, phase: str, node: str = "") -> ev.ObjectPut:
         pod = self._state.pod(key)
@@ -131,7 +133,7 @@ class History:
         return ev.ObjectPut("Pod", key, "", encode_payload(msgspec.structs.replace(pod, spec=spec, status=status)))
 
     def _group_put(self, status: ev.GroupStatus) -> ev.ObjectPut:
-        group: PodGroup = self._state.groups[status.key].group  # the state has taken over the status as intended
+        group: PodGroup = self._state.groups[status.key].group  # the state already has the intended status
         return ev.ObjectPut("PodGroup", status.key, "", encode_payload(group))
 
 
@@ -142,7 +144,7 @@ def _put(manifest: Manifest) -> ev.ObjectPut:
 
 
 async def write(path: Path, sessions: int, node_count: int = NODES, pod_count: int = PODS) -> None:
-    """Write a history of so many sessions on so many nodes, with so many pods at any time."""
+    """Write a history with this number of sessions, nodes, and pods at any time."""
     async with EventLog.open(path, clock=lambda: history.now) as log:
         history = History(log, node_count, pod_count)
         await history.begin()
@@ -151,10 +153,10 @@ async def write(path: Path, sessions: int, node_count: int = NODES, pod_count: i
 
 
 def timed(*arguments: object) -> tuple[Any, float, float]:
-    """What a command prints as JSON, and the wall and CPU seconds it took, those of its own processes included."""
+    """Run a command of vcd; return its JSON output, and its wall and CPU seconds, including its child processes."""
     command = [sys.executable, "-m", "vcd", *map(str, arguments)]
     began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    # an installed vcd has its bytecode; so has this one from its second command on
+    # with bytecode, as an installed vcd: the first command compiles it
     own = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, env=own)
     seconds, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -165,7 +167,7 @@ def timed(*arguments: object) -> tuple[Any, float, float]:
 
 
 def run(sessions: int = SESSIONS, jobs: int | None = None, keep: Path | None = None) -> list[Row]:
-    """Rows of what was measured."""
+    """Measure and return the rows."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "history.sqlite" if keep is None else keep
         if not log.exists():

@@ -1,8 +1,8 @@
-"""What one log for all replicas costs: ``python -m bench.replicas``.
+"""The cost of one log for all replicas: ``python -m bench.replicas``.
 
-The cluster and the gangs of ``bench.endtoend``, decided by one ``vcd run`` alone, then by one that 1 and 2 replicas
-follow; all processes, the API server's too, share this machine's processors. How long a session's calls waited for who
-follows is read from the leader's histogram, so that a quantile is its bucket's upper bound.
+The cluster and the gangs of ``bench.endtoend`` are scheduled by a ``vcd run`` alone, then with 1 and 2 followers. All
+processes, including the API server, share this machine's processors. The wait of a session's calls for followers is
+read from the leader's histogram, so a quantile is the upper bound of its bucket.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from tests.ports import free_port
 FOLLOWERS = (0, 1, 2)
 _ACCOUNT = "/api/v1/namespaces/volcano-system/serviceaccounts"
 _LIMIT = 60.0
-"""Seconds that a step may take."""
+"""Timeout of a step in seconds."""
 
 
 class Daemon:
-    """A ``vcd run`` of its own process, asked by its metrics and probes."""
+    """A ``vcd run`` in a process of its own, observed through its metrics and probes."""
 
     def __init__(self, folder: Path, number: int, url: str, token: Path) -> None:
         self.log = folder / f"{number}.sqlite"
@@ -55,18 +55,18 @@ class Daemon:
         self._process = subprocess.Popen(command, stdout=(folder / f"{number}.log").open("w"), stderr=subprocess.STDOUT)
 
     def metric(self, name: str) -> float:
-        """The value of a series without labels; 0 where there is none."""
+        """Return the value of a series without labels; 0 if it is missing."""
         found = re.search(rf"^{name} (\S+)$", self._page(), re.MULTILINE)
         return float(found[1]) if found else 0.0
 
     def quantile(self, name: str, share: float) -> float:
-        """The upper bound of the histogram's bucket in which a share of its values is reached."""
+        """Return the upper bound of the bucket that contains a quantile (``share``) of a histogram."""
         buckets = re.findall(rf'^{name}_bucket{{le="(\S+)"}} (\S+)$', self._page(), re.MULTILINE)
         most = float(buckets[-1][1])
         return next(float(bound) for bound, count in buckets if float(count) >= share * most)
 
     def is_ready(self) -> bool:
-        """Whether it has all that it needs."""
+        """Return whether its readiness probe succeeds."""
         try:
             with urllib.request.urlopen(f"http://{self._health}/readyz", timeout=5) as answer:
                 return bool(answer.status == 200)
@@ -74,15 +74,15 @@ class Daemon:
             return False
 
     def cpu(self) -> float:
-        """Seconds of all its threads so far."""
+        """Return the CPU seconds of all its threads so far."""
         return cpu_seconds(self._process.pid)
 
     def disk(self) -> int:
-        """Bytes of its log."""
+        """Return the bytes of its log."""
         return sum(file.stat().st_size for file in self.log.parent.glob(f"{self.log.name}*"))
 
     def stop(self) -> None:
-        """End it, and wait for its end."""
+        """Stop the process and wait for its end."""
         self._process.send_signal(signal.SIGTERM)
         self._process.wait(_LIMIT)
 
@@ -95,7 +95,7 @@ class Daemon:
 
 
 def run(node_count: int = NODES, pod_count: int = PODS) -> list[Row]:
-    """Rows of each number of followers."""
+    """Measure each number of followers and return the rows."""
     name = f"one log, {node_count:,} nodes, {pod_count:,} pods in gangs of {GANG}"
     return [row(name, None, ""), *(found for count in FOLLOWERS for found in _rows(count, node_count, pod_count))]
 
@@ -135,7 +135,7 @@ def _rows(followers: int, node_count: int, pod_count: int) -> Iterator[Row]:
 
 
 def _settled(leader: Daemon) -> float:
-    """Where a log ends that has not grown during half a second."""
+    """Return the last sequence number once the log has not grown for half a second."""
     found = -1.0
     while found != (found := leader.metric("vcd_event_log_sequence")):
         time.sleep(0.5)
@@ -154,7 +154,7 @@ def _served(node_count: int, pod_count: int) -> Iterator[subprocess.Popen[str]]:
 
 
 def _token(url: str, file: Path) -> Path:
-    """A token that is meant for vcd, as the kubelet would put it there."""
+    """Write a token with audience vcd to a file, as the kubelet would."""
     _posted(f"{url}{_ACCOUNT}", {"metadata": {"name": "vcd-scheduler"}})
     wanted = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"audiences": ["vcd"]}}
     file.write_text(_posted(f"{url}{_ACCOUNT}/vcd-scheduler/token", wanted)["status"]["token"])

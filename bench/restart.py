@@ -1,7 +1,7 @@
-"""Restart: from a log's checkpoint and tail, and fresh lists as recorded bytes, to the first decision.
+"""Restart: from a log's checkpoint and tail, and lists as recorded bytes, to the first decision.
 
-``python -m bench.restart`` makes a cluster of 5,000 nodes and 140,000 running pods, ends, and starts again in a process
-of its own, whose time and peak memory are printed. Volcano needs minutes for it (volcano-sh/volcano#5819).
+``python -m bench.restart`` prepares a cluster of 5,000 nodes and 140,000 running pods in one process, starts a second
+process, and prints the time and the peak memory of the latter. Volcano needs minutes (volcano-sh/volcano#5819).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _WEIGHT = {
 
 
 def cluster() -> Iterator[Manifest]:
-    """What the API server lists: pods of some 3 KB each."""
+    """Yield the objects that the API server lists; a pod has about 3 KB."""
     yield from nodes(NODES, cpu=64)
     yield from queues(4)
     for number in range(GANGS):
@@ -101,13 +101,13 @@ async def _put(log: EventLog, state: ClusterState, events: Sequence[Event]) -> N
 
 
 class _Recorded:
-    """The part of a client that lists: answers from recorded pages."""
+    """The list operation of a client, with recorded pages."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     async def list_pages(self, path: str, *, at: str = "") -> AsyncIterator[Page]:
-        """The pages of a kind's list, ``at`` whatever version."""
+        """Yield the pages of a kind's list; ``at`` is ignored."""
         kind = next(kind.name for kind in KINDS.values() if kind.path == path)
         file = self._folder / f"{kind}.pages"
         first = True
@@ -122,7 +122,7 @@ class _Recorded:
 
 
 async def start(folder: Path) -> dict[str, Any]:
-    """What a new process does until its first decision."""
+    """Do what a new process does until its first decision; return the durations."""
     began = time.perf_counter()
     state = restore(folder / "log.sqlite")
     restored = time.perf_counter()
@@ -157,7 +157,7 @@ async def start(folder: Path) -> dict[str, Any]:
 
 
 def run() -> list[Row]:
-    """Rows of what was measured."""
+    """Measure and return the rows."""
     with tempfile.TemporaryDirectory() as folder:
         for step in ("prepare", "start"):
             command = [sys.executable, "-m", "bench.restart", step, folder]

@@ -1,6 +1,6 @@
-"""One session over clusters of several sizes, in process, beside Volcano's figures.
+"""One session on clusters of several sizes, in process, compared with Volcano.
 
-``python -m bench.session [NAME ...]`` prints the table; each figure is the median of five sessions on fresh state.
+``python -m bench.session [NAME ...]`` prints the table; each value is the median of five sessions on a new state.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ tiers:
 def session(
     state: ClusterState, policy: Policy, memory: Memory | None = None, maker: SnapshotMaker | None = None
 ) -> tuple[float, int]:
-    """Seconds that whole cycles take until no work is left (snapshots included), and pods placed."""
+    """Run cycles until no work is left; return their seconds, including snapshots, and the number of placed pods."""
     maker = SnapshotMaker(state) if maker is None else maker
     seconds, placed, number = 0.0, 0, 0
     while True:
@@ -74,7 +74,7 @@ def session(
 
 
 def timed(what: str, make: Callable[[], ClusterState], conf: str, peer: float | None, goal: float | None) -> Row:
-    """The median of five runs, each on a state of its own."""
+    """Return the median of five runs, each on a new state."""
     policy = read_policy(conf)
     runs = [session(make(), policy) for _ in range(5)]
     seconds = statistics.median(run[0] for run in runs)
@@ -82,13 +82,13 @@ def timed(what: str, make: Callable[[], ClusterState], conf: str, peer: float | 
 
 
 def gangs(node_count: int, pod_count: int, queue_count: int, peer: float | None, goal: float | None) -> Row:
-    """Gangs of 100 on an empty cluster."""
+    """Measure gangs of 100 on an empty cluster."""
     what = f"{node_count:,} nodes, {pod_count:,} pods, {queue_count} queue(s)"
     return timed(what, lambda: pending_gangs(node_count, pod_count, queue_count), DEFAULT, peer, goal)
 
 
 def different_pods(node_count: int = 5000, gang_count: int = 100) -> Iterator[Manifest]:
-    """Gangs of 100 pods, each pod of another shape, half of them with node affinity and preferred terms."""
+    """Yield gangs of 100 pods, each pod with another spec, half of them with node affinity and preferred terms."""
     yield from nodes(node_count, zone="z{zone}", rack="r{i}")
     yield from queues(4)
     for number in range(gang_count):
@@ -96,7 +96,7 @@ def different_pods(node_count: int = 5000, gang_count: int = 100) -> Iterator[Ma
 
 
 def different() -> Row:
-    """A session on pods of which no two are alike."""
+    """Measure a session with pods of which no two are equivalent."""
     what = "5,000 nodes, 10,000 pods, all different, half with affinity"
     return timed(what, lambda: state_of(different_pods()), DEFAULT, None, 1.4)
 
@@ -126,7 +126,7 @@ def _different(first: int, i: int) -> Manifest:
 
 
 def running_gangs(gang_count: int, node_count: int) -> Iterator[Manifest]:
-    """Nodes of 64 CPU with running gangs of 100, as a scheduler that ran for long knows them."""
+    """Yield nodes of 64 CPU with running gangs of 100, as in the state of a scheduler after a long time."""
     yield from nodes(node_count, cpu=64)
     yield from queues(4)
     condition = {"type": "Scheduled", "status": "True", "reason": "tasks in gang are ready to be scheduled"}
@@ -144,7 +144,7 @@ def running(gang_count: int = 1400, node_count: int = 5000) -> ClusterState:
 
 
 def newcomer() -> list[Row]:
-    """One new gang among 140,000 running pods: the first session of a scheduler, and one of a running one."""
+    """Measure a session with one new gang among 140,000 running pods, after the first session."""
     policy = read_policy(DEFAULT)
     state = running()
     memory, maker = Memory(), SnapshotMaker(state)
@@ -177,7 +177,7 @@ def create_gang(state: ClusterState, number: int) -> None:
 
 
 def pods_apart(count: int) -> Iterator[Manifest]:
-    """As many pods as nodes, one a node by anti-affinity on the host name."""
+    """Yield as many pods as nodes, one per node by anti-affinity on the host name."""
     term = {"labelSelector": {"matchLabels": {"app": "alone"}}, "topologyKey": "kubernetes.io/hostname"}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     extra = {"affinity": affinity, "labels": {"app": "alone"}}
@@ -187,13 +187,13 @@ def pods_apart(count: int) -> Iterator[Manifest]:
 
 
 def alone(count: int, peer: float, goal: float | None) -> Row:
-    """One pod a node."""
+    """Measure one pod per node by anti-affinity."""
     what = f"one a node by anti-affinity, {count:,} nodes and pods"
     return timed(what, lambda: state_of(pods_apart(count)), PLACEMENT, peer, goal)
 
 
 def pods_spread(count: int) -> Iterator[Manifest]:
-    """As many pods as nodes, spread over ten zones."""
+    """Yield as many pods as nodes, spread over ten zones."""
     constraint = {
         "maxSkew": 1,
         "topologyKey": "zone",
@@ -207,7 +207,7 @@ def pods_spread(count: int) -> Iterator[Manifest]:
 
 
 def spread(count: int, peer: float, goal: float) -> Row:
-    """Topology spread over ten zones."""
+    """Measure topology spread over ten zones."""
     what = f"spread over 10 zones, {count:,} nodes and pods"
     return timed(what, lambda: state_of(pods_spread(count)), PLACEMENT, peer, goal)
 
@@ -227,7 +227,7 @@ BENCHES: dict[str, Callable[[], list[Row]]] = {
 
 
 def run(names: list[str] | None = None) -> list[Row]:
-    """Rows of the named benchmarks, all by default."""
+    """Run the named benchmarks (default: all) and return their rows."""
     return [row for name in names or BENCHES for row in BENCHES[name]()]
 
 

@@ -1,7 +1,7 @@
-"""Days of simulated time at one replica: pods come and go, groups wait, nodes report in storms; what it keeps of it.
+"""Growth of memory, metrics, log and open files over days of simulated time: pods, waiting groups, storms of updates.
 
-``python -m bench soak``. It is the simulation of ``tests/simulation`` with the production daemon and without faults.
-The embedded API server and its controllers live in the same process, so their memory is part of what is told.
+Run it with ``python -m bench soak``. It is the simulation of ``tests/simulation`` with the production daemon and
+without faults. The embedded API server and its controllers run in the same process, so the memory includes them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ WAITING = 50_000
 STORM = 60_000
 """Updates of nodes within a minute."""
 RUN_SECONDS = "vcd.sim/run-seconds"
-"""The annotation by which a pod ends after so long."""
+"""Annotation with the seconds after which a pod ends."""
 DAY = 86_400.0
 DAYS = 2
 FLAGS = {"log-retention-age": ["6h"]}
 AT = (0.5, 1.0, 1.25, 1.5, 1.99)
-"""The days at which it is looked at: before, amid and after the groups that wait, and to the end."""
+"""The days of the measurements: before, during and after the waiting groups, and at the end."""
 
 
 def script(scale: float = 1.0) -> Any:
-    """What happens: gangs over all days but the last hours, and on the second day first many groups, then the storm."""
+    """Return the script: gangs until shortly before the end, and on the second day waiting groups, then the storm."""
     from tests.simulation.script import Act, Script
 
     rng, gangs = random.Random(1), int(PODS * scale) // GANG
@@ -48,10 +48,10 @@ def script(scale: float = 1.0) -> Any:
 
 
 class _Looks:
-    """What the process has, at the moments at which it is looked at."""
+    """Measures the process at given times."""
 
     def __init__(self, sim: Any) -> None:
-        gc.enable()  # as in the program that runs for days
+        gc.enable()  # as in the daemon
         sim.loop.most = 10**12
         sim.looks = self
         self.sim = sim
@@ -64,7 +64,7 @@ class _Looks:
         self.bound += event == "MODIFIED" and obj["status"].get("phase") == "Running"
 
     def _compact(self) -> None:
-        """As an API server does every few minutes: else the history of its store is what grows."""
+        """Compact the store every few minutes, as an API server does, so that its history does not grow."""
         self.sim.store.compact(self.sim.store.version)
         self.sim.loop.call_later(300, self._compact)
 
@@ -80,7 +80,7 @@ class _Looks:
         }
 
     async def at_rest(self) -> None:
-        """What was seen is what counts."""
+        """Do nothing: the measurements were taken before."""
 
 
 def _come(sim: Any, name: str, pods: int, cpu: int, annotations: dict[str, str]) -> None:
@@ -129,7 +129,7 @@ def _soaked(scale: float) -> dict[float, dict[str, float]]:
     from vcd.daemon.concurrency import followup
 
     silence()
-    followup.SLICE = 0.02  # nothing goes wrong here, so nothing has to come between two steps of what is told
+    followup.SLICE = 0.02  # without faults, no other work has to run between two steps
     made: list[_Looks] = []
 
     def watched(sim: Any) -> _Looks:
@@ -148,7 +148,7 @@ def _soaked(scale: float) -> dict[float, dict[str, float]]:
 
 
 def run(scale: float = 1.0) -> list[Row]:
-    """Rows of what was there before the storms, amid them, and at the end."""
+    """Run the simulation and return the rows of all measurements."""
     command = [sys.executable, "-m", "bench.soak", str(scale)]
     done = subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": "0"}, stdout=subprocess.PIPE, check=True)
     found = {float(day): look for day, look in json.loads(done.stdout).items()}
@@ -162,4 +162,4 @@ def run(scale: float = 1.0) -> list[Row]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_soaked(float(sys.argv[1]))))  # noqa: T201 - for the process that began this one
+    print(json.dumps(_soaked(float(sys.argv[1]))))  # noqa: T201 - for the parent process

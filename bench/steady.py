@@ -1,6 +1,6 @@
-"""Sessions of a scheduler that ran for a while: nothing happens, or one newcomer, among very many that run or wait.
+"""Sessions of a running scheduler without a change, or with one new pod, among many running or waiting jobs.
 
-Each figure is the median of five sessions, snapshot included; the scheduler keeps what it keeps in the daemon.
+Each value is the median of five sessions including the snapshot; the scheduler has the caches of the daemon.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BORN = "2026-01-01T00:00:00Z"
 
 
 class Scheduler:
-    """A state with what a scheduler keeps from session to session; its first sessions are over."""
+    """A state with the caches of a scheduler, after its first sessions."""
 
     def __init__(self, objects: Iterable[Manifest]) -> None:
         self.state = state_of(objects)
@@ -42,34 +42,34 @@ class Scheduler:
             self.fold(*self.decide())
 
     def decide(self) -> tuple[Snapshot, Plan]:
-        """Decide one session, as of now."""
+        """Decide a session on the current state."""
         self._sessions += 1
         snapshot = self._maker.snapshot()
         return snapshot, decide(snapshot, self._policy, self._sessions, 0, self._memory)
 
     def verify(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Verify what was decided from a snapshot against the state as it is by now."""
+        """Verify a plan, decided from a snapshot, against the current state."""
         stale_statements(plan, self._maker.snapshot(), snapshot)
 
     def fold(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Fold what was decided into the state."""
+        """Fold a session into the state."""
         decided = SessionDecided(
             self._sessions, snapshot.sequence, self._policy.digest, self._sessions, 0, 0, {}, encode_plan(plan)
         )
         self.state.apply(self.state.sequence + 1, decided)
 
     def create_job(self) -> None:
-        """Create a pod in a group of its own."""
+        """Create a pod in a PodGroup of its own."""
         self._newcomers += 1
         self.put(_job(f"new-{self._newcomers}", "q0", "1", "Inqueue"))
 
     @property
     def newest(self) -> str:
-        """The key of the newest pod that ``create_job`` made."""
+        """Return the key of the last pod that ``create_job`` created."""
         return f"bench/new-{self._newcomers}"
 
     def is_bound(self, key: str) -> bool:
-        """Whether a session bound a pod."""
+        """Return whether a session bound a pod."""
         return key in self.state.intents
 
     def put(self, objects: Iterable[Manifest]) -> None:
@@ -79,7 +79,7 @@ class Scheduler:
             self.state.apply(self.state.sequence + 1, ObjectPut(kind, obj.key, version, encode_payload(obj)))
 
     def session(self) -> float:
-        """Decide one session and fold it; return how many seconds the decision took."""
+        """Decide a session and fold it; return the seconds of the decision."""
         gc.collect()
         gc.freeze()
         began = time.perf_counter()
@@ -89,13 +89,13 @@ class Scheduler:
         return took
 
     def newcomer(self) -> float:
-        """Return the seconds of a session in which one pod is new."""
+        """Return the seconds of a session with one new pod."""
         self.create_job()
         return self.session()
 
 
 def _job(name: str, queue: str, cpu: str, phase: str, node: str = "") -> Iterator[Manifest]:
-    """A group of one pod."""
+    """Yield a PodGroup and its single pod."""
     meta = {"name": name, "namespace": "bench", "uid": name, "creationTimestamp": _BORN}
     running = {"phase": "Running"}
     yield {
@@ -118,7 +118,7 @@ def _job(name: str, queue: str, cpu: str, phase: str, node: str = "") -> Iterato
 
 
 def running_jobs(count: int, node_count: int) -> Iterator[Manifest]:
-    """Running jobs of one pod, in ten queues."""
+    """Yield running jobs of one pod in ten queues."""
     yield from nodes(node_count, cpu=64)
     yield from queues(10)
     for number in range(count):
@@ -126,7 +126,7 @@ def running_jobs(count: int, node_count: int) -> Iterator[Manifest]:
 
 
 def waiting_jobs(count: int, node_count: int, kinds: int, queue_count: int) -> Iterator[Manifest]:
-    """Full nodes, and jobs of some kinds that wait."""
+    """Yield full nodes, and waiting jobs of several kinds."""
     yield from nodes(node_count, cpu=8)
     yield from queues(queue_count)
     for number in range(node_count):
@@ -148,8 +148,8 @@ def _figures(what: str, objects: Iterable[Manifest], peer: float | None, goals: 
 
 
 def bare_loop(node_count: int, pod_count: int) -> float:
-    """Seconds that plain Python takes to place pods of one shape: a heap of nodes by their score, and for each pod the
-    best one that fits, what it uses and its score anew, and a record of the bind."""
+    """Return the seconds in which plain Python places equal pods: with a heap of nodes by score, it takes the best
+    feasible node for each pod, updates its usage and score, and records the bind."""
     took = []
     for _ in range(_SESSIONS):
         began = time.perf_counter()
@@ -177,7 +177,7 @@ def bare_loop(node_count: int, pod_count: int) -> float:
 
 
 def run() -> list[Row]:
-    """All of them."""
+    """Measure and return the rows."""
     running, waiting = "50,000 running groups of one pod, 5,000 nodes", "equal pending groups, 500 full nodes"
     return [
         *_figures(running, running_jobs(50_000, 5000), 5.0, (5, 25)),

@@ -1,4 +1,4 @@
-"""The table that benchmarks print: what was measured, beside the peer's figure and the goal."""
+"""The table that benchmarks print: the measured values, Volcano's values and the goals."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Row = dict[str, Any]
 
 
 def row(what: str, value: Any, unit: str, peer: float | None = None, goal: float | None = None) -> Row:
-    """One line of the table: what was measured, Volcano's figure and ours to reach."""
+    """Return a row of the table: a measured value, Volcano's value (``peer``) and the goal for vcd."""
     return {"what": what, "value": value, "unit": unit, "peer": peer, "goal": goal}
 
 
 def show(rows: Iterable[Row]) -> None:
-    """Print rows of what, value, unit, peer, goal."""
+    """Print rows as a table."""
     table = Table(box=None)
     table.add_column("what")
     table.add_column("ours", justify="right")
@@ -31,7 +31,7 @@ def show(rows: Iterable[Row]) -> None:
 
 
 def number(value: Any) -> str:
-    """Format a figure to three digits; nothing for None."""
+    """Format a number with three digits; an empty text for None."""
     if value is None:
         return ""
     if isinstance(value, str):

@@ -1,7 +1,8 @@
-"""The published GPU cluster trace, whole, through ``vcd sim``: cluster, API server (HTTP) and daemon in one process.
+"""The published GPU cluster trace with ``vcd sim``: cluster, API server (HTTP) and daemon in one process.
 
-``python -m bench.trace [--compress N]... [--limit N] [--no-replay]`` prints what a run cost, and whether its log
-replays identically. Without --compress it runs the trace as it was recorded, and with arrivals compressed 300-fold.
+``python -m bench.trace [--compress N]... [--limit N] [--no-replay]`` prints the cost of a run, and whether its log
+replays identically. Without --compress, there are two runs: as recorded, and with arrivals compressed by a factor of
+300.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 
 TRACE = Path(__file__).resolve().parents[2] / "shared" / "traces" / "openb"
-"""Where the trace stands, beside the project; it is no part of it."""
+"""Directory of the trace, next to the project; it is not part of the project."""
 
 COMPRESSIONS = (1.0, 300.0)
 NOWHERE = ["default/openb-pod-1639"]
-"""The one task of the trace that fits no node."""
+"""The single task of the trace that fits on no node."""
 
 
 def run(compressions: Iterable[float] = COMPRESSIONS, limit: int | None = None, replayed: bool = True) -> list[Row]:
-    """Rows for each compression of the arrivals; one that says so where the trace is not there."""
+    """Return the rows for each compression of the arrivals, or one row if the trace is missing."""
     if not (TRACE / "pods.csv").is_file():
         return [row("trace: skipped, there is no shared/traces/openb beside the project", None, "")]
     rows: list[Row] = []
@@ -72,7 +73,7 @@ def _run(folder: Path, compression: float, limit: int | None, replayed: bool) ->
 
 
 def check_laws(log: Path) -> None:
-    """Raise RuntimeError where the log shows a pod bound twice, or a node over its allocatable after a session."""
+    """Raise RuntimeError if a pod was bound twice, or a node was above its allocatable after a session."""
     state, bound = ClusterState(), dict[str, str]()
     maker = SnapshotMaker(state)
     with LogReader(log) as reader:
@@ -90,11 +91,11 @@ def check_laws(log: Path) -> None:
                 if bound.setdefault(operation.uid, operation.node) != operation.node:
                     raise RuntimeError(f"{operation.key} was bound to {bound[operation.uid]} and {operation.node}")
             if binds:
-                check_room(maker.snapshot())
+                check_capacity(maker.snapshot())
 
 
-def check_room(snapshot: Snapshot) -> None:
-    """Raise RuntimeError where a node is over its allocatable."""
+def check_capacity(snapshot: Snapshot) -> None:
+    """Raise RuntimeError if a node is above its allocatable."""
     room = snapshot.usage[: len(snapshot.resources)].T
     if (room < 0).any():
         row, column = np.argwhere(room < 0)[0]
@@ -102,7 +103,7 @@ def check_room(snapshot: Snapshot) -> None:
 
 
 def limited(tasks: Path, folder: Path, limit: int | None) -> Path:
-    """The first tasks of a file, all where there is no limit."""
+    """Return a file with the first ``limit`` tasks of a file; the file itself if ``limit`` is None."""
     if limit is None:
         return tasks
     short = folder / "pods.csv"
@@ -112,7 +113,7 @@ def limited(tasks: Path, folder: Path, limit: int | None) -> Path:
 
 
 def vcd(*arguments: object) -> Any:
-    """What a command prints as JSON; its progress goes on to standard error."""
+    """Run a command of vcd and return its JSON output; progress goes to standard error."""
     command = [sys.executable, "-m", "vcd", *map(str, arguments)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if not done.stdout:

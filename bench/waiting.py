@@ -1,7 +1,6 @@
-"""Fifty thousand groups that wait, and as many pods that are placed in one session: what the scheduler shows of them,
-and how long its event loop stands still.
+"""50,000 waiting groups, and 50,000 pods placed in one session: size of the metrics, and pauses of the event loop.
 
-A pause counts as far as this process computed meanwhile: what other processes take is not its own.
+Only the CPU time of this process counts as a pause, not waits for other processes.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from vcd.timetravel.planning import state_of
 GROUPS = PODS = 50_000
 WAITING_NODES, NODES, GANG = 100, 2000, 20
 RUNS = 3
-"""Of so many the shortest pause counts: the machine's own part cannot always be told from ours."""
+"""Repetitions, of which the shortest pause counts, because the machine's part cannot always be separated."""
 _LOOK = 0.005
 
 
 def run() -> list[Row]:
-    """One session that refuses all groups, and one that places all pods."""
+    """Measure a session that places no group, and one that places all pods."""
     return [*_waiting(), *_placed()]
 
 
@@ -79,7 +78,8 @@ def _pods() -> Iterator[Manifest]:
 
 
 class _Run:
-    """One session: seconds until it was decided and the longest pauses until then and afterwards; the memory so far."""
+    """One session. ``times`` are the seconds until it was decided and the longest pauses before and after that;
+    ``peak`` is the peak memory (MiB)."""
 
     def __init__(self) -> None:
         self.times = (0.0, 0.0, 0.0)
@@ -92,7 +92,7 @@ async def _measured(objects: Iterable[Manifest]) -> _Run:
     state = await asyncio.to_thread(state_of, objects)
     with tempfile.TemporaryDirectory() as folder:
         async with EventLog.open(Path(folder) / "log.sqlite") as log:
-            filler = [ev.KindListed("Pod", "")] * state.sequence  # the state's numbers are the log's
+            filler = [ev.KindListed("Pod", "")] * state.sequence  # so that sequence numbers of state and log are equal
             await log.append(filler)
             return await _one_session(StateWriter(log, state))
 
@@ -132,7 +132,7 @@ async def _one_session(state_writer: StateWriter) -> _Run:
 
 
 async def _with_news(state_writer: StateWriter, session: Awaitable[object]) -> None:
-    """Run a session while something happens, so that its statements are verified against a newer state."""
+    """Run a session and log an event during it, so that its statements are verified against a newer state."""
     task = asyncio.ensure_future(session)
     await asyncio.sleep(_LOOK)
     await state_writer.put([ev.KindListed("Node", "")])

@@ -1,8 +1,8 @@
 """What-ifs on the published GPU cluster trace: binpack, spreading and resource-strategy-fit on one history.
 
-``python -m bench.whatif [--compress N] [--limit N] [--keep FOLDER]`` writes the trace's history through ``vcd sim``
-with arrivals compressed, lets ``vcd sweep`` run it again under the configurations of examples/whatif, and prints waits,
-whole GPUs left free, and how much of the GPUs was allocated over time, until the last job started.
+``python -m bench.whatif [--compress N] [--limit N] [--keep FOLDER]`` writes the trace's history with ``vcd sim`` and
+compressed arrivals, runs ``vcd sweep`` with the configurations in examples/whatif, and prints waits, whole free GPUs,
+and the share of allocated GPUs over time, until the last job started.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ COMPRESSION = 300.0
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "whatif"
 CONFS = ("binpack", "spread", "fit")
 PARTS = 4
-"""Into how many equal parts the time is cut, to show the allocation over time."""
+"""Number of equal parts of the time, for the allocation over time."""
 
 
 def run(compression: float = COMPRESSION, limit: int | None = None, keep: Path | None = None) -> list[Row]:
-    """The rows; one that says so where the trace is not there."""
+    """Measure and return the rows, or one row if the trace is missing."""
     if not (TRACE / "pods.csv").is_file():
         return [row("whatif: skipped, there is no shared/traces/openb beside the project", None, "")]
     with nullcontext(keep) if keep is not None else tempfile.TemporaryDirectory() as folder:

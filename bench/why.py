@@ -1,8 +1,8 @@
-"""How often vcd names why a job waits: ``python -m bench why``, or ``python -m bench.why [--seeds N] [CODE ...]``.
+"""How often vcd names the cause of a wait: ``python -m bench why``, or ``python -m bench.why [--seeds N] [CODE ...]``.
 
-Into random clusters one cause is planted at a time, so many of each code (tests/planted), and the verdict of the log is
-asked. A row for each code: of how many it names the cause and the object first. How many jobs start once the planted
-cause is mended is counted beside, since a plant that has another cause, too, would prove nothing.
+Each random cluster gets one planted cause (tests/planted), and the verdict of its log is computed. A row per code has
+the share of clusters in which the verdict names cause and object first. The share of jobs that start after a fix of the
+planted cause is printed, too, because a cluster with a second cause would prove nothing.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ NAMED, MENDED = 98.0, 100.0
 
 
 class Score(NamedTuple):
-    """Of one code: what was planted, what of it was named first, what started once it was mended; for how many a change
-    was found that lets the job in, and how many started once it was made in a new run; what was wrong."""
+    """Counts of one code: planted causes, causes that were named first, jobs that started after a fix (``mended``),
+    changes that vcd found (``fixes``), jobs that started with that change in a new run (``true``); and the failures."""
 
     planted: int
     named: int
@@ -40,7 +40,7 @@ class Score(NamedTuple):
 
 
 def run(seeds: int = SEEDS, codes: Iterable[str] = ()) -> list[Row]:
-    """The rows, from so many plants of each code, all codes unless some are named."""
+    """Plant each code (default: all) in ``seeds`` clusters and return the rows."""
     scores = {code: _score(code, seeds) for code in codes or CAUSES}
     for score in scores.values():
         for text in score.wrong:
@@ -49,7 +49,7 @@ def run(seeds: int = SEEDS, codes: Iterable[str] = ()) -> list[Row]:
 
 
 def rows_of(scores: dict[str, Score]) -> list[Row]:
-    """A row for each code, then those of all together."""
+    """Return a row for each code, then the rows of all codes together."""
     rows = [_row(f"{code}: named first", score.named, score.planted, NAMED) for code, score in scores.items()]
     planted, named, mended, fixes, true = (sum(column) for column in list(zip(*scores.values(), strict=True))[:5])
     rows.append(_row("all codes: named first", named, planted, NAMED))
@@ -72,7 +72,7 @@ def _score(code: str, seeds: int) -> Score:
 
 
 async def _tried(plant: Plant, folder: Path) -> Score:
-    """What comes of one plant."""
+    """Score one planted cause."""
     await by_hand(plant, folder / "planted")
     mended = (await by_hand(plant.fixed(), folder / "mended")).started
     try:

@@ -1,6 +1,6 @@
-"""Whether what is checked out can be released: ``python deploy/release.py --check`` exits with 1 and says why not.
+"""Checks whether the checkout can be released: ``python deploy/release.py --check`` exits with 1 and prints why not.
 
-``--version`` prints what a build of it is called: the image is built without git, and is told.
+``--version`` prints the version of a build; the image is built without git, so the version is passed to it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ sys.path.insert(0, str(ROOT))
 from hatch_build import stated, version  # noqa: E402
 
 _NAMED = 5
-"""How many files are named that are not as committed."""
+"""The most uncommitted files that are named."""
 CHARTS = ("deploy/chart/vcd/Chart.yaml", "deploy/chart/vcd/charts/crds/Chart.yaml")
 
 
 def elsewhere(wanted: str) -> Iterator[str]:
-    """Places that name another version than the code states."""
+    """Yield the places that state another version than the code."""
     for chart in CHARTS:
         text = yaml.safe_load((ROOT / chart).read_text(encoding="utf-8"))
         for field in ("version", "appVersion"):
@@ -38,7 +38,7 @@ def elsewhere(wanted: str) -> Iterator[str]:
 
 
 def problems() -> Iterator[str]:
-    """What keeps this from being released."""
+    """Yield the problems that prevent a release."""
     wanted = stated()
     if f"v{wanted}" not in _git("tag", "--points-at", "HEAD").split():
         yield f"no tag v{wanted} is here; a build of this is called {version()}"
@@ -51,12 +51,12 @@ def problems() -> Iterator[str]:
 
 
 def _git(*words: str) -> str:
-    """What git prints; nothing where it fails."""
+    """Return the output of git; empty if it fails."""
     return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=False).stdout
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code."""
+    """Run a command and return the exit code."""
     if arguments == ["--version"]:
         sys.stdout.write(f"{version()}\n")
         return 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make demo` runs: gangs on an embedded cluster, placed over HTTP; why a job still waits; every session decided
-# again from the log. Ends with 0 only if the gangs ran, the job's reason is told, and every session is identical.
+# `make demo` runs this: schedule gangs on an embedded cluster over HTTP, explain why a job still waits, and replay all
+# sessions from the log. It exits with 0 only if the gangs ran, the reason is explained and all sessions are identical.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -10,15 +10,15 @@ log=$folder/events.sqlite
 
 step() { printf '\n\033[1m$ %s\033[0m\n' "$*"; }
 fail() { printf 'demo: %s\n' "$*" >&2; exit 1; }
-run() {  # what a command prints is shown, and kept in $folder/output
+run() {  # print the output of a command and save it in $folder/output
     step "$@"
     "$@" | tee "$folder/output"
 }
 said() { grep -Eq "$1" "$folder/output"; }
 
 cat <<'WORDS'
-Ten nodes of 32 cores, two queues, and a mix of gangs, Volcano Jobs, Deployments and bare pods that come within a few
-minutes of the cluster's time, which jumps to what is due next. One more job asks for 48 cores a worker.
+Ten nodes of 32 cores, two queues, and a mix of gangs, Volcano Jobs, Deployments and bare pods that arrive within a few
+minutes of simulated time. One more job requests 48 cores per worker, which no node has.
 WORDS
 run vcd sim --nodes 10 --queues research:2,serving:1 --seed 7 \
     --mix gangs=12,jobs=8,deployments=3,pods=15,every=5,size=2-12,run=30-300 \
@@ -43,4 +43,4 @@ run vcd plan -f "$here/gang.yaml"
 said '^WOULD BIND +1 job, 3 pods$' || fail "the first gang was not placed whole, or a part of the second was"
 said '^default/evaluate .*cluster full' || fail "the plan does not say why the second gang waits"
 
-printf '\ndemo: gangs ran, the waiting job told why, and every session replayed identically\n'
+printf '\ndemo: the gangs ran, the waiting job was explained, and every session replayed identically\n'

@@ -46,7 +46,7 @@ AMOUNTS = (
     ("volcano_queue_inqueue", "inqueue"),
     ("vcd_queue_enqueue_reserved", "reserved by enqueue"),
 )
-"""What is told of a queue's resources: the beginning of the series' names, and what dashboards call it."""
+"""The quantities of a queue's resources: prefix of the series' names, and name in dashboards."""
 OLDEST = "time() - min by (queue) ({})"
 
 
@@ -54,25 +54,23 @@ OLDEST = "time() - min by (queue) ({})"
 
 
 def overview() -> Board:
-    """The whole at a glance."""
+    """Return the dashboard for an overview of the cluster."""
     return Board(
         "vcd-overview",
         "vcd: cluster overview",
-        "Is it scheduling, how full is the cluster, and who waits.",
+        "Does vcd schedule, how full is the cluster, and which groups wait.",
         (("Now", _glance()), ("The cluster", _cluster()), ("Work", _work())),
     )
 
 
 def _glance() -> list[AnyPanel]:
-    leaders = Text("Leaders", "Replicas that hold the Lease: one, always.", runbook="no-leader")
-    nodes = Text("Nodes", "Nodes that the scheduler can choose from.")
-    cpu = Text("CPU taken", "The part of all cores that pods have.", "percentunit")
-    memory = Text("Memory taken", "The part of all memory that pods have.", "percentunit")
-    groups = Text(
-        "Groups waiting", "Groups that are not admitted, or are and do not run yet.", runbook="queue-starving"
-    )
+    leaders = Text("Leaders", "Replicas that hold the Lease. It must always be one.", runbook="no-leader")
+    nodes = Text("Nodes", "Nodes that the scheduler can use.")
+    cpu = Text("CPU used", "Share of all cores that pods request.", "percentunit")
+    memory = Text("Memory used", "Share of all memory that pods request.", "percentunit")
+    groups = Text("Groups waiting", "PodGroups that are pending or inqueue.", runbook="queue-starving")
     pending = own("vcd_queue_pod_groups", 'phase=~"pending|inqueue"')
-    oldest = Text("Oldest waits", "How long the oldest pod waits that has no node.", "s", "queue-starving")
+    oldest = Text("Oldest waits", "Age of the oldest pod without a node.", "s", "queue-starving")
 
     def part(resource: str) -> Query:
         used, has = (own(f"vcd_cluster_{name}", f'resource="{resource}"') for name in ("used", "allocatable"))
@@ -91,11 +89,11 @@ def _glance() -> list[AnyPanel]:
 def _cluster() -> list[AnyPanel]:
     found: list[AnyPanel] = []
     for title, says, unit, matcher, legend in (
-        ("CPU", "Cores of all nodes, and those that pods have.", "short", 'resource="cpu"', ""),
-        ("Memory", "Memory of all nodes, and what pods have.", "bytes", 'resource="memory"', ""),
+        ("CPU", "Cores of all nodes, and the part that pods request.", "short", 'resource="cpu"', ""),
+        ("Memory", "Memory of all nodes, and the part that pods request.", "bytes", 'resource="memory"', ""),
         (
             "Other resources",
-            "Cards and other devices of all nodes, and those that pods have.",
+            "Cards and other devices of all nodes, and the part that pods request.",
             "short",
             'resource!~"cpu|memory|pods|ephemeral-storage|hugepages-.*"',
             "{{resource}} ",
@@ -103,8 +101,8 @@ def _cluster() -> list[AnyPanel]:
     ):
         has, used = (own(f"vcd_cluster_{name}", matcher) for name in ("allocatable", "used"))
         queries = (
-            Query(f"max by (resource) ({has})", f"{legend}there is"),
-            Query(f"max by (resource) ({used})", f"{legend}taken"),
+            Query(f"max by (resource) ({has})", f"{legend}allocatable"),
+            Query(f"max by (resource) ({used})", f"{legend}used"),
         )
         found.append(lines(Text(title, says, unit), *queries))
     return found
@@ -112,15 +110,17 @@ def _cluster() -> list[AnyPanel]:
 
 def _work() -> list[AnyPanel]:
     groups = Query(f"sum by (phase) (max by (queue_name, phase) ({own('vcd_queue_pod_groups')}))", "{{phase}}")
-    attempts = Text("Pods looked at", "Pods that cycles placed, found no place for, or failed to bind.", "ops")
-    cycle = Text("Cycle time", "How long a scheduling cycle takes.", "ms", "cycle-slow")
-    share = Text("Share by queue", "The largest part of what a queue deserves that it has; above 1 it borrows.")
+    attempts = Text("Pods considered", "Pods that cycles placed, could not place, or failed to bind.", "ops")
+    cycle = Text("Cycle time", "Duration of scheduling cycles.", "ms", "cycle-slow")
+    share = Text("Share by queue", "The largest ratio of allocated to deserved of a queue. Above 1 the queue borrows.")
     taken = own("volcano_queue_share")
-    wrong = Text("Needs mending", "Objects that say something impossible or cannot be read.", runbook="misconfigured")
+    wrong = Text(
+        "Needs a fix", "Misconfigured objects, and invalid objects, which are set aside.", runbook="misconfigured"
+    )
     misconfigured = Query(f"sum by (kind, name) ({own('vcd_misconfigured')})", "{{kind}} {{name}}")
     aside = Query(f"sum by (kind) ({own('vcd_objects_set_aside')})", "{{kind}} set aside")
     return [
-        lines(Text("Groups by phase", "Groups of pods by the phase they are in."), groups, stacked=True),
+        lines(Text("Groups by phase", "PodGroups by phase."), groups, stacked=True),
         lines(attempts, Query(per_second("volcano_schedule_attempts_total", "result"), "{{result}}")),
         lines(cycle, *percentiles("volcano_e2e_scheduling_latency_milliseconds")),
         bars(share, Query(f"max by (queue_name) ({taken})", "{{queue_name}}"), steps=[(1, ORANGE)], width=12),
@@ -132,11 +132,11 @@ def _work() -> list[AnyPanel]:
 
 
 def queues() -> Board:
-    """Quotas, and what is used of them."""
+    """Return the dashboard for quotas of queues and their usage."""
     return Board(
         "vcd-queues",
         "vcd: queue quota",
-        "What each queue deserves, is guaranteed, may have, has and asks for.",
+        "Deserved, guarantee, capability, allocated and request of each queue.",
         (
             ("All queues", _all_queues()),
             ("CPU", [_quota("CPU", "milli_cpu", "short", 1000)]),
@@ -154,14 +154,16 @@ def _all_queues() -> list[AnyPanel]:
     columns = {
         "cores": amount("volcano_queue_allocated_milli_cpu"),
         "deserved cores": amount("volcano_queue_deserved_milli_cpu"),
-        "asked cores": amount("volcano_queue_request_milli_cpu"),
+        "requested cores": amount("volcano_queue_request_milli_cpu"),
         "share": Query(f"max by (queue_name) ({of_queue('volcano_queue_share')})"),
         "weight": Query(f"max by (queue_name) ({of_queue('volcano_queue_weight')})"),
     }
-    listed = Text("Queues", "A row for each queue: what it has, deserves and asks for; weight only where it counts.")
-    share = Text("Share", "The largest part of what a queue deserves that it has; above 1 it borrows.")
-    over = Text("Has what it deserves", "When a queue had all that it deserves, and so got nothing more.")
-    words = {"0": ("below", GREEN), "1": ("has all", ORANGE)}
+    listed = Text(
+        "Queues", "Allocated, deserved and requested cores of each queue. Only plugin proportion has weights."
+    )
+    share = Text("Share", "The largest ratio of allocated to deserved of a queue. Above 1 the queue borrows.")
+    over = Text("Overused", "When a queue was overused (volcano_queue_overused).")
+    words = {"0": ("below", GREEN), "1": ("overused", ORANGE)}
     full = Query(f"max by (queue_name) ({of_queue('volcano_queue_overused')})", "{{queue_name}}")
     return [
         rows(listed, columns, {"queue_name": "queue"}),
@@ -171,7 +173,7 @@ def _all_queues() -> list[AnyPanel]:
 
 
 def _quota(title: str, unit: str, shown: str, parts: int, *matchers: str) -> AnyPanel:
-    """All amounts of one resource, a panel for each queue; ``parts`` make one of the unit that is shown."""
+    """Return a panel per queue with all quantities of a resource; ``parts`` of the series are one displayed unit."""
     scale = "" if parts == 1 else f" / {parts}"
     by = "resource" if matchers else "queue_name"
     queries = (
@@ -181,7 +183,7 @@ def _quota(title: str, unit: str, shown: str, parts: int, *matchers: str) -> Any
         )
         for series, word in AMOUNTS
     )
-    says = "Lines that are missing say there is no such limit. Allocated must never be above capability."
+    says = "A missing line means that there is no such limit. Allocated must never be above capability."
     return lines(
         Text(f"{title}: $queue", says, shown, "queue-over-quota"), *queries, width=12, height=9, repeat="queue"
     )
@@ -191,11 +193,11 @@ def _quota(title: str, unit: str, shown: str, parts: int, *matchers: str) -> Any
 
 
 def cards() -> Board:
-    """Quotas by model of card."""
+    """Return the dashboard for cards and card quotas by model."""
     return Board(
         "vcd-cards",
         "vcd: cards",
-        "Cards by model: what the cluster has, what online and offline services have, and queues' quotas.",
+        "Cards by model: in the cluster, used by online and offline services, and quotas of queues.",
         (("The cluster", _cards_of_cluster()), ("Queues", _cards_of_queues())),
         (QUEUE, CARD),
     )
@@ -211,18 +213,20 @@ def _cards_of_cluster() -> list[AnyPanel]:
     for service in ("online", "offline"):
         matcher = f'service="{service}"'
         queries = (
-            Query(f"max by (card) ({_of_card('vcd_cards_allocated', matcher)})", "{{card}} taken"),
-            Query(f"max by (card) ({_of_card('vcd_cards_requested', matcher)})", "{{card}} asked for"),
+            Query(f"max by (card) ({_of_card('vcd_cards_allocated', matcher)})", "{{card}} used"),
+            Query(f"max by (card) ({_of_card('vcd_cards_requested', matcher)})", "{{card}} requested"),
         )
-        says = f"Cards that {service} services have, and those they have and ask for."
+        says = f"Cards that {service} services use, and the ones that they use or request."
         found.append(lines(Text(service.capitalize(), says), *queries, width=6))
     has = " - ".join(f"sum by (card) ({_of_card(name)})" for name in ("vcd_cards_allocated", "vcd_cards_leaving"))
     free = f"clamp_min(max by (card) ({_of_card('vcd_cards_total')}) - {has}, 0)"
     promised = f"sum by (card) (max by (card, queue_name) ({_of_card('vcd_queue_card_quota')})) / {total.expr}"
-    says = "Quotas of all queues as a part of the cards there are: above 1 more is promised than there is."
+    says = (
+        "Sum of all queues' quotas as a share of the cards in the cluster. Above 1, more cards are promised than exist."
+    )
     found += [
         lines(
-            Text("Free", "Cards that nobody has, not even pods that are being deleted."),
+            Text("Free", "Cards that no pod uses, including terminating pods."),
             Query(free, "{{card}}"),
             width=6,
         ),
@@ -230,7 +234,7 @@ def _cards_of_cluster() -> list[AnyPanel]:
     ]
     unknown = Text(
         "Nodes without a model",
-        "Nodes with cards whose labels do not tell the model: only pods that name no card get them, on nobody's quota.",
+        "Nodes with cards and without a label for the model. Only pods that name no card use them, without a quota.",
     )
     nameless = Query(f"max by (resource) ({own('vcd_card_nodes_unidentified')})", "{{resource}}")
     return [*found, lines(unknown, nameless, width=12)]
@@ -242,8 +246,8 @@ def _cards_of_queues() -> list[AnyPanel]:
     columns = {word: Query(f"max by (queue_name, card) ({series[word]})") for word in words}
     used = " / ".join(f"({columns[word].expr}{more})" for word, more in (("allocated", ""), ("quota", " > 0")))
     listed = Text("Quota by queue and card", "Allocated must never be above quota.", runbook="queue-over-quota")
-    part = Text("Used of the quota", "The part of its quota of a card that a queue has.", "percentunit")
-    over_time = Text("Cards over time", "Cards that queues have, by model.")
+    part = Text("Used quota", "Allocated cards of a queue as a share of its quota.", "percentunit")
+    over_time = Text("Cards over time", "Allocated cards of queues by model.")
     return [
         rows(listed, columns, {"queue_name": "queue", "card": "card"}),
         bars(part, Query(used, "{{queue_name}} {{card}}"), steps=[(0.9, ORANGE), (1.001, RED)], width=12, height=9),
@@ -255,25 +259,25 @@ def _cards_of_queues() -> list[AnyPanel]:
 
 
 def waiting() -> Board:
-    """Who waits, for what, how long."""
+    """Return the dashboard for waiting pods: why and how long."""
     return Board(
         "vcd-waiting",
         "vcd: waiting",
-        "Pods that wait by reason, how long pods waited, and who waits longest.",
-        (("For what", _reasons()), ("How long", _waits()), ("To be mended", _mending())),
+        "Pending pods by reason, how long pods waited, and which jobs wait longest.",
+        (("Why", _reasons()), ("How long", _waits()), ("Needs a fix", _mending())),
         (QUEUE,),
     )
 
 
 def _reasons() -> list[AnyPanel]:
     pods, groups = (of_queue(f"vcd_waiting_{name}", label="queue") for name in ("pods", "groups"))
-    reason = Text("Pods by reason", "Pods that wait; a pod that several reasons keep waiting counts for each.")
-    gate = Text("Groups by gate", "Groups by the gate at which they wait, once for each cause.")
+    reason = Text("Pods by reason", "Pending pods by reason. A pod with several reasons counts for each.")
+    gate = Text("Groups by gate", "Waiting groups by gate, once for each cause.")
     columns = {"pods": Query(f"max by (queue, gate, reason) ({pods})")}
-    listed = Text("Now", "Pods that wait, by queue, gate and cause.", runbook="queue-starving")
-    lacking = Text("Jobs below their minimum", "Jobs that do not have the pods that they need to start.")
-    why = Text("Why pods wait", "Pods that wait, each by the cause that held longest of its group's wait.")
-    lost = Text("Lost to waiting", "Pod-hours that pods waited in the last hour, by the same cause.", "h")
+    listed = Text("Now", "Pending pods by queue, gate and cause.", runbook="queue-starving")
+    lacking = Text("Jobs below their minimum", "Jobs with fewer pods than they need to start.")
+    why = Text("Why pods wait", "Pending pods by the cause that held longest in their group's wait.")
+    lost = Text("Lost to waiting", "Pod-hours of waiting in the last hour, by the same cause.", "h")
     verdicts, waited = (of_queue(name, label="queue") for name in ("vcd_verdict_pods", "vcd_lost_pod_seconds_total"))
     hours = f"sum by (cause) (increase({waited}[1h])) / 3600"
     return [
@@ -288,11 +292,11 @@ def _reasons() -> list[AnyPanel]:
 
 
 def _longest() -> AnyPanel:
-    """The jobs that wait longest; each leads to its explanation."""
+    """Return a table of the jobs that wait longest, with links to the page."""
     missing = f'label_replace({own("volcano_unschedule_task_count")} > 0, "job_name", "${{1}}", "job_id", "(.+)")'
     created = of_queue("volcano_e2e_job_scheduling_start_time", label="queue")
     named = f"max by (queue, job_namespace, job_name) ({created} and on (instance, job_name) {missing})"
-    says = "Jobs below their minimum by age. A job leads to the page, which says why it waits."
+    says = "Jobs below their minimum by age. Each links to the page, which explains why it waits."
     return rows(
         Text("Longest", says, "s", leads=PAGE_OF_JOB),
         {"age": Query(f"topk(20, time() - {named})")},
@@ -302,13 +306,13 @@ def _longest() -> AnyPanel:
 
 
 def _waits() -> list[AnyPanel]:
-    oldest = Text("Oldest by queue", "How long the oldest pod of each queue waits.", "s", "queue-starving")
+    oldest = Text("Oldest by queue", "Age of the oldest pending pod of each queue.", "s", "queue-starving")
     since = OLDEST.format(of_queue("vcd_waiting_oldest_timestamp_seconds", label="queue"))
     buckets = of_queue("vcd_wait_seconds_bucket", label="queue")
-    placed = Text("Wait until placed", "Age of pods when they were placed. Those that still wait are not in it.", "s")
-    queue = Text("p95 by queue", "Of the pods that were placed, 95 % waited less.", "s", "queue-waits-long")
-    spread = Text("Spread", "How many pods waited how long until they were placed.", "s")
-    bound = Text("Age when bound", "Age of pods when the API server had bound them.", "ms")
+    placed = Text("Wait until placed", "Age of pods when they were placed, without pods that still wait.", "s")
+    queue = Text("p95 by queue", "95 % of the placed pods waited less than this.", "s", "queue-waits-long")
+    spread = Text("Distribution", "Numbers of placed pods by the time that they waited.", "s")
+    bound = Text("Age when bound", "Age of pods when they were placed, and when the API server had bound them.", "ms")
     milliseconds = "volcano_task_scheduling_latency_milliseconds"
     stages = percentiles(milliseconds, "{{stage}}", "stage")
     p95 = Query(quantile(0.95, "vcd_wait_seconds", "queue", of=buckets), "{{queue}}")
@@ -322,13 +326,13 @@ def _waits() -> list[AnyPanel]:
 
 
 def _mending() -> list[AnyPanel]:
-    """Misconfiguration, told apart from waiting for room or quota."""
-    problems = Text("Misconfigured", "Objects in which plugins see a contradiction.", runbook="misconfigured")
+    """Return panels about waits that capacity and quota do not end, and about misconfigured objects."""
+    problems = Text("Misconfigured", "Objects in which plugins found a problem.", runbook="misconfigured")
     columns = {"problems": Query(f"sum by (kind, name) ({own('vcd_misconfigured')})")}
-    aside = Text("Set aside", "Objects that cannot be read, and so are not scheduled.", runbook="objects-set-aside")
+    aside = Text("Set aside", "Invalid objects, which vcd does not use.", runbook="objects-set-aside")
     causes = "queue-missing|queue-closed|invalid|unsupported|unschedulable-shape|pods-missing|gated"
     wrong = f'reason=~"{causes}"'
-    never = Text("Waits for a change", "Groups that no free room helps: they wait until somebody changes something.")
+    never = Text("Waits for a change", "Groups that wait for a change of an object. Free capacity does not help them.")
     groups = f"sum by (queue, reason) ({own('vcd_waiting_groups', wrong)})"
     return [
         rows(problems, columns, {"kind": "kind", "name": "name"}, width=8),
@@ -341,13 +345,13 @@ def _mending() -> list[AnyPanel]:
 
 
 def scheduler() -> Board:
-    """The program itself."""
+    """Return the dashboard for the scheduler itself."""
     return Board(
         "vcd-scheduler",
         "vcd: scheduler",
         "Cycles, the event log, commits, leadership, faults.",
         (
-            ("Who leads", _leading()),
+            ("Leadership", _leading()),
             ("One log for all replicas", _followed()),
             ("Cycles", _cycles()),
             ("Event log and watches", _log()),
@@ -359,10 +363,10 @@ def scheduler() -> Board:
 
 def _leading() -> list[AnyPanel]:
     words = {"0": ("follows", BLUE), "1": ("leads", GREEN)}
-    leads = Text("Leadership", "Which replica held the Lease when: one at any time.", runbook="two-leaders")
-    epoch = Text("Epoch", "The Lease's transitions: a step is a change of leader.")
-    number_of = Text("Sessions", "Sessions that were decided and logged: only those in which something changed.", "ops")
-    last = Text("Last session", "Its number; a point leads to the page of that session.", leads=PAGE_OF_SESSION)
+    leads = Text("Leader", "The replica that held the Lease. It must be one at any time.", runbook="two-leaders")
+    epoch = Text("Epoch", "The Lease's leaseTransitions. A step is a change of leader.")
+    number_of = Text("Sessions", "Logged sessions. Sessions in which nothing changed are not logged.", "ops")
+    last = Text("Last session", "Number of the session. A point links to its page.", leads=PAGE_OF_SESSION)
     version = {"": Query(f"max by (instance, version) ({own('vcd_build_info')})")}
     policy = {"": Query(f"max by (instance, digest) ({own('vcd_policy_info')})")}
     return [
@@ -371,7 +375,7 @@ def _leading() -> list[AnyPanel]:
         lines(number_of, Query(f"max(rate({own('vcd_session')}[$__rate_interval]))", "sessions"), width=6, height=6),
         lines(last, Query(f"max({own('vcd_session')} and {own('vcd_leader')} == 1)", "session"), width=8, height=5),
         rows(
-            Text("Version", "The program that runs."),
+            Text("Version", "The running version of each replica."),
             version, {"instance": "instance", "version": "version"}, width=8, height=5,
         ),
         rows(
@@ -382,23 +386,27 @@ def _leading() -> list[AnyPanel]:
 
 
 def _followed() -> list[AnyPanel]:
-    """Whether what is decided is on another replica's disk."""
+    """Return panels about the replication of the log."""
     keeps_up = f"max by (instance) ({own('vcd_event_log_followers')} and {own('vcd_leader')} == 1)"
     lag = f"max by (instance) ({own('vcd_event_log_lag_events')})"
     late = f"sum by (instance) (increase({own('vcd_event_log_followers_late_total')}[$__rate_interval]))"
     waited = percentiles("vcd_event_log_followers_wait_seconds")
-    says = "Replicas that follow the leader's log and keep up. At none, what is decided is on one disk only."
+    says = "Replicas that follow the leader's log and are up to date. With 0, only one disk has the latest decisions."
     return [
         lines(Text("Followers", says, runbook="log-not-followed"), Query(keeps_up, "{{instance}}"), width=6),
         lines(
-            Text("Events behind", "What a replica lacks of the leader's log.", runbook="followers-late"),
+            Text(
+                "Events behind",
+                "Events of the leader's log that a replica does not have yet.",
+                runbook="followers-late",
+            ),
             Query(lag, "{{instance}}"),
             width=6,
         ),
         lines(
             Text(
-                "Not waited for",
-                "Decisions that were carried out before a replica had them.",
+                "Without a follower",
+                "Decisions that were carried out before a follower had them.",
                 "short",
                 "followers-late",
             ),
@@ -406,7 +414,7 @@ def _followed() -> list[AnyPanel]:
             width=6,
         ),
         lines(
-            Text("Waited for followers", "What a session's calls waited until a replica had it.", "s"), *waited, width=6
+            Text("Wait for followers", "Time that a session's API calls waited for a follower.", "s"), *waited, width=6
         ),
     ]
 
@@ -417,19 +425,19 @@ def _cycles() -> list[AnyPanel]:
     buckets = f"sum by (le) (increase({own(f'{total}_bucket')}[$__rate_interval]))"
     opened = "volcano_open_session_duration_milliseconds"
     return [
-        lines(Text("Cycle time", "How long a cycle takes.", "ms", "cycle-slow"), *percentiles(total)),
-        heat(Text("Spread of cycle times", "How many cycles took how long.", "ms"), buckets, width=8),
-        lines(Text("Opening", "Taking a snapshot and opening a session on it.", "ms"), *percentiles(opened)),
+        lines(Text("Cycle time", "Duration of cycles.", "ms", "cycle-slow"), *percentiles(total)),
+        heat(Text("Distribution of cycle times", "Numbers of cycles by duration.", "ms"), buckets, width=8),
+        lines(Text("Opening", "Time to take a snapshot and open a session on it.", "ms"), *percentiles(opened)),
         lines(
-            Text("By action, p95", "How long each action takes.", "ms"),
+            Text("By action, p95", "Duration of each action.", "ms"),
             Query(quantile(0.95, action, "action"), "{{action}}"),
         ),
         lines(
-            Text("By plugin, p95", "How long plugins take at the beginning and the end of a session.", "ms"),
+            Text("By plugin, p95", "Time of plugins at the beginning and the end of a session.", "ms"),
             Query(quantile(0.95, plugin, "plugin", "OnSession"), "{{plugin}} {{OnSession}}"),
         ),
         lines(
-            Text("Other parts, p95", "Snapshot, opening, closing, verifying.", "s"),
+            Text("Other parts, p95", "Duration of snapshot, open, close and verify.", "s"),
             Query(quantile(0.95, "vcd_session_phase_seconds", "phase"), "{{phase}}"),
         ),
     ]
@@ -438,7 +446,7 @@ def _cycles() -> list[AnyPanel]:
 def _log() -> list[AnyPanel]:
     kinds = Query(f"max by (instance, kind) ({own('vcd_watch_lag_seconds')})", "{{instance}} {{kind}}")
     stale = Query(f"max by (instance, kind) ({own('vcd_watch_stale_seconds')})", "{{instance}} {{kind}}")
-    known = "For how long neither list nor watch succeeded. A replica that only follows the log has no line."
+    known = "Time since list or watch of a kind last succeeded. A replica that only follows the log has no line."
     sizes = [
         Query(f"max by (instance) ({own(name)})", f"{{{{instance}}}} {word}")
         for name, word in (("vcd_event_log_bytes", "log"), ("vcd_event_log_volume_free_bytes", "free"))
@@ -446,20 +454,23 @@ def _log() -> list[AnyPanel]:
     events = f"sum by (instance) (rate({own('vcd_event_log_sequence')}[$__rate_interval]))"
     relists, errors = (per_second(f"vcd_watch_{name}_total", "kind") for name in ("relists", "errors"))
     return [
-        lines(Text("Lag", "From the arrival of a change to log and state.", "s", "log-lag"), kinds),
+        lines(Text("Lag", "Time from the arrival of a change to log and state.", "s", "log-lag"), kinds),
         lines(
-            Text("Append", "Until appended events are durable.", "s", "log-lag"),
+            Text("Append", "Time until appended events are durable.", "s", "log-lag"),
             *percentiles("vcd_event_log_append_seconds"),
         ),
-        lines(Text("Events logged", "Events that enter the log.", "ops"), Query(events, "{{instance}}")),
-        lines(Text("Size", "The log's file, and what is free beside it.", "bytes", "log-disk-nearly-full"), *sizes),
+        lines(Text("Events logged", "Events that are appended to the log.", "ops"), Query(events, "{{instance}}")),
         lines(
-            Text("Archive", "Age of the newest event there; 0 while all that is logged is.", "s", "log-not-archived"),
+            Text("Size", "Size of the log's file, and free space of its volume.", "bytes", "log-disk-nearly-full"),
+            *sizes,
+        ),
+        lines(
+            Text("Archive", "Age of the archive's newest event; 0 if it has the whole log.", "s", "log-not-archived"),
             Query(f"max by (instance) ({own('vcd_log_archive_age_seconds')})", "{{instance}}"),
         ),
-        lines(Text("Age of what is known", known, "s", "watch-dead"), stale),
+        lines(Text("Stale kinds", known, "s", "watch-dead"), stale),
         lines(
-            Text("Watches begun anew", "Lists because a watch had expired, and errors.", "ops", "watch-dead"),
+            Text("Interrupted watches", "Lists after an interrupted watch, and errors.", "ops", "watch-dead"),
             Query(relists, "{{kind}} lists"),
             Query(errors, "{{kind}} errors"),
         ),
@@ -473,18 +484,18 @@ def _outcomes() -> list[AnyPanel]:
     faults = f"sum by (plugin) (increase({own('vcd_plugin_faults_total')}[$__rate_interval]))"
     mismatches = Query(f"sum({own('vcd_replay_mismatches_total')})")
     refused = Query(f"sum(increase({own('vcd_policy_reload_errors_total')}[$__range]))")
-    says = "Sessions whose replay gave another plan: none, ever."
+    says = "Sessions whose replay resulted in another plan. It must be 0."
     return [
-        lines(Text("Binds and evictions", "Calls by their outcome.", "ops", "commit-failures"), done),
-        lines(Text("Statements", "All-or-nothing decisions: committed, or stale when verified.", "ops"), verdicts),
-        lines(Text("Time of a bind", "From the decision to the API server's answer.", "ms"), *took),
+        lines(Text("Binds and evictions", "Calls by outcome.", "ops", "commit-failures"), done),
+        lines(Text("Statements", "Statements: committed, or stale when they were verified.", "ops"), verdicts),
+        lines(Text("Time of a bind", "Time from the decision to the API server's response.", "ms"), *took),
         number(Text("Replay mismatches", says, runbook="replay-mismatch"), mismatches, [(1, RED)]),
         number(
-            Text("Refused configurations", "In this time range.", runbook="configuration-rejected"),
+            Text("Refused configurations", "Refused files in this time range.", runbook="configuration-rejected"),
             refused, [(1, RED)],
         ),
         lines(
-            Text("Plugin faults", "Cycles that were decided without a plugin.", runbook="plugin-faults"),
+            Text("Plugin faults", "Cycles that were decided without a failed plugin.", runbook="plugin-faults"),
             Query(faults, "{{plugin}}"), width=16,
         ),
     ]  # fmt: skip
@@ -495,9 +506,12 @@ def _process() -> list[AnyPanel]:
     cpu = Query(per_second("process_cpu_seconds_total", "instance"), "{{instance}}")
     memory = Query(f"max by (instance) ({own('process_resident_memory_bytes')})", "{{instance}}")
     return [
-        lines(Text("Longest pause", "How long watch and Lease waited for the program.", "s", "loop-pauses"), pause),
-        lines(Text("CPU", "Cores that the program uses."), cpu),
-        lines(Text("Memory", "Memory that the program has.", "bytes"), memory),
+        lines(
+            Text("Longest pause", "Longest time in which watches and Lease were not handled.", "s", "loop-pauses"),
+            pause,
+        ),
+        lines(Text("CPU", "Cores that the process uses."), cpu),
+        lines(Text("Memory", "Resident memory of the process.", "bytes"), memory),
     ]
 
 
@@ -505,12 +519,12 @@ def _process() -> list[AnyPanel]:
 
 
 def evictions() -> Board:
-    """Who takes room from whom."""
+    """Return the dashboard for evictions by queue and action."""
     return Board(
         "vcd-evictions",
         "vcd: preemption and reclaim",
-        "Which queue took room from which, by which action, and what became of it.",
-        (("Who from whom", _who()), ("How many", _how_many())),
+        "Evictions by action, the queue of the preemptor and the queue of the victim, and their outcomes.",
+        (("By queue", _who()), ("How many", _how_many())),
         (QUEUE,),
     )
 
@@ -519,18 +533,18 @@ def _who() -> list[AnyPanel]:
     gains, loses = (of_queue("vcd_evictions_total", label=label) for label in ("queue", "victim_queue"))
     labels = {"queue": "for queue", "victim_queue": "from queue", "action": "action"}
     columns = {"pods": Query(f"sum by (action, queue, victim_queue) ({gains} or {loses})")}
-    says = "Pods evicted since the present leader leads. A queue that stands on both sides preempts its own."
+    says = "Evicted pods since the current leader leads. In preemption within a queue, both queues are the same."
     got = f"sum by (queue) (increase({gains}[$__rate_interval]))"
     lost = f"sum by (victim_queue) (increase({loses}[$__rate_interval]))"
     return [
-        rows(Text("Who from whom", says, runbook="eviction-storm"), columns, labels),
+        rows(Text("Evictions by queue", says, runbook="eviction-storm"), columns, labels),
         bars(
-            Text("By pair", "The same as bars: pods that went, from which queue for which.", "short"),
+            Text("By pair", "Evicted pods by the queue of the victim and the queue of the preemptor.", "short"),
             Query(f"sum by (queue, victim_queue) ({gains} or {loses})", "{{victim_queue}} to {{queue}}"),
             width=12, height=9,
         ),
-        lines(Text("Gained", "Pods that went to make room for a queue."), Query(got, "{{queue}}"), width=12),
-        lines(Text("Lost", "Pods of a queue that had to go."), Query(lost, "{{victim_queue}}"), width=12),
+        lines(Text("Gained", "Pods that were evicted for a queue."), Query(got, "{{queue}}"), width=12),
+        lines(Text("Lost", "Evicted pods of a queue."), Query(lost, "{{victim_queue}}"), width=12),
     ]  # fmt: skip
 
 
@@ -541,14 +555,14 @@ def _how_many() -> list[AnyPanel]:
     victims = Query(f"max({own('volcano_pod_preemption_victims')})", "victims")
     share = Query(f"max by (queue_name) ({of_queue('volcano_queue_share')})", "{{queue_name}}")
     return [
-        lines(Text("By action", "Decisions that evict pods.", "ops"), Query(statements, "{{action}}")),
+        lines(Text("By action", "Statements that evict pods.", "ops"), Query(statements, "{{action}}")),
         lines(
-            Text("Outcomes", "What the API server answered.", "ops", "commit-failures"),
+            Text("Outcomes", "Evictions by the API server's response.", "ops", "commit-failures"),
             Query(per_second("", "result", of=done), "{{result}}"),
         ),
-        lines(Text("Preemptions", "Decisions of preempt that evict.", "ops"), Query(preempted, "decisions")),
-        lines(Text("Victims", "Pods that the last cycle chose to preempt."), victims, width=12),
-        lines(Text("Share", "Reclaim takes from queues above 1 for those below."), share, width=12),
+        lines(Text("Preemptions", "Statements of preempt that evict pods.", "ops"), Query(preempted, "statements")),
+        lines(Text("Victims", "Victims of preemption in the last cycle."), victims, width=12),
+        lines(Text("Share", "Reclaim evicts from queues above 1 for queues below 1."), share, width=12),
     ]
 
 
@@ -558,7 +572,7 @@ BOARDS = (overview, queues, cards, waiting, scheduler, evictions)
 
 
 def texts() -> Iterator[tuple[Path, str]]:
-    """Each dashboard's file and what it holds."""
+    """Yield the path and the content of each dashboard's file."""
     for make in BOARDS:
         board = make()
         yield FOLDER / f"{board.uid}.json", json.dumps(board.built(), cls=JSONEncoder, sort_keys=True, indent=2) + "\n"

@@ -1,5 +1,4 @@
-"""What the dashboards are made of: selectors, variables and panels, on the builders that Grafana generates from its
-own schema."""
+"""Selectors, variables and panels of the dashboards, on the builders that Grafana generates from its schema."""
 
 from __future__ import annotations
 
@@ -14,29 +13,29 @@ from grafana_foundation_sdk.models import common, dashboard
 from grafana_foundation_sdk.models import prometheus as promql
 
 SCHEDULER = {"cluster": "Cluster", "namespace": "Namespace", "job": "Scheduler"}
-"""The labels that tell a scheduler from others in one Prometheus, each with its title as a variable of one value. Of a
-label that no scheduler has the variable is empty, and its matcher holds."""
+"""The labels that identify a scheduler in a Prometheus, with their titles as single-value variables. If no scheduler
+has a label, its variable is empty and its matcher matches."""
 REPLICA = "instance"
 CHOSEN = ", ".join([*(f'{label}="${label}"' for label in SCHEDULER), f'{REPLICA}=~"${REPLICA}"'])
-"""What every selector begins with."""
+"""The first matchers of every selector."""
 RUNBOOKS = "${runbooks}"
-"""Where the runbooks are: a variable with the value of _RUNBOOKS_QUERY."""
+"""The address of the runbooks: a variable with the value of _RUNBOOKS_QUERY."""
 _UNSET = "https://address-of-runbooks-not-set.invalid/grafana/rules/links.yaml"
 _RUNBOOKS_QUERY = (
     'query_result(vcd:runbooks:info{url!=""}'
     f' or on () label_replace(vcd_page_info{{{CHOSEN}}}, "url", "${{1}}/runbooks.html", "url", "(.*)")'
     f' or on () label_replace(vector(1), "url", "{_UNSET}", "", ""))'
 )
-"""What grafana/rules/links.yaml says, else the page of the chosen instances, else what is missing."""
+"""The address in grafana/rules/links.yaml, else the page of the chosen replicas, else an address naming that file."""
 PAGE_AT = "${page}/?at=${__to}"
-"""The page as of the end of what a dashboard shows."""
+"""The page as of the end of the dashboard's time range."""
 SOURCE = dashboard.DataSourceRef("prometheus", "${datasource}")
 GREEN, ORANGE, RED, BLUE = "green", "orange", "red", "blue"
 TAG = "vcd"
 PAGE_OF_JOB = f"{PAGE_AT}&job=${{__data.fields.namespace}}/${{__data.fields.job}}"
-"""The same with the job of a row, whose columns are called so."""
+"""The same for a job; the table must have the columns namespace and job."""
 PAGE_OF_SESSION = "${page}/?session=${__value.raw}"
-"""The page of the session whose number a panel shows."""
+"""The page of the session whose number is the panel's value."""
 HIDDEN = dashboard.VariableHide.HIDE_VARIABLE
 
 Panel = TypeVar(
@@ -50,35 +49,35 @@ AnyPanel = timeseries.Panel | stat.Panel | bargauge.Panel | table.Panel | heatma
 
 @dataclass(frozen=True)
 class Query:
-    """An expression, and how its series are called: ``{{label}}`` stands for a label's value."""
+    """An expression, and the legend of its series, in which ``{{label}}`` is replaced by a label's value."""
 
     expr: str
     legend: str = ""
 
 
 def own(name: str, *matchers: str) -> str:
-    """The series of a name that the chosen replicas of the chosen scheduler show."""
+    """Return a selector for the series of the chosen replicas of the chosen scheduler."""
     return f"{name}{{{', '.join((CHOSEN, *matchers))}}}"
 
 
 def of_queue(name: str, *matchers: str, label: str = "queue_name") -> str:
-    """Those of the chosen queues."""
+    """Return a selector for the series of the chosen queues."""
     return own(name, f'{label}=~"$queue"', *matchers)
 
 
 def per_second(name: str, *by: str, of: str = "") -> str:
-    """How fast a counter goes up, summed over all but the labels ``by``."""
+    """Return the rate of a counter, summed over all labels but ``by``."""
     return f"sum by ({', '.join(by)}) (rate({of or own(name)}[$__rate_interval]))"
 
 
 def quantile(part: float, name: str, *by: str, of: str = "") -> str:
-    """The value below which ``part`` of a histogram's observations lie."""
+    """Return a quantile of a histogram; ``part`` is from 0 to 1."""
     labels = ", ".join((*by, "le"))
     return f"histogram_quantile({part:g}, sum by ({labels}) (rate({of or own(f'{name}_bucket')}[$__rate_interval])))"
 
 
 def percentiles(name: str, legend: str = "", *by: str, of: str = "") -> list[Query]:
-    """The median, the 95th and the 99th percentile of a histogram."""
+    """Return the median, the 95th and the 99th percentile of a histogram."""
     parts = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
     return [Query(quantile(part, name, *by, of=of), f"{legend} {word}".strip()) for word, part in parts]
 
@@ -88,8 +87,8 @@ def percentiles(name: str, legend: str = "", *by: str, of: str = "") -> list[Que
 
 @dataclass(frozen=True)
 class Text:
-    """A panel's title, what it says in plain words, its unit in Grafana's names, the runbook that it leads to, and
-    where on the page its values lead."""
+    """A panel's title, its description (``says``), its unit in Grafana's names, the anchor of its runbook, and the
+    link of its values (``leads``)."""
 
     title: str
     says: str
@@ -124,7 +123,7 @@ def _common(panel: Panel, text: Text, queries: Sequence[Query], width: int, heig
 def lines(
     text: Text, *queries: Query, width: int = 8, height: int = 8, stacked: bool = False, repeat: str = ""
 ) -> timeseries.Panel:
-    """Values over time; ``repeat`` names a variable of which each value gets a panel."""
+    """Return a panel with values over time; ``repeat`` names a variable, each value of which gets a panel."""
     panel = _common(timeseries.Panel(), text, queries, width, height).min(0).show_points(common.VisibilityMode.NEVER)
     panel.legend(
         looks.VizLegendOptions()
@@ -141,7 +140,7 @@ def lines(
 
 
 def number(text: Text, query: Query, steps: Iterable[tuple[float, str]] = (), width: int = 4) -> stat.Panel:
-    """One value now, green, and in the colour of the highest of ``steps`` that it reaches."""
+    """Return a panel with one current value, in the colour of the highest of ``steps`` that it reaches, else green."""
     panel = _common(stat.Panel(), text, [query], width, 4).color_mode(common.BigValueColorMode.VALUE)
     return panel.thresholds(_colours(steps)).graph_mode(common.BigValueGraphMode.NONE).no_value("none")
 
@@ -149,15 +148,15 @@ def number(text: Text, query: Query, steps: Iterable[tuple[float, str]] = (), wi
 def bars(
     text: Text, *queries: Query, steps: Iterable[tuple[float, str]] = (), width: int = 8, height: int = 8
 ) -> bargauge.Panel:
-    """Values now, side by side."""
+    """Return a panel with the current values as bars."""
     panel = _common(bargauge.Panel(), text, queries, width, height).min(0).thresholds(_colours(steps))
     return panel.orientation(common.VizOrientation.HORIZONTAL).display_mode(common.BarGaugeDisplayMode.BASIC)
 
 
 def rows(text: Text, columns: dict[str, Query], names: dict[str, str], width: int = 12, height: int = 9) -> table.Panel:
-    """A table: a column for each query, by its title, beside the labels that ``names`` gives titles.
+    """Return a table with a column for each label in ``names`` (label: title), and one for each query (title: query).
 
-    A query without a title tells only which rows there are.
+    A query with an empty title determines only which rows exist.
     """
     panel = _common(table.Panel(), text, list(columns.values()), width, height)
     values = [f"Value #{chr(ord('A') + place)}" for place in range(len(columns))] if len(columns) > 1 else ["Value"]
@@ -170,14 +169,14 @@ def rows(text: Text, columns: dict[str, Query], names: dict[str, str], width: in
 
 
 def heat(text: Text, buckets: str, width: int = 12, height: int = 8) -> heatmap.Panel:
-    """How the observations of a histogram are spread, over time."""
+    """Return a heat map of a histogram's observations over time."""
     panel = _common(heatmap.Panel(), text, [Query(buckets, "{{le}}")], width, height)
     panel.scale_distribution(looks.ScaleDistributionConfig().type(common.ScaleDistribution.LINEAR))
     return panel.y_axis(heatmap.YAxisConfig().unit(text.unit))
 
 
 def states(text: Text, *queries: Query, words: dict[str, tuple[str, str]], width: int = 12) -> statetimeline.Panel:
-    """What was the case when: ``words`` gives values their word and colour."""
+    """Return a panel with states over time; ``words`` maps values to their word and colour."""
     panel = _common(statetimeline.Panel(), text, queries, width, 6)
     mapped = {value: dashboard.ValueMappingResult(word, colour) for value, (word, colour) in words.items()}
     return (
@@ -195,8 +194,8 @@ def _colours(steps: Iterable[tuple[float, str]]) -> build.ThresholdsConfig:
 
 @dataclass(frozen=True)
 class Board:
-    """A dashboard: ``choices`` are its variables beside data source, scheduler and replica, by name: series, label,
-    title."""
+    """A dashboard. ``choices`` are its variables in addition to data source, scheduler and replica: name, series,
+    label, title."""
 
     uid: str
     title: str
@@ -205,7 +204,7 @@ class Board:
     choices: Sequence[tuple[str, str, str, str]] = ()
 
     def built(self) -> dashboard.Dashboard:
-        """As Grafana has it."""
+        """Return the dashboard as a model of Grafana."""
         board = build.Dashboard(self.title).uid(self.uid).description(self.says).tags([TAG]).readonly()
         board.time("now-6h", "now").refresh("30s").timezone("utc").tooltip(dashboard.DashboardCursorSync.CROSSHAIR)
         board.with_variable(build.DatasourceVariable("datasource").label("Data source").type("prometheus"))
@@ -230,13 +229,13 @@ class Board:
 
 
 def _hidden(name: str, query: str) -> build.QueryVariable:
-    """A variable that links take their address from, looked up anew where other instances are chosen."""
+    """Return a hidden variable with the address for links; it is updated when other replicas are chosen."""
     variable = build.QueryVariable(name).datasource(SOURCE).query({"query": query, "refId": name})
     return variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED).hide(HIDDEN)
 
 
 def _schedulers() -> Iterator[build.QueryVariable]:
-    """The variables that choose one scheduler, the first unless another is chosen, and any of its replicas."""
+    """Yield the variables that choose one scheduler (the first one by default) and any of its replicas."""
     series = "vcd_build_info"
     chosen: list[str] = []
     for label, title in SCHEDULER.items():
@@ -246,7 +245,7 @@ def _schedulers() -> Iterator[build.QueryVariable]:
 
 
 def _choice(name: str, series: str, label: str, title: str) -> build.QueryVariable:
-    """A variable with one of the values that a label has."""
+    """Return a variable with one value of a label."""
     values = {"query": f"label_values({series}, {label})", "refId": "values"}
     variable = build.QueryVariable(name).label(title).datasource(SOURCE).query(values)
     variable.refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
@@ -254,7 +253,7 @@ def _choice(name: str, series: str, label: str, title: str) -> build.QueryVariab
 
 
 def _several(name: str, series: str, label: str, title: str) -> build.QueryVariable:
-    """One with any of them, all unless some are chosen."""
+    """Return a variable with any number of values of a label, by default all."""
     everything = dashboard.VariableOption(selected=True, text=["All"], value=["$__all"])
     variable = _choice(name, series, label, title).multi(True).include_all(True).all_value(".*")
     return variable.current(everything)

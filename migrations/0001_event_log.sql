@@ -1,6 +1,6 @@
--- Everything the scheduler saw and decided, in the order in which it entered the state.
--- ``type`` is the event's tag. ``payload`` is NULL where the other columns say all; how its bytes are packed is in
--- vcd/eventlog/packing.py.
+-- All observations, decisions and outcomes, in the order in which they entered the state.
+-- ``type`` is the event's tag. ``payload`` is NULL if the other columns are sufficient; vcd/eventlog/packing.py
+-- describes how it is packed.
 CREATE TABLE event (
     sequence INTEGER PRIMARY KEY,
     time INTEGER NOT NULL, -- nanoseconds since the epoch, never less than before, but where a segment begins
@@ -12,21 +12,21 @@ CREATE TABLE event (
 ) STRICT;
 CREATE INDEX event_object ON event (key, kind) WHERE key <> '';
 
--- The compression dictionaries that the packed payloads of this file refer to.
+-- The compression dictionaries for the packed payloads of this file.
 CREATE TABLE dictionary (
     number INTEGER PRIMARY KEY,
     content BLOB NOT NULL
 ) STRICT;
 
--- The configurations that were in force; kept while a session names them, however old their event is.
+-- The configurations that were in force. They are retained while a session names them, even if their event is removed.
 CREATE TABLE policy (
     digest TEXT PRIMARY KEY,
     text TEXT NOT NULL,
     sequence INTEGER NOT NULL -- of the event that loaded it last
 ) STRICT, WITHOUT ROWID;
 
--- Indexes into the session events: the whole record of a session is the payload of its event.
--- AUTOINCREMENT remembers the last number even after its row is gone.
+-- Indexes of the session events. The payload of the event has the whole record of a session.
+-- With AUTOINCREMENT the last number is known even after its row was removed.
 CREATE TABLE session (
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     sequence INTEGER NOT NULL UNIQUE,
@@ -53,7 +53,7 @@ CREATE TABLE operation (
     PRIMARY KEY (session, statement, operation)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX operation_key ON operation (key);
--- The groups that a session acted for, or set the status of.
+-- The groups that a session acted on, or whose status it set.
 CREATE TABLE session_group (
     group_key TEXT NOT NULL,
     session INTEGER NOT NULL,
@@ -61,7 +61,7 @@ CREATE TABLE session_group (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX session_group_session ON session_group (session);
 
--- What became of operations; ``sequence`` is that of the event that says so.
+-- The outcomes of operations; ``sequence`` is that of the outcome's event.
 CREATE TABLE outcome (
     sequence INTEGER PRIMARY KEY,
     session INTEGER NOT NULL,
@@ -71,7 +71,7 @@ CREATE TABLE outcome (
 ) STRICT;
 CREATE INDEX outcome_operation ON outcome (session, statement, operation);
 
--- The state as of a sequence. Its row is written after its last part: parts without a row are of no account.
+-- The state at a sequence. The row is written after the last part: parts without a row are ignored.
 CREATE TABLE checkpoint (
     sequence INTEGER PRIMARY KEY,
     time INTEGER NOT NULL,
@@ -86,9 +86,9 @@ CREATE TABLE checkpoint_part (
     PRIMARY KEY (sequence, part)
 ) STRICT;
 
--- Where the history of another replica takes over (``vcd log import``): the state is folded anew from the checkpoint
--- at ``sequence``, or from nothing. The events up to ``live`` only rebuild what that replica knew when it took over;
--- their sessions and outcomes are not indexed here.
+-- Positions after which the history of another replica continues (``vcd log import``). There the state is folded again
+-- from the checkpoint at ``sequence``, or from an empty state. The events up to ``live`` only rebuild that replica's
+-- state at its takeover; their sessions and outcomes are not indexed.
 CREATE TABLE segment (
     sequence INTEGER PRIMARY KEY,
     live INTEGER NOT NULL,

@@ -1,11 +1,11 @@
--- What joins each event to all before it, so that a changed, missing or exchanged one is found: vcd/eventlog/chain.py.
--- NULL in rows written before there was a chain.
+-- The link of each event covers all earlier events, so that changed, missing and exchanged events are found; see
+-- vcd/eventlog/chain.py. NULL in rows that a version without a chain wrote.
 ALTER TABLE event ADD COLUMN chain BLOB;
 
--- The link of the event at the checkpoint's sequence, once that event is in the file no more: the chain begins with it.
+-- The link of the event at the checkpoint's sequence after that event was removed: the chain begins with it.
 ALTER TABLE checkpoint ADD COLUMN chain BLOB;
 
--- The checkpoints, each as it was kept: part of the next event's link, so that the chain holds their states, too.
+-- The digests of all checkpoints. The next event's link covers them, so the chain protects their states, too.
 CREATE TABLE seal (
     after INTEGER NOT NULL, -- the last event when the checkpoint was kept
     checkpoint INTEGER NOT NULL,
@@ -14,8 +14,8 @@ CREATE TABLE seal (
     PRIMARY KEY (after, checkpoint)
 ) STRICT, WITHOUT ROWID;
 
--- Whether a segment is part of the next event's link. It is not where an export begins in the middle of one.
+-- Whether the next event's link covers the segment. It does not if an export begins in the middle of one.
 ALTER TABLE segment ADD COLUMN chained INTEGER NOT NULL DEFAULT 0 CHECK (chained IN (0, 1));
 
--- Written and read by nobody.
+-- No version uses this table any more.
 DROP TABLE session_group;

@@ -10,7 +10,7 @@ __all__ = ["PlanResult", "__version__", "explain", "open", "plan", "replay"]
 
 
 def __getattr__(name: str) -> Any:
-    """What ``vcd.api`` offers, which is imported when the first of it is asked for, but for the version alone."""
+    """Import ``vcd.api`` at the first use of its names, but not for the version."""
     if name not in __dir__():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module("vcd.model.version" if name == "__version__" else "vcd.api")

@@ -1,4 +1,4 @@
-"""The public functions, which ``import vcd`` and the commands share."""
+"""The public functions: what ``import vcd`` offers and the commands call."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ _LATER = {
     "vcd.timetravel.why.sessions": "SessionExplanation",
     "vcd.timetravel.why.verdict": "Verdict with_fix",
 }
-"""What not every command asks for, by module: it is imported when it is asked for."""
+"""Names by module that are imported at first use, because not every command needs them."""
 _MODULE_OF = {name: module for module, names in _LATER.items() for name in names.split()}
 
 
@@ -190,14 +190,18 @@ def plan(
     default_queue: str = "default",
     node_selector: Sequence[str] = (),
 ) -> PlanResult:
-    """One cycle over plain manifests (mappings), without a cluster.
+    """Decide one cycle over manifests (mappings), without a cluster.
 
-    ``conf`` is the text of a scheduler configuration file, None vc-scheduler's compiled-in default; ``now`` the time
-    to decide for, None the present. Every pending pod is taken as ours, whatever its schedulerName; with ``schedulers``
-    the objects are all that a cluster lists, and those of these schedulers are. Groups that name no queue are in
-    ``default_queue``; with ``node_selector`` only nodes with one of its labels (``key:value``) are used.
+    Args:
+        conf: Text of a scheduler configuration file; None for vc-scheduler's compiled-in default.
+        now: Time to decide for; None for the current time.
+        schedulers: Values of ``schedulerName`` whose pods to schedule; None for all pending pods.
+        default_queue: Queue of PodGroups that name none.
+        node_selector: Labels as ``key:value``; if given, only nodes with one of them are used.
 
-    Raises PolicyError for a bad configuration and BadObject for what is no manifest at all.
+    Raises:
+        PolicyError: The configuration is invalid.
+        BadObject: An object is no manifest.
     """
     at = time.time_ns() if now is None else int(now.timestamp() * 1_000_000_000)
     from vcd.scheduling.configuration import read_policy
@@ -209,15 +213,15 @@ def plan(
 
 
 def open(path: str | Path) -> Log:
-    """A log file, open for questions: a context manager. Raises LogError for a file that cannot be used."""
+    """Open a log file for queries; use it as a context manager. Raises LogError for an unusable file."""
     return Log(path)
 
 
-# --- one question to a log file: what ``Log`` says of the same name ---------------------------------------------------
+# --- single queries of a log file: shortcuts for methods of ``Log`` ---------------------------------------------------
 
 
 def explain(path: str | Path, kind: Kind, name: str, namespace: str = "default") -> Explanation:
-    """The story of a job or pod."""
+    """Explain the history of a job or pod."""
     with Log(path) as log, log.pinned():
         return log.pod(name, namespace) if kind == "pod" else log.job(name, namespace).story()
 
@@ -225,19 +229,19 @@ def explain(path: str | Path, kind: Kind, name: str, namespace: str = "default")
 def first_causes(
     path: str | Path, first: int | None = None, last: int | None = None, *, change: bool = False
 ) -> FirstCauses:
-    """For what the cluster's jobs lost most pod-hours."""
+    """Return the causes for which the cluster's jobs lost most pod-hours."""
     with Log(path) as log, log.pinned():
         return log.causes(first, last, change=change)
 
 
 def verdict(path: str | Path, name: str, namespace: str = "default", *, change: bool = False) -> Verdict:
-    """Why a job waits, in a sentence; with ``change`` the smallest change is searched, too."""
+    """Return why a job waits, in one sentence; with ``change`` also the smallest change that would have helped."""
     with Log(path) as log, log.pinned():
         return log.job(name, namespace).verdict(change=change)
 
 
 def obstacles(path: str | Path, name: str, session: int | None = None) -> Obstacles:
-    """What stands in a job's way at a session (None: the last in which it waited)."""
+    """Return what prevents the placement of a job in a session (None: the last in which it waited)."""
     with Log(path) as log, log.pinned():
         return log.job(name).obstacles(session)
 
@@ -249,7 +253,7 @@ def smallest_change(
     kinds: Sequence[What] | None = None,
     most_decisions: int | None = None,
 ) -> Counterfactual:
-    """The smallest change that would have let a job in, at a session as ``obstacles`` takes it."""
+    """Return the smallest change with which a session (see ``obstacles``) would have placed a job."""
     with Log(path) as log, log.pinned():
         return log.job(name).change(session, kinds, most_decisions)
 
@@ -257,19 +261,19 @@ def smallest_change(
 def explain_queue(
     path: str | Path, name: str, first: int | None = None, last: int | None = None, *, samples: int | None = None
 ) -> QueueExplanation:
-    """A queue over some sessions."""
+    """Explain a queue over a range of sessions."""
     with Log(path) as log, log.pinned():
         return log.queue(name, first, last, samples=samples)
 
 
 def explain_session(path: str | Path, number: int | str = "last") -> SessionExplanation:
-    """What a session found new and decided."""
+    """Explain what changed before a session and what it decided."""
     with Log(path) as log, log.pinned():
         return log.session(number)
 
 
 def explain_eviction(path: str | Path, name: str, namespace: str = "default") -> EvictionExplanation:
-    """Why a pod, or a job's pods, had to go."""
+    """Explain why a pod, or the pods of a job, were evicted."""
     with Log(path) as log, log.pinned():
         return log.eviction(name, namespace)
 
@@ -283,7 +287,7 @@ def explain_difference(
     session: int | None = None,
     other_path: str | Path | None = None,
 ) -> JobDifference:
-    """What tells two jobs apart; the other one is taken from ``other_path`` where that is given."""
+    """Return the differences between two jobs; ``other_path`` is the log of the other one, if it is another log."""
     with ExitStack() as stack:
         logs = [stack.enter_context(Log(each)) for each in (path, other_path) if each is not None]
         for each in logs:
@@ -293,6 +297,6 @@ def explain_difference(
 
 
 def explain_order(path: str | Path, queue: str | None = None, session: int | None = None) -> OrderExplanation:
-    """Who is served before whom."""
+    """Explain the order in which a session considers jobs."""
     with Log(path) as log, log.pinned():
         return log.order(queue, session)

@@ -1,7 +1,7 @@
-"""Writes anew what the chart has from elsewhere: the table of values in README.md, and the custom resources.
+"""Generates the table of values in the chart's README.md, and copies custom resources and admission policies into it.
 
-The table comes from values.yaml, where the comment before a value is its meaning; the custom resources are those that
-the kustomization in vcd/embedded/crds lists, the admission policies those of components/validation.
+The table comes from values.yaml, where the comment before a value is its description. The custom resources are the ones
+that the kustomization in vcd/embedded/crds lists, the admission policies are those of components/validation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BEGIN, END = "<!-- begin: values -->", "<!-- end: values -->"
 
 
 class Value(NamedTuple):
-    """One value that may be set: its path with dots, its default, what it means."""
+    """A value of the chart: its path with dots, its default, and its description."""
 
     path: str
     default: Any
@@ -30,7 +30,7 @@ class Value(NamedTuple):
 
 
 def documented(text: str) -> Iterator[Value]:
-    """The values of a values.yaml that have a comment right before them, in its order."""
+    """Yield the values of a values.yaml that have a comment directly before them, in order."""
     defaults = yaml.safe_load(text)
     comment: list[str] = []
     path: list[str] = []
@@ -54,14 +54,14 @@ def documented(text: str) -> Iterator[Value]:
 
 
 def at(values: Any, path: list[str]) -> Any:
-    """What is at a path."""
+    """Return the value at a path."""
     for name in path:
         values = values[name]
     return values
 
 
 def undocumented(values: dict[str, Any], known: set[str], path: str = "") -> Iterator[str]:
-    """The paths of values that neither have a text nor are below or above one that has."""
+    """Yield the paths of values without a description, except those below or above one that has it."""
     for name, value in values.items():
         here = f"{path}.{name}" if path else name
         if here in known:
@@ -73,7 +73,7 @@ def undocumented(values: dict[str, Any], known: set[str], path: str = "") -> Ite
 
 
 def table(text: str) -> str:
-    """The values as a table in Markdown."""
+    """Return the values as a Markdown table."""
     lines = ["| value | default | meaning |", "| --- | --- | --- |"]
     for value in documented(text):
         long = isinstance(value.default, str) and "\n" in value.default
@@ -84,7 +84,7 @@ def table(text: str) -> str:
 
 
 def with_table(readme: str, text: str) -> str:
-    """A README with the table of values between its two marks."""
+    """Return a README with the table of values between its two marks."""
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n\n{table(text)}\n\n{END}{after}"

@@ -108,7 +108,7 @@ def _sweep_after(seconds: float) -> None:
 
 
 def _ask_again_after(seconds: float) -> None:
-    verdicts.AGAIN = verdicts.FIGURES = seconds
+    verdicts.REPEAT_DELAY = verdicts.QUANTITIES_DELAY = seconds
 
 
 def _give_a_store_up_after(seconds: float) -> None:

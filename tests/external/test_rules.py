@@ -80,11 +80,11 @@ def starving(cluster: str) -> list[dict[str, str]]:
 
 def starves(cluster: str, runbook: str, page_url: str) -> dict[str, Any]:
     labels = {key: text for key, text in of(cluster).items() if key != "instance"}
-    told = "A pod of q waits for 6h 40m 0s, and the queue has less than it deserves."
+    told = "A pod of q waits for 6h 40m 0s, and the queue has less than its deserved share."
     return {
         "exp_labels": {**labels, "queue": "q", "severity": "warning"},
         "exp_annotations": {
-            "summary": "A queue below what it deserves waits", "description": told,
+            "summary": "A queue below its deserved share waits", "description": told,
             "runbook_url": f"{runbook}#queue-starving", "page_url": page_url,
         },
     }  # fmt: skip
@@ -198,18 +198,20 @@ def counted(kind: str, summary: str, description: str, anchor: str) -> dict[str,
 
 
 CRASHED = counted(
-    "Pod", "A watch meets a defect of vcd",
-    "A defect of vcd ended the watch of Pod on a, which lists all of that kind anew.", "watch-crashes",
+    "Pod", "A defect of vcd ended a watch",
+    "A defect of vcd ended the watch of Pod on a, which lists all objects of that kind again.", "watch-crashes",
 )  # fmt: skip
 DRIFTED = counted(
-    "Pod", "A watch missed changes", "Pod on a: a list showed objects otherwise than the watch had told.", "watch-drift"
-)
+    "Pod", "A watch missed changes",
+    "Pod on a: a list contained other objects or versions than the watch had delivered.", "watch-drift",
+)  # fmt: skip
 JUMPED = counted(
-    "", "A wall clock jumped", "The wall clock of the machine that a is on jumped by more than 5 s.", "clock-jumps"
+    "", "A wall clock jumped", "The wall clock of the machine of a jumped by more than 5 s.", "clock-jumps"
 )
 NOT_SHIPPED = counted(
-    "", "Runs of the archive fail again and again",
-    "For half an hour a could not always ship the event log, or look how far it is shipped.", "log-not-archived",
+    "", "Archive runs fail repeatedly",
+    "a repeatedly failed for half an hour to ship the event log, or to read how much of it is shipped.",
+    "log-not-archived",
 )  # fmt: skip
 
 
@@ -252,7 +254,7 @@ async def test_who_watches_nothing_is_not_late(
     given += [] if follower is None else [shown(follower, stale, kind="Pod", instance="b")]
     told = "{} could neither list nor watch Pod for 6h 40m 0s."
     expected = [
-        fires("A kind can neither be listed nor watched", told.format(name), "watch-dead", instance=name, kind="Pod")
+        fires("A kind can be neither listed nor watched", told.format(name), "watch-dead", instance=name, kind="Pod")
         for name in late
     ]
     await check(tmp_path, given, "VcdWatchDead", *expected, link=SET)
@@ -274,7 +276,7 @@ def replica(
     ]
 
 
-ALONE = "No other replica of vcd-scheduler has what is decided; with the leader and its disk the log would be lost."
+ALONE = "No other replica of vcd-scheduler has the latest decisions; a loss of the leader and its disk would lose them."
 NOT_FOLLOWED = fires("No replica follows the log", ALONE, "log-not-followed")
 
 
@@ -297,13 +299,13 @@ async def test_a_log_that_nobody_follows_is_told_of_where_replicas_are_wanted(
 
 async def test_who_is_far_behind_is_told_of(tmp_path: Path) -> None:
     given = [*replica("a", 1, "1+0"), *replica("b", 0, lag="20000+0"), *replica("c", 0, lag="100+0")]
-    told = "b lacks 20k events of the leader's log, and answers as of then."
+    told = "b lacks 20k events of the leader's log; its page and commands display an older state."
     behind = fires("A replica is far behind the log", told, "followers-late", instance="b")
     await check(tmp_path, given, "VcdFollowerBehind", behind, link=SET)
 
 
 @pytest.mark.parametrize(("late", "much"), [("0+1", True), ("5+0", False)], ids=["each minute", "long ago"])
 async def test_decisions_that_wait_for_nobody_are_told_of(tmp_path: Path, late: str, much: bool) -> None:
-    told = "10 times in ten minutes vcd-scheduler acted before another replica had the decision on its disk."
-    expected = fires("Decisions do not wait for followers", told, "followers-late")
+    told = "In ten minutes, vcd-scheduler carried out 10 decisions before another replica had them on its disk."
+    expected = fires("Decisions are carried out before a follower has them", told, "followers-late")
     await check(tmp_path, replica("a", 1, late=late), "VcdFollowersLate", *([expected] if much else []), link=SET)

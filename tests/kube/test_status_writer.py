@@ -631,7 +631,7 @@ async def test_conditions_that_were_refused_in_one_term_are_not_written_in_the_n
     shown = Store(f.server, "/pods/p", {"status": {"conditions": ["new: by another leader"]}})
     for kind in ("Pod", "Node", "PodGroup"):
         f.writer.forget_all(kind)  # a new leader lists
-    f.writer.begin_term()  # as Telling does
+    f.writer.begin_term()  # as StatusReporter does
     f.clock.now += 60
     await f.again()
     assert shown.object["status"]["conditions"] == ["new: by another leader"]

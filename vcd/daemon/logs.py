@@ -16,12 +16,12 @@ import structlog
 from structlog.typing import Processor
 
 DETAILED = 4
-"""klog's verbosity from which details are written; Volcano's per-job lines begin at 3, which its chart asks for."""
+"""Lowest klog verbosity with details. It is not 3, which Volcano's chart sets for its per-job lines."""
 
 _WORDS = 60
-"""Characters by which lines of one kind are known."""
+"""Leading characters of a message that identify its kind."""
 _KINDS = 1000
-"""Kinds of lines that are counted at a time."""
+"""The most kinds of lines that are counted."""
 
 _HIDDEN = "(hidden)"
 _SECRET_KEYS = re.compile(r"token|password|passwd|secret|authorization|credential|api_?key|private_?key", re.IGNORECASE)
@@ -50,7 +50,7 @@ def configure(log_format: str = "auto", verbosity: int = 0, stream: TextIO | Non
     ]
     renderer: Processor = structlog.processors.JSONRenderer()
     if console:
-        # the traceback is text already when it comes here, so that secrets could be taken out of it
+        # the traceback is already text here, after secrets were removed from it
         renderer = structlog.dev.ConsoleRenderer(colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback)
     last: list[Processor] = [structlog.processors.format_exc_info, hide_secrets, renderer]
     structlog.configure(
@@ -63,14 +63,14 @@ def configure(log_format: str = "auto", verbosity: int = 0, stream: TextIO | Non
 
 
 def level_of(verbosity: int) -> int:
-    """The least level that is written at klog's verbosity: info as usual, debug from 4 on, warning below 0."""
+    """Return the log level for a klog verbosity: debug from 4 on, warning below 0, else info."""
     if verbosity < 0:
         return logging.WARNING
     return logging.DEBUG if verbosity >= DETAILED else logging.INFO
 
 
 def hide_secrets(logger: Any, name: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Take credentials out of a line: values under telling names, and what looks like one inside any text."""
+    """Remove credentials from a line: values of keys that name secrets, and text that looks like a credential."""
     for key, value in event.items():
         event[key] = _HIDDEN if _SECRET_KEYS.search(key) else _without_secrets(value)
     return event
@@ -89,10 +89,10 @@ def _without_secrets(value: Any) -> Any:
 
 
 class Repeats(logging.Filter):
-    """Lets a few lines of one kind through in each period, and then says how many there were.
+    """Passes a few lines of one kind per period, and appends the number of suppressed lines to the next one.
 
-    A library may write a line with its traceback for each connection that somebody opens. Lines are of one kind where
-    the same place writes the same words, whatever it puts into them.
+    A library may write a traceback for each incoming connection. Lines are of one kind if they have the same place in
+    the code and the same message before formatting.
     """
 
     def __init__(self, few: int = 5, period: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
@@ -103,7 +103,7 @@ class Repeats(logging.Filter):
         self._kinds: dict[tuple[str, int, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a line is to be written; the first after a period says how many were not."""
+        """Return whether to write a line."""
         kind = (record.name, record.lineno, str(record.msg)[:_WORDS])
         now = self._clock()
         begun, count = self._kinds.get(kind, (now, 0))
@@ -118,7 +118,7 @@ class Repeats(logging.Filter):
 
 
 def _take_over_standard_library(out: TextIO, level: int, shared: list[Processor], last: list[Processor]) -> None:
-    """Libraries' own lines (asyncio, aiohttp) in the same form; below warning only when details are asked for."""
+    """Write lines of libraries (asyncio, aiohttp) in the same format; below warning only at detailed verbosity."""
     handler = logging.StreamHandler(out)
     handler.addFilter(Repeats())
     handler.setFormatter(

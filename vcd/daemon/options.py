@@ -34,19 +34,18 @@ _LONG_UNITS = {"d": 24 * 3600 * SECOND, "w": 7 * 24 * 3600 * SECOND}
 
 
 class OptionError(ValueError):
-    """A flag that cannot be taken as it is; the message names it and says what to change."""
+    """A flag has an invalid value. The message names the flag and states what to change."""
 
 
 @dataclass(frozen=True)
 class Flag:
     """One flag: ``name`` without dashes, ``default`` as it is written, ``doc`` for the help text.
 
-    ``kind`` says how it is read: ``text``; ``texts`` (repeatable); ``list`` (repeatable, and split at commas);
+    ``kind`` is how it is parsed: ``text``; ``texts`` (repeatable); ``list`` (repeatable, and split at commas);
     ``bool``; ``int``; ``float``; ``duration`` (seconds, float); ``age`` (nanoseconds, None for 0); ``size`` (bytes,
-    None for 0); ``path`` (None for an empty text). ``low`` is the least value of a number, ``above`` what it must
-    exceed; ``choices`` are all values that a text may have. ``idle`` says why it has no effect here, empty if it has.
-    ``refusal`` is for an idle flag by which vc-scheduler does less than by its default: why other values than the
-    default are refused, and what to do instead.
+    None for 0); ``path`` (None for an empty text). A number must be at least ``low`` and more than ``above``;
+    ``choices`` are all values that a text may have. ``idle`` states why a flag has no effect in vcd. ``refusal`` is for
+    an idle flag that restricts vc-scheduler: why values other than the default are refused, and what to do instead.
     """
 
     name: str
@@ -61,16 +60,16 @@ class Flag:
 
     @property
     def variable(self) -> str:
-        """The environment variable that stands for it."""
+        """Return the environment variable for this flag."""
         return ENVIRONMENT_PREFIX + self.name.upper().replace("-", "_")
 
     @property
     def written(self) -> str:
-        """As it is written on a command line."""
+        """Return the flag with its dashes."""
         return f"-{self.name}" if len(self.name) == 1 else f"--{self.name}"
 
     def read(self, texts: Sequence[str], source: str = "") -> Any:
-        """The value of what was given, the last one where only one counts. Raises OptionError naming ``source``."""
+        """Parse the given texts; the last one wins if the flag has one value. Raises OptionError naming ``source``."""
         try:
             value = _READERS[self.kind](texts)
         except ValueError as error:
@@ -118,8 +117,8 @@ def _age(texts: Sequence[str]) -> int | None:
     return nanoseconds or None
 
 
-def _kept(text: str) -> tuple[Literal["age", "size"], int | None]:
-    """An age in nanoseconds, or a size in bytes; None for 0. Raises ValueError."""
+def _parse_limit(text: str) -> tuple[Literal["age", "size"], int | None]:
+    """Parse an age in nanoseconds or a size in bytes; None for 0. Raises ValueError."""
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?([kMGTP]i?)|0", text):
         return "size", parse_units(text) or None
     return "age", _age([text])
@@ -144,7 +143,7 @@ _MEANINGS: Mapping[str, str] = {
     "duration": "a duration such as 500ms, 1m30s or 7d",
     "age": "a duration such as 36h or 14d, or 0 for ever",
 }
-"""Of the kinds whose reader tells no more than that a text is none of them."""
+"""What each kind expects, for kinds whose reader raises a ValueError without a message."""
 
 # --- the flags --------------------------------------------------------------------------------------------------------
 
@@ -153,7 +152,7 @@ _MEANINGS: Mapping[str, str] = {
 class Options:
     """The flags that have an effect. Durations are seconds, ``retention_age`` nanoseconds, sizes bytes.
 
-    ``without_effect`` are the flags that were given and have none here: name -> why.
+    ``without_effect`` maps given flags without an effect to the explanation.
     """
 
     # what is scheduled, and how
@@ -161,121 +160,136 @@ class Options:
         "scheduler-name", "texts", "volcano", "Schedule pods whose spec.schedulerName is this. May be repeated."
     )
     scheduler_conf: Path | None = _flag(  # noqa: RUF009 - a path does not change
-        "scheduler-conf", "path", "", "The scheduler's configuration file; vc-scheduler's compiled-in one unless given."
+        "scheduler-conf", "path", "", "The scheduler's configuration file. Empty: vc-scheduler's compiled-in one."
     )
     scheduler_configmap: str = _flag(
         "scheduler-configmap",
         "text",
         "volcano-scheduler-configmap",
-        "The ConfigMap that --scheduler-conf is mounted from, in the pod's namespace: Events about the configuration "
+        "The ConfigMap, in the pod's namespace, from which --scheduler-conf is mounted. Events about the configuration "
         "are recorded at it.",
     )
     schedule_period: float = _flag(
-        "schedule-period", "duration", "1s", "The longest time between two cycles; changes start one at once.", above=0
+        "schedule-period",
+        "duration",
+        "1s",
+        "The longest time between two cycles. A change starts one at once.",
+        above=0,
     )
-    default_queue: str = _flag("default-queue", "text", "default", "The queue of groups that name none.")
+    default_queue: str = _flag("default-queue", "text", "default", "The queue of PodGroups that name none.")
     node_selector: tuple[str, ...] = _flag(
-        "node-selector", "list", "", "Use nodes with one of these labels only, each as key:value. May be repeated."
+        "node-selector", "list", "", "Use only nodes with one of these labels, each as key:value. May be repeated."
     )
     placements: int = _flag(
-        "placements", "int", "50000", "Placements in one cycle at most; the rest goes on in the next.", low=1
+        "placements", "int", "50000", "The most placements in one cycle. The next cycle continues.", low=1
     )
     kinds: int = _flag(
         "kinds-per-namespace",
         "int",
         "32",
-        "Kinds of pending pods of one namespace that one cycle tries at most; the others have their turn in the next; "
-        "0: all.",
+        "The most kinds of pending pods of one namespace that one cycle tries. The next cycle tries the others. 0: no "
+        "limit.",
         low=0,
     )
     admission_timeout: float = _flag(
         "admission-timeout",
         "duration",
         "5m",
-        "How long an admitted group with fewer pods than its minimum keeps its reservation; 0 for without end.",
+        "How long an admitted PodGroup with fewer pods than minMember holds its reservation. 0: without end.",
         low=0,
     )
     unschedulable: str = _flag(
         "unschedulable",
         "text",
         "nodes",
-        "Which waiting pods say reason Unschedulable, for which autoscalers add nodes: nodes, those that more nodes "
-        "could help; all, every one, as vc-scheduler.",
+        "Which pending pods get reason Unschedulable, for which autoscalers add nodes. nodes: pods that more nodes "
+        "could help. all: every pending pod, as with vc-scheduler.",
         choices=("nodes", "all"),
     )
     plugin_timeout: float = _flag(
         "plugin-timeout",
         "duration",
         "5s",
-        "The time that a plugin which does not come with vcd may take in one cycle, and an action ten times as long; "
-        "then it is left out. 0: any time.",
+        "The longest time of an out-of-tree plugin in one cycle; of an out-of-tree action ten times as long. After "
+        "that, it is left out. 0: no limit.",
         low=0,
     )
-    seed: int = _flag("seed", "int", "0", "Orders equally good nodes; the same seed decides the same.", low=0)
+    seed: int = _flag(
+        "seed", "int", "0", "Orders nodes with equal scores. The same seed gives the same decisions.", low=0
+    )
     shadow: bool = _flag(
         "shadow",
         "bool",
         "false",
-        "Decide beside the scheduler that is there and do nothing: nothing is written but the event log, and no Lease "
-        "is asked for. `vcd shadow` compares.",
+        "Decide without acting, next to another scheduler: vcd writes only the event log and takes no Lease. "
+        "`vcd shadow` compares the decisions.",
     )
 
     controllers: tuple[str, ...] = _flag(
         "controllers",
         "list",
         "",
-        "Do what these of Volcano's controllers do, for a cluster in which they do not run: podgroup makes PodGroups "
-        "for pods that bring none, queue keeps the state of Queues and the counts of their groups.",
+        "Replace these of Volcano's controllers, for a cluster without them. podgroup: create PodGroups for pods "
+        "without one. queue: write the state of Queues and the counts of their PodGroups.",
         choices=CONTROLLERS,
     )
 
     # the API server
     kubeconfig: str | None = _flag("kubeconfig", "text", "", "A kubeconfig file.")
     master: str | None = _flag("master", "text", "", "The API server's address; overrides the kubeconfig's.")
-    kube_api_qps: float = _flag("kube-api-qps", "float", "2000", "Writes to the API server in a second.", above=0)
-    kube_api_burst: int = _flag("kube-api-burst", "int", "2000", "Writes to the API server at once.", low=1)
-    request_timeout: float = _flag("request-timeout", "duration", "4s", "The time one request may take.", above=0)
+    kube_api_qps: float = _flag(
+        "kube-api-qps", "float", "2000", "The most writes to the API server per second.", above=0
+    )
+    kube_api_burst: int = _flag("kube-api-burst", "int", "2000", "The most writes to the API server in a burst.", low=1)
+    request_timeout: float = _flag("request-timeout", "duration", "4s", "The timeout of one request.", above=0)
 
     # leader election
     leader_elect: bool = _flag("leader-elect", "bool", "true", "Schedule only while holding the Lease.")
     lease_duration: float = _flag(
-        "leader-elect-lease-duration", "duration", "15s", "How long after its last renewal a Lease is free.", low=1
+        "leader-elect-lease-duration",
+        "duration",
+        "15s",
+        "The time after its last renewal at which a Lease is free.",
+        low=1,
     )
     renew_deadline: float = _flag(
-        "leader-elect-renew-deadline", "duration", "10s", "When a leader that cannot renew stops leading.", above=0
+        "leader-elect-renew-deadline",
+        "duration",
+        "10s",
+        "The time after which a leader that cannot renew stops leading.",
+        above=0,
     )
     retry_period: float = _flag(
-        "leader-elect-retry-period", "duration", "2s", "The time between attempts to take or renew.", above=0
+        "leader-elect-retry-period", "duration", "2s", "The time between attempts to take or renew the Lease.", above=0
     )
     list_deadline: float = _flag(
         "leader-elect-list-deadline",
         "duration",
         "1m",
-        "When a leader whose first list of a kind gets no further gives the Lease back; it stands again after one to "
-        "two times as long, and twice that each time.",
+        "The time after which a leader gives the Lease back if its first list of a kind makes no progress. It stands "
+        "for election again after one to two times as long, and doubles that each time.",
         above=0,
     )
     stale_deadline: float = _flag(
         "leader-elect-stale-deadline",
         "duration",
         "5m",
-        "When a leader that had listed a kind and since can neither list nor watch it gives the Lease back; it stands "
-        "again as above. A watch that is silent is none that fails.",
+        "The time after which a leader gives the Lease back if it had listed a kind and can neither list nor watch it "
+        "any more. It stands for election again as above. A silent watch is not a failed one.",
         above=0,
     )
     lead_beside_others: bool = _flag(
         "lead-beside-others",
         "bool",
         "false",
-        "Go on in namespaces in which somebody else binds pods of ours. Otherwise vcd holds a namespace back at the "
-        "third such bind within the quiet period.",
+        "Continue in namespaces in which another scheduler binds vcd's pods. Otherwise, vcd stops deciding in a "
+        "namespace at the third such bind within --others-quiet-period.",
     )
     others_quiet_period: float = _flag(
         "others-quiet-period",
         "duration",
         "5m",
-        "How long nobody else may have bound a pod of ours in a namespace that is held back before vcd decides there "
-        "again.",
+        "The time without a bind by another scheduler after which vcd decides again in a namespace that it holds back.",
         above=0,
     )
     lease_name: str = _flag("leader-elect-resource-name", "text", "volcano", "The Lease's name.")
@@ -286,164 +300,163 @@ class Options:
         "lock-object-namespace", "text", "", "Deprecated name of --leader-elect-resource-namespace, which it overrides."
     )
     identity: str = _flag(
-        "identity", "text", "", "This replica's name in the Lease; host name and a random suffix unless given."
+        "identity", "text", "", "This replica's name in the Lease. Empty: the host name and a random suffix."
     )
 
     # the event log
     event_log: Path = _flag(  # noqa: RUF009 - a path does not change
-        "event-log", "path", "events.sqlite", "The event log's file; made when it is missing."
+        "event-log", "path", "events.sqlite", "The event log's file. It is created if it is missing."
     )
     replicas_address: str = _flag(
         "replicas-address",
         "text",
         "",
-        "Where this replica's log is followed by others, as HOST:PORT. Replicas then have one log: who does not lead "
-        "follows the leader's instead of the API server. Empty: each replica logs by itself what it sees.",
+        "The address at which other replicas follow this replica's log, as HOST:PORT. All replicas then have one log: "
+        "followers copy the leader's log instead of watching the API server. Empty: each replica writes its own log.",
     )
     replicas_advertise: str = _flag(
         "replicas-advertise",
         "text",
         "",
-        "The host by which other replicas reach --replicas-address; the variable POD_IP, or this host's name, unless "
-        "given.",
+        "The host at which other replicas reach --replicas-address. Empty: the variable POD_IP, or the host name.",
     )
     replicas_token_file: Path | None = _flag(  # noqa: RUF009 - a path does not change
         "replicas-token-file",
         "path",
         "",
-        "The token by which this replica follows others: a projected ServiceAccount token with audience vcd.",
+        "The token with which this replica follows others: a projected ServiceAccount token with audience vcd.",
     )
     replay_every: int = _flag(
         "replay-every",
         "int",
         "100",
-        "Decide every so many sessions once more, in the background, and count where another plan comes out; 0: none.",
+        "Replay one of so many sessions in the background, and count replays with another plan. 0: none.",
         low=0,
     )
     checkpoint_interval: int = _flag(
         "checkpoint-interval",
         "int",
         "100000",
-        "Events between two checkpoints of the state, at most; a state is kept after half as many as it has objects, "
-        "and at least 10,000, so that no question has to fold many.",
+        "The most events between two checkpoints of the state. Readers fold the events since the last checkpoint, so "
+        "one is also taken after half as many events as the state has objects, but at least 10,000.",
         low=1,
     )
     retention_age: int | None = _flag(
-        "log-retention-age", "age", "7d", "Remove history older than this, up to a checkpoint; 0: keep it."
+        "log-retention-age", "age", "7d", "Remove history older than this, up to a checkpoint. 0: never."
     )
     retention_size: int | None = _flag(
-        "log-retention-size", "size", "10Gi", "Remove old history while the file is larger than this; 0: keep it."
+        "log-retention-size", "size", "10Gi", "Remove old history while the file is larger than this. 0: never."
     )
     volume_size: int | None = _flag(
         "event-log-volume-size",
         "size",
         "0",
-        "What the volume of --event-log holds, where its file system has more: an emptyDir's sizeLimit, at which the "
-        "kubelet evicts the pod. It is shown, and alerts go by it; 0: as the file system says.",
+        "The size of the volume of --event-log if its file system is larger: an emptyDir's sizeLimit, at which the "
+        "kubelet evicts the pod. Metrics and alerts use it. 0: the size of the file system.",
     )
     archive: str = _flag(
         "archive",
         "text",
         "",
-        "Where whoever leads ships the event log: a directory that exists, or s3://BUCKET/PREFIX, with credentials and "
-        "endpoint as AWS tools find them. A replica without a log begins with what is there.",
+        "Where the leader ships the event log: an existing directory, or s3://BUCKET/PREFIX with the credentials and "
+        "the endpoint that AWS tools would use. A replica without a log restores it from there.",
     )
     archive_every: float = _flag(
-        "archive-every", "duration", "5m", "How often new events are shipped to --archive.", above=0
+        "archive-every", "duration", "5m", "The time between shipments of new events to --archive.", above=0
     )
     archive_keep: tuple[str, ...] = _flag(
         "archive-keep",
         "list",
         "30d",
-        "Remove from --archive what is older than an age such as 30d, or beyond a size such as 200Gi, or both; 0: "
-        "nothing.",
+        "Remove history from --archive beyond an age such as 30d, a size such as 200Gi, or both. 0: never.",
     )
     housekeeping_period: float = 10.0
-    """Seconds between looks at the log's size and at whether a checkpoint is due; no flag."""
+    """Seconds between checks of the log's size and of whether a checkpoint is due; no flag."""
 
-    # seeing it
+    # observability
     enable_metrics: bool = _flag("enable-metrics", "bool", "true", "Serve /metrics on --listen-address.")
-    listen_address: str = _flag("listen-address", "text", ":8080", "Where /metrics is served, as HOST:PORT.")
+    listen_address: str = _flag("listen-address", "text", ":8080", "The address of /metrics, as HOST:PORT.")
     job_series: int = _flag(
         "job-series",
         "int",
         "5000",
-        "Show Volcano's series of single jobs while there are no more jobs than this; 0: never.",
+        "Expose Volcano's series of single jobs while there are at most this many jobs. 0: never.",
         low=0,
     )
-    enable_healthz: bool = _flag("enable-healthz", "bool", "true", "Serve health on --healthz-address.")
+    enable_healthz: bool = _flag("enable-healthz", "bool", "true", "Serve health probes on --healthz-address.")
     healthz_address: str = _flag(
-        "healthz-address", "text", ":11251", "Where /healthz and /readyz are served, as HOST:PORT."
+        "healthz-address", "text", ":11251", "The address of /healthz and /readyz, as HOST:PORT."
     )
     view_address: str = _flag(
         "view-address",
         "text",
         "127.0.0.1:8090",
-        "Where the log is shown as a page, as HOST:PORT; empty for nowhere. On other addresses than this machine's own "
-        "each question needs a token, and is answered as far as whose it is may see what is asked about.",
+        "The address of the page that displays the log, as HOST:PORT. Empty: no page. On other addresses than this "
+        "machine's own, each request needs a token, and shows only what the token's user may see.",
     )
     page_audiences: tuple[str, ...] = _flag(
         "page-audience",
         "texts",
         "",
-        "Take tokens at the page that were made for this audience only; the API server's own unless given. May be "
-        "repeated.",
+        "Accept only tokens for this audience at the page. Empty: the API server's own audience. May be repeated.",
     )
     page_hosts: tuple[str, ...] = _flag(
         "page-host",
         "texts",
         "",
-        "Where others reach the page, answer requests for this host only, such as an Ingress names. May be repeated. "
-        "Unless given: for IP addresses, names of one label, and those of the cluster's services.",
+        "Answer only requests for this host if other machines reach the page, such as the host of an Ingress. May be "
+        "repeated. Empty: IP addresses, names of one label, and names of the cluster's services.",
     )
     page_url: str = _flag(
         "page-url",
         "text",
         "",
-        "Where people open the page, such as https://vcd.example.com: alerts and dashboards link there.",
+        "The URL at which users open the page, such as https://vcd.example.com. Alerts and dashboards link to it.",
     )
     tls_cert_file: Path | None = _flag(  # noqa: RUF009 - a path does not change
         "tls-cert-file",
         "path",
         "",
-        "The certificate, with its chain, by which the page is served where others reach it, and /metrics with "
-        "--metrics-secure; PEM. It is read again when it changes.",
+        "The certificate with its chain (PEM), for the page if other machines reach it, and for /metrics with "
+        "--metrics-secure. It is read again when it changes.",
     )
     tls_private_key_file: Path | None = _flag(  # noqa: RUF009 - a path does not change
-        "tls-private-key-file", "path", "", "The key to --tls-cert-file, without a passphrase; PEM."
+        "tls-private-key-file", "path", "", "The key to --tls-cert-file (PEM), without a passphrase."
     )
-    metrics_secure: bool = _flag("metrics-secure", "bool", "false", "Serve /metrics by TLS.")
+    metrics_secure: bool = _flag("metrics-secure", "bool", "false", "Serve /metrics with TLS.")
     metrics_require_token: bool = _flag(
         "metrics-require-token",
         "bool",
         "false",
-        "Answer /metrics only to who shows a token and may get the nonResourceURL /metrics.",
+        "Require a token at /metrics whose user may get the nonResourceURL /metrics.",
     )
     log_format: str = _flag(
         "log-format",
         "text",
         "auto",
-        "auto, json or console; auto is console on a terminal, else json.",
+        "auto, json or console. auto: console on a terminal, else json.",
         choices=("auto", "json", "console"),
     )
-    verbosity: int = _flag("v", "int", "0", "klog's verbosity: 4 and more adds details, negative leaves warnings only.")
+    verbosity: int = _flag(
+        "v", "int", "0", "klog's verbosity. 4 and more adds details, a negative value leaves only warnings."
+    )
 
     without_effect: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def lease_namespace(self) -> str:
-        """Where the Lease is."""
+        """Return the Lease's namespace."""
         return self.lock_object_namespace or self.resource_namespace
 
     @property
     def archive_age(self) -> int | None:
         """Return the age limit of the archive in ns; None for no limit."""
-        return next((value for unit, value in map(_kept, self.archive_keep) if unit == "age"), None)
+        return next((value for unit, value in map(_parse_limit, self.archive_keep) if unit == "age"), None)
 
     @property
     def archive_size(self) -> int | None:
         """Return the size limit of the archive in bytes; None for no limit."""
-        return next((value for unit, value in map(_kept, self.archive_keep) if unit == "size"), None)
+        return next((value for unit, value in map(_parse_limit, self.archive_keep) if unit == "size"), None)
 
     def settings(self) -> Settings:
         """Return the flags that influence decisions, for the log."""
@@ -460,21 +473,19 @@ class Options:
 
 
 _KLOG = "vcd writes structured lines to standard error; see --log-format"
-_ALL_NODES = "every node is looked at, since a shape's predicates and scores are computed for all nodes at once"
-_WATCH = "what is watched follows from the plugins that are on"
+_ALL_NODES = "vcd considers every node; predicates and scores of equivalent pods are computed for all nodes at once"
+_WATCH = "the active plugins determine the watched kinds"
 _PLAIN = "health is served without TLS"
 
 WITHOUT_EFFECT: tuple[Flag, ...] = (
     Flag("ca-cert-file", "text", "", idle=_PLAIN),
-    Flag(
-        "resync-period", "duration", "0", idle="each half hour what is known is compared with a list, whatever is given"
-    ),
+    Flag("resync-period", "duration", "0", idle="vcd compares its objects with a list every half hour, at any value"),
     Flag(
         "priority-class",
         "bool",
         "true",
         idle="PriorityClasses are always read; the priority plugin uses them",
-        refusal="vcd always reads PriorityClasses and would evict by them; leave the flag out, and take preempt out of "
+        refusal="vcd always reads PriorityClasses and would evict by them; leave the flag out, and remove preempt from "
         "the configuration's actions",
     ),
     Flag("minimum-feasible-nodes", "int", "100", idle=_ALL_NODES),
@@ -486,9 +497,11 @@ WITHOUT_EFFECT: tuple[Flag, ...] = (
     Flag("cache-dumper", "bool", "true", idle="the event log holds the state; see vcd log"),
     Flag("cache-dump-dir", "text", "", idle="the event log holds the state; see vcd log"),
     Flag("node-worker-threads", "int", "20", idle="one event loop follows all nodes"),
-    Flag("gate-removal-worker-num", "int", "5", idle="gates are lifted beside binds, as many at a time as these"),
+    Flag(
+        "gate-removal-worker-num", "int", "5", idle="scheduling gates are removed like binds, with the same concurrency"
+    ),
     Flag("ignored-provisioners", "list", "", idle="claims are counted by the drivers that CSINode objects name"),
-    Flag("resource-sync-timeout", "duration", "60s", idle="nothing is scheduled before every list is in"),
+    Flag("resource-sync-timeout", "duration", "60s", idle="vcd schedules nothing before every list is complete"),
     Flag(
         "disable-default-scheduler-config", "bool", "false", idle="a bad configuration is never replaced by a default"
     ),
@@ -496,9 +509,9 @@ WITHOUT_EFFECT: tuple[Flag, ...] = (
         "scheduler-sharding-mode",
         "text",
         "none",
-        idle="nodes are not sharded; all are used",
+        idle="vcd uses all nodes and does not shard them",
         refusal="vcd does not read NodeShards and would place pods on nodes of other shards; leave the flag out, and "
-        "name the nodes by --node-selector",
+        "select the nodes with --node-selector",
     ),
     Flag("scheduler-sharding-name", "text", "volcano", idle="a name alone shards nothing; other modes are refused"),
     Flag("feature-gates", "list", "", idle="vcd has no feature gates"),
@@ -524,7 +537,7 @@ WITHOUT_EFFECT: tuple[Flag, ...] = (
     Flag("skip-log-headers", "bool", "false", idle=_KLOG),
     Flag("one-output", "bool", "false", idle=_KLOG),
 )
-"""vc-scheduler's flags that have no effect here, each with the reason."""
+"""vc-scheduler's flags without an effect in vcd, each with the explanation."""
 
 _FIELDS: Mapping[str, Flag] = {
     field.name: field.metadata["flag"] for field in dataclasses.fields(Options) if "flag" in field.metadata
@@ -534,7 +547,7 @@ FLAGS: tuple[Flag, ...] = (*_FIELDS.values(), *WITHOUT_EFFECT)
 
 
 def parse_options(given: Mapping[str, Sequence[str]], environ: Mapping[str, str] | None = None) -> Options:
-    """Options from flags (name without dashes -> the texts given, in order), then the environment, then defaults.
+    """Parse options from flags (name without dashes -> given texts in order), then the environment, then defaults.
 
     Lists are separated by commas in the environment. Raises OptionError, which names the flag or the variable.
     """
@@ -561,7 +574,7 @@ def parse_options(given: Mapping[str, Sequence[str]], environ: Mapping[str, str]
 def _given(
     flag: Flag, given: Mapping[str, Sequence[str]], environ: Mapping[str, str]
 ) -> tuple[Sequence[str], str] | None:
-    """The texts for a flag and where they come from, None where it is not given."""
+    """Return the texts for a flag and their source, or None if it is not given."""
     texts = given.get(flag.name)
     if texts:
         return texts, flag.written
@@ -571,11 +584,11 @@ def _given(
     return (text.split(",") if flag.kind == "texts" else [text]), flag.variable
 
 
-# --- what must hold between them --------------------------------------------------------------------------------------
+# --- validation -------------------------------------------------------------------------------------------------------
 
 
 def _validate(options: Options) -> None:
-    """Raises OptionError for values that cannot go together, or that no reader could judge alone."""
+    """Raise OptionError for values that exclude each other, or that the flag's kind cannot check."""
     _validate_names(options)
     _validate_security(options)
     _validate_archive(options)
@@ -586,7 +599,7 @@ def _validate(options: Options) -> None:
     if options.shadow and options.replicas_address:
         raise OptionError("--shadow: a shadow has a log of its own; leave --replicas-address out")
     if options.replicas_address and not options.leader_elect:
-        raise OptionError("--replicas-address: needs --leader-elect; a single replica has nobody to follow")
+        raise OptionError("--replicas-address: needs --leader-elect; a single replica has no leader to follow")
     for name in ("listen_address", "healthz_address", "view_address", "replicas_address"):
         if name in ("listen_address", "healthz_address") or getattr(options, name):
             split_address(getattr(options, name), _FIELDS[name].written)
@@ -617,7 +630,7 @@ def _validate_archive(options: Options) -> None:
     except ArchiveError as error:
         raise OptionError(f"--archive: {error}") from None
     try:
-        units = [unit for unit, _ in map(_kept, options.archive_keep)]
+        units = [unit for unit, _ in map(_parse_limit, options.archive_keep)]
     except ValueError:
         raise OptionError(
             f"--archive-keep: {','.join(options.archive_keep)!r} is no age such as 30d, and no size such as 200Gi"
@@ -641,12 +654,12 @@ def _validate_names(options: Options) -> None:
 
 
 def _validate_election(options: Options) -> None:
-    """The holder stops, and its last request ends, before another replica may take the lease (docs/laws.md, law 4)."""
+    """Check that the holder's last request ends before another replica may take the Lease (docs/laws.md, law 4)."""
     for name in ("lease_name", "lease_namespace"):
         if not getattr(options, name):
             raise OptionError(f"--leader-elect-resource-{name.removeprefix('lease_')}: must not be empty")
     if "$(" in options.lease_namespace:
-        # Kubernetes leaves a reference as it is where the pod has no such variable.
+        # Kubernetes does not replace a reference to a variable that the pod lacks
         raise OptionError(
             f"--leader-elect-resource-namespace: {options.lease_namespace!r} is no namespace; give the container that "
             "environment variable, from the field metadata.namespace"
@@ -668,7 +681,7 @@ def _validate_election(options: Options) -> None:
 
 
 def split_address(address: str, source: str) -> tuple[str, int]:
-    """Host (empty: every address of the machine) and port of ``HOST:PORT``. Raises OptionError naming ``source``."""
+    """Split ``HOST:PORT``. An empty host means every address of the machine. Raises OptionError naming ``source``."""
     host, colon, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -680,15 +693,15 @@ def split_address(address: str, source: str) -> tuple[str, int]:
 
 
 def join_address(host: str, port: int) -> str:
-    """Return the address that `split_address` takes apart; an IPv6 host is put in brackets."""
+    """Return ``HOST:PORT``, with an IPv6 host in brackets; the inverse of `split_address`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def normalise_arguments(arguments: Iterable[str]) -> list[str]:
-    """A command line as Go's flags are written, in the way that click reads: ``--flag=value``, one dash or two.
+    """Convert a command line with Go's flag syntax to click's ``--flag=value``.
 
-    Words may be joined by underscores; a bool needs no value; ``-v=3``, ``-v3`` and ``-v 3`` are the same. The word
-    ``2>&1``, which Volcano's Helm chart passes without a shell, is left out.
+    Flags have one dash or two, and dashes or underscores between words. A bool needs no value. ``-v=3``, ``-v3`` and
+    ``-v 3`` are the same. The word ``2>&1``, which Volcano's Helm chart passes without a shell, is dropped.
     """
     bools = {flag.name for flag in FLAGS if flag.kind == "bool"}
     result: list[str] = []

@@ -21,38 +21,35 @@ from vcd.scheduling.session.outside import without_secrets
 from vcd.state.records import Settings
 
 _log = structlog.get_logger(__name__)
-_KEPT = 8
-"""Versions that were in force and are known still: what was decided under one may be on its way yet."""
+_RETAINED = 8
+"""Number of retained earlier versions: sessions that were decided under them may still be carried out."""
 
 
 class PolicyFile:
-    """A policy that follows its file; ``path`` None is vc-scheduler's compiled-in default.
-
-    ``changed`` is awaited with the event of each new version, ``refused`` is told why a version is not taken.
-    """
+    """A policy that follows its file. ``path`` None means vc-scheduler's compiled-in default."""
 
     def __init__(self, path: Path | None, settings: Settings) -> None:
         self.path = path
         self._settings = settings
         self._seen: str | None = None
-        self._policies: LruCache[str, Policy] = LruCache(_KEPT)
+        self._policies: LruCache[str, Policy] = LruCache(_RETAINED)
         self._unreadable = self._bad = ""
-        """Why the file cannot be read, and why the text that was read last is refused."""
+        """Why the file cannot be read, and why the last text was refused; empty if it was not."""
         self.policy: Policy
-        """The one in force; there is none before ``load``."""
+        """The policy in force, after ``load``."""
 
     @property
     def refused(self) -> str:
-        """Why the file as it is now is not in force, without its path; empty when it is."""
+        """Return why the current file is not in force, without its path; empty if it is."""
         return self._unreadable.partition(f"{self.path} ")[2] or self._bad
 
     def load(self, logged: PolicyLoaded | None = None) -> PolicyLoaded:
-        """Read the file when a service begins, or takes the lead; ``logged`` is in force by the log.
+        """Read the file when a service starts, or a term begins. ``logged`` is the version in force by the log.
 
-        A file that is refused, or cannot be read, leaves in force what was: the version in the log, or the one that
-        this process read last. Raises PolicyError, or ConfigurationError, if there is neither.
+        If the file is invalid or cannot be read, the version in the log stays in force, or the last one that this
+        process read. Raises PolicyError, or ConfigurationError, if there is neither.
         """
-        self._seen = None  # what cannot be read now is taken when it can, be it what it was before
+        self._seen = None  # so that `follow` accepts the file once it is readable, even if it did not change
         try:
             self._seen = self._read()
             self.policy = read_policy(self._seen)
@@ -67,8 +64,10 @@ class PolicyFile:
         return self._event()
 
     def _of_log(self, logged: PolicyLoaded | None) -> Policy | None:
-        """The one that a log says was in force, without the passwords of one that this process never read; None for
-        none, or one that this version refuses."""
+        """Return the policy that a log states, or None if it states none or an invalid one.
+
+        The log has no passwords. They are present only if this process read the version from its file.
+        """
         if logged is None:
             return None
         try:
@@ -88,7 +87,7 @@ class PolicyFile:
         """Return the policy of a digest: the state may still be under the one before the newest."""
         return self._policies.get(digest) or self.policy
 
-    def minds(self, question: str) -> bool:
+    def depends_on(self, question: str) -> bool:
         """Return whether an active plugin depends on the answers to a question."""
         known = plugins()
         return any(question in known[option.name].questions for tier in self.policy.tiers for option in tier)
@@ -99,7 +98,11 @@ class PolicyFile:
         refused: Callable[[str], None],
         period: float = 1.0,
     ) -> None:
-        """Look at the file each ``period`` seconds, until cancelled: a mounted ConfigMap changes by its link."""
+        """Check the file every ``period`` seconds until cancelled. A mounted ConfigMap changes by its link.
+
+        ``changed`` is awaited with the event of each new version; ``refused`` is called with the error of an invalid
+        one.
+        """
         if self.path is None:
             return
         while True:

@@ -1,4 +1,4 @@
-"""Runs a replica as a process: opens log and connection, handles signals, and begins anew with another log.
+"""Runs a replica as a process: opens log and connection, handles signals, and restarts with another log.
 
 A replica that loses the Lease of a shared log cannot continue with its state. It ends its `SchedulerService`, and this
 module constructs the next one on the leader's log, in the same process: probes, metrics and configuration stay.
@@ -55,26 +55,26 @@ async def open_service(
     options: Options,
     clock: Clock = SYSTEM_CLOCK,
     gather: Gather = wait_for_more,
-    lasting: _Lasting | None = None,
+    inherited: _Inherited | None = None,
 ) -> AsyncIterator[SchedulerService]:
     """Open log and connection, and construct a replica; ``clock`` is the time of decisions and of the log.
 
-    ``gather`` waits for related changes before a session. ``lasting`` comes from the last service of this process.
+    ``gather`` waits for related changes before a session. ``inherited`` comes from the last service of this process.
 
     Raises LogError, ConfigurationError, PolicyError, OSError.
     """
-    policy, metrics = lasting or _Lasting.of(options)
+    policy, metrics = inherited or _Inherited.of(options)
     # without a log there is no earlier configuration to fall back on: refuse a bad file before creating the log
     loaded = None if options.event_log.exists() else policy.load()
     connection = await connect(options.kubeconfig, options.master)
     connection.check_streams()
     async with EventLog.open(options.event_log, clock=clock.wall) as log:
-        gc.unfreeze()  # the last state, if the process begins anew
+        gc.unfreeze()  # the last service's state, if there was one in this process
         gc.collect()
         state = await asyncio.to_thread(restore, options.event_log)
         check_log(options.event_log, state, shadow=options.shadow)
         gc.collect()
-        gc.freeze()  # the restored state lives as long as the process: collections need not visit it
+        gc.freeze()  # the restored state is as old as the process: collections need not visit it
         tune_garbage_collection()
         async with KubeClient(
             connection,
@@ -86,7 +86,7 @@ async def open_service(
             state_writer = StateWriter(
                 log,
                 state,
-                is_relevant=policy.minds,
+                is_relevant=policy.depends_on,
                 on_append=metrics.series.distribution("vcd_event_log_append_seconds").observe,
             )
             loaded = loaded or policy.load(state.policy)
@@ -109,16 +109,16 @@ async def run(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    how = _Again()
+    how = _Restart()
     probes = Probes()
     try:
         async with serve_probes(options, probes):
             restoring = probes.of(lambda: None, lambda: f"the event log is restored from {options.archive}")
             await restore_from_archive(options, stop, restoring)
-            lasting = _Lasting.of(options)
-            while (again := await _served(options, beside, probes, stop, how, lasting)) is not None:
+            inherited = _Inherited.of(options)
+            while (again := await _run_service(options, beside, probes, stop, how, inherited)) is not None:
                 how = again
-                lasting.metrics.begin_anew()
+                inherited.metrics.begin_service()
                 _log.info("begins anew, by the log that is followed")
     except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
         _log.error("stopped", reason=str(error))
@@ -126,39 +126,38 @@ async def run(
     return OK
 
 
-class _Lasting(NamedTuple):
-    """What the next service of the same process takes over: the configuration as it was read, and counters."""
+class _Inherited(NamedTuple):
+    """What the next service of the same process inherits: the configuration and the counters."""
 
     policy: PolicyFile
     metrics: Metrics
 
     @classmethod
-    def of(cls, options: Options) -> _Lasting:
+    def of(cls, options: Options) -> _Inherited:
         controls_queues = QUEUE in options.controllers
         metrics = Metrics(job_series=options.job_series, shadow=options.shadow, controls_queues=controls_queues)
         return cls(PolicyFile(options.scheduler_conf, options.settings()), metrics)
 
 
-class _Again(NamedTuple):
-    """How a replica begins anew: from when on it stands for election (monotonic clock), and whether its log is
-    incomplete."""
+class _Restart(NamedTuple):
+    """When the next service may stand for election (monotonic clock), and whether its log is incomplete."""
 
     stands_at: float = 0.0
     lacks: bool = False
 
 
-async def _served(
+async def _run_service(
     options: Options,
     beside: Callable[[SchedulerService], contextlib.AbstractAsyncContextManager[object]],
     probes: Probes,
     stop: asyncio.Event,
-    how: _Again,
-    lasting: _Lasting,
-) -> _Again | None:
-    """Run a replica until ``stop`` (None), or until another log replaces its own: return how to begin anew."""
+    how: _Restart,
+    inherited: _Inherited,
+) -> _Restart | None:
+    """Run a service until ``stop`` (returns None), or until another log replaces its own (returns how to restart)."""
     stands_at, lacks = how
     try:
-        async with open_service(options, SteadyClock(), lasting=lasting) as service:
+        async with open_service(options, SteadyClock(), inherited=inherited) as service:
             service.terms.elector.abstain_until(stands_at)
             if service.replica is not None:
                 service.replica.lacks = lacks
@@ -169,14 +168,14 @@ async def _served(
                 with probes.of(service.healthy, service.ready):
                     await service.run(stop)
         return None
-    except TermEnded as unseated:
-        stands_at, lacks = unseated.abstains_until, False
-        _log.warning("no longer as it was", reason=str(unseated))
+    except TermEnded as ended:
+        stands_at, lacks = ended.abstains_until, False
+        _log.warning("no longer as it was", reason=str(ended))
     except LogReplaced:
         lacks = True
         _log.info("the log begins with a checkpoint of the leader's")
-    except LogDiverged as parted:
+    except LogDiverged as divergence:
         lacks = True
-        aside = await asyncio.to_thread(rewind_and_preserve, options.event_log, parted.to)
-        _log.warning("the log goes back to what the leader has", reason=str(parted), kept=str(aside or ""))
-    return None if stop.is_set() else _Again(stands_at, lacks)
+        aside = await asyncio.to_thread(rewind_and_preserve, options.event_log, divergence.to)
+        _log.warning("the log goes back to what the leader has", reason=str(divergence), kept=str(aside or ""))
+    return None if stop.is_set() else _Restart(stands_at, lacks)

@@ -14,7 +14,7 @@ from typing import Any
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.leadership.terms import Terms
 from vcd.daemon.persistence.state_writer import StateWriter
-from vcd.daemon.reporting.status_reporter import Telling
+from vcd.daemon.reporting.status_reporter import StatusReporter
 from vcd.daemon.reporting.verdicts import Verdicts
 from vcd.daemon.watching.watches import Watches
 from vcd.model import events as ev
@@ -31,7 +31,7 @@ class Quiescence:
     watches: Watches
     terms: Terms
     cycle: Cycle
-    telling: Telling
+    status_reporter: StatusReporter
     verdicts: Verdicts
     commits: Collection[asyncio.Task[Any]]
 
@@ -50,11 +50,11 @@ class Quiescence:
 
         ``versions`` may grow concurrently. Waits for statuses, not for Events.
         """
-        telling, commits = self.telling, self.commits
+        status_reporter, commits = self.status_reporter, self.commits
         while True:
-            await telling.followup.idle.wait()
+            await status_reporter.followup.idle.wait()
             await self.verdicts.idle.wait()
-            await telling.statuses.wait_until_idle()
+            await status_reporter.statuses.wait_until_idle()
             if commits:
                 await asyncio.wait(set(commits))
             elif self._behind(versions):
@@ -67,7 +67,7 @@ class Quiescence:
         """Return once this replica leads, has caught up, has nothing to decide, and has written all Events."""
         while True:
             await self.caught_up(versions)
-            await self.telling.recorder.wait_until_idle()
+            await self.status_reporter.recorder.wait_until_idle()
             await self.cycle.idle.wait()
             if self._at_rest(versions):
                 return
@@ -75,16 +75,16 @@ class Quiescence:
 
     def _at_rest(self, versions: Mapping[str, int]) -> bool:
         """Whether ``rest`` would return at once."""
-        telling = self.telling
+        status_reporter = self.status_reporter
         return (
             self.terms.leads()
             and self.cycle.idle.is_set()
             and not self.state_writer.changed.is_set()
-            and telling.followup.idle.is_set()
+            and status_reporter.followup.idle.is_set()
             and self.verdicts.idle.is_set()
             and not self.commits
-            and not telling.statuses.pending_count
-            and not telling.recorder.pending_count
+            and not status_reporter.statuses.pending_count
+            and not status_reporter.recorder.pending_count
             and not self._behind(versions)
         )
 

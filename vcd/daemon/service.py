@@ -1,7 +1,7 @@
 """Constructs the components of one replica in the order of their dependencies, and starts and stops them.
 
 `SchedulerService` is one replica on an open log and connection. `process` opens these, and constructs another service
-if the replica has to begin anew. Before changing it: shutdown ends the cycle first, then the calls in flight, then the
+if the replica has to restart. Before changing it: shutdown ends the cycle first, then the calls in flight, then the
 Lease, so that the next leader need not wait.
 """
 
@@ -43,7 +43,7 @@ from vcd.daemon.policy_file import PolicyFile
 from vcd.daemon.quiescence import Quiescence
 from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced
 from vcd.daemon.replicas.replica import Replica, TermEnded
-from vcd.daemon.reporting.status_reporter import Telling
+from vcd.daemon.reporting.status_reporter import StatusReporter
 from vcd.daemon.reporting.verdicts import Verdicts
 from vcd.daemon.shadow import Shadow, ShadowTerms
 from vcd.daemon.watching.consistent_reads import ConsistentReads
@@ -75,10 +75,10 @@ from vcd.scheduling.session.session import Session
 
 _log = structlog.get_logger(__name__)
 
-_SHOWN = 1.0
+_METRICS_PERIOD = 1.0
 """Seconds between updates of the replica's metrics."""
 
-_ANEW = (TermEnded, LogReplaced, LogDiverged)
+_RESTARTS = (TermEnded, LogReplaced, LogDiverged)
 """Errors after which the process continues with a new service: the service has not failed."""
 
 
@@ -129,25 +129,25 @@ class SchedulerService:
         self.replica = self.terms.replica
         if self.replica is None and not options.shadow:
             self.terms.writes.set()
-        self.telling = Telling(options, client, state, self.metrics, leads, clock)
+        self.status_reporter = StatusReporter(options, client, state, self.metrics, leads, clock)
         self.committer = self._build_committer()
         self.lookups = OutcomeResolver(self.committer, state, self.watches, state_writer.put, leads, clock=clock)
         self.watchdog = Watchdog(state_writer, options.plugin_timeout or math.inf, wall=clock.wall)
-        self.asking = HttpOutside(self.watchdog.check)
+        self.outside = HttpOutside(self.watchdog.check)
         self.reads = ConsistentReads(client, self.watches, clock)
         self.cycle = self._build_cycle(gather)
         self.verdicts = self._build_verdicts()
-        self.telling.told = self.verdicts.session
+        self.status_reporter.on_reported = self.verdicts.session
         usage_polled = partial(self.metrics.series.add, "vcd_usage_polls_total")
         self.usage = UsagePoller(client, state, state_writer.put, lambda: policy.policy.metrics, usage_polled, clock)
         self.default_queues = self._build_default_queues()
-        self.podgroups = PodGroups(client, state, leads, self.telling.lacks_group, clock=clock)
+        self.podgroups = PodGroups(client, state, leads, self.status_reporter.report_missing_group, clock=clock)
         self.rest = Quiescence(
-            state_writer, self.watches, self.terms, self.cycle, self.telling, self.verdicts, self.commits
+            state_writer, self.watches, self.terms, self.cycle, self.status_reporter, self.verdicts, self.commits
         )
         identity = self.terms.elector.identity
         self.archiver = Archiver(options, state_writer.log, self.metrics, identity, self._leads_under, clock)
-        self.queue_states = QueueStates(client, state, leads, self.telling.statuses.version_of, clock=clock)
+        self.queue_states = QueueStates(client, state, leads, self.status_reporter.statuses.version_of, clock=clock)
         self.failing_writes = FailingWrites(clock)
         self.installation = self._build_installation()
         self._connect()
@@ -159,7 +159,7 @@ class SchedulerService:
         self.client.on_completed = self._request_completed
         self.metrics.watches = self.watches.running
         self.metrics.set_aside = lambda: state.bad
-        state_writer.observers += [self._observe, self.telling.observe, self.verdicts.observe]
+        state_writer.observers += [self._observe, self.status_reporter.observe, self.verdicts.observe]
         state_writer.observers += [
             self.lookups.observe,
             self.rest.observe,
@@ -176,8 +176,8 @@ class SchedulerService:
             self.client,
             self.state_writer.put,
             self.terms.holds,
-            self.telling.recorder,
-            self.telling.statuses,
+            self.status_reporter.recorder,
+            self.status_reporter.statuses,
             bind_timeout=bind_timeout(self.policy.policy) or BIND_TIMEOUT,
             clock=self.clock,
         )
@@ -188,9 +188,9 @@ class SchedulerService:
             self.state_writer.state,
             self.cycle.deciding,
             self.watchdog,
-            self.telling.verdict,
-            self.telling.judged,
-            lambda name, error: self.metrics.observe_silent(name, "verdict", error),
+            self.status_reporter.verdict,
+            self.status_reporter.observe_causes,
+            lambda name, error: self.metrics.observe_reporting_fault(name, "verdict", error),
             self.clock,
         )
 
@@ -200,21 +200,21 @@ class SchedulerService:
             self.options.default_queue,
             lambda: self.state_writer.state.keys("Queue"),
             self.terms.leads,
-            partial(self.telling.at_configuration, "QueueMissing"),
+            partial(self.status_reporter.record_at_configuration, "QueueMissing"),
             clock=self.clock,
         )
 
     def _build_replica(self, elector: LeaderElector) -> Replica:
         admit = self.security.check_follower
-        return Replica(self.state_writer, elector, admit, self._shown_to_others, self.clock)
+        return Replica(self.state_writer, elector, admit, self._replica_headers, self.clock)
 
-    def _shown_to_others(self) -> dict[str, str]:
+    def _replica_headers(self) -> dict[str, str]:
         """Return the headers for following another replica. The kubelet renews the token's file."""
         file = self.options.replicas_token_file
         return {} if file is None else {"Authorization": f"Bearer {file.read_text().strip()}"}
 
     def _followed(self) -> contextlib.AbstractAsyncContextManager[None]:
-        """Serve the log to other replicas, if the options say so. Raises OSError."""
+        """Serve the log to other replicas, if an address is set. Raises OSError."""
         if self.replica is None:
             return contextlib.nullcontext()
         host, port = split_address(self.options.replicas_address, "--replicas-address")
@@ -244,11 +244,11 @@ class SchedulerService:
             seed=self.options.seed,
             period=self.options.schedule_period,
             gather=gather,
-            room=self.telling.followup.room,
+            room=self.status_reporter.followup.room,
             in_session=self._session_first,
             clock=self.clock.wall,
             until=partial(sleep_until, self.clock),
-            outside=self.asking,
+            outside=self.outside,
             watchdog=self.watchdog,
             check=ReplayCheck(
                 self.options.replay_every, partial(self.metrics.series.add, "vcd_replay_mismatches_total")
@@ -259,7 +259,7 @@ class SchedulerService:
     @contextlib.contextmanager
     def _session_first(self) -> Iterator[None]:
         """Pause the reporting of earlier sessions while a session is decided."""
-        with self.client.session(), self.telling.followup.session():
+        with self.client.session(), self.status_reporter.followup.session():
             yield
 
     def _build_interlock(self) -> Interlock:
@@ -268,7 +268,7 @@ class SchedulerService:
             self.state_writer.state,
             self.terms.leads,
             self.state_writer.put,
-            self.telling.foreign,
+            self.status_reporter.report_foreign_bind,
             self.metrics,
             self.clock,
         )
@@ -279,7 +279,7 @@ class SchedulerService:
         groupless = PodsWithoutGroup(
             self.state_writer.state,
             self.terms.leads,
-            self.telling.lacks_group,
+            self.status_reporter.report_missing_group,
             lambda: "PodGroup" in self.terms.kinds_not_listed(),
             clock=self.clock,
         )
@@ -301,7 +301,9 @@ class SchedulerService:
             self.state_writer.put,
             self.terms.writes.is_set,
             self.metrics.series,
-            lambda reason, message: self.telling.at_configuration(reason, message) if self.terms.leads() else None,
+            lambda reason, message: (
+                self.status_reporter.record_at_configuration(reason, message) if self.terms.leads() else None
+            ),
             looks=looks,
             clock=self.clock,
         )
@@ -337,17 +339,17 @@ class SchedulerService:
 
     def _begin_to_lead(self) -> None:
         self.verdicts.begin()
-        self.telling.begin()
+        self.status_reporter.begin()
         self.installation.announce_all()
         if self.policy.refused:  # refused before this term, when it could write no Event
-            self.telling.at_configuration("BadConfiguration", f"--scheduler-conf: {self.policy.refused}")
+            self.status_reporter.record_at_configuration("BadConfiguration", f"--scheduler-conf: {self.policy.refused}")
         self.default_queues.due.set()
 
     def _hand_over(
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: dict[str, float]
     ) -> None:
         self.metrics.series.show("vcd_watches_trusted", self.reads.trusts_watches)
-        self.telling.session(record, plan, session, durations)
+        self.status_reporter.session(record, plan, session, durations)
         if record is None:
             return
         if any(statement.operations for statement in plan.statements):
@@ -379,7 +381,7 @@ class SchedulerService:
         if isinstance(event, ev.OperationDone):
             self.metrics.observe_outcome(event)
         elif isinstance(event, ev.PluginLate) and (stuck := self.watchdog.stuck()) is not None:
-            self.telling.stuck(event, stuck)
+            self.status_reporter.report_stuck_plugin(event, stuck)
 
     async def _policy_changed(self, event: ev.PolicyLoaded) -> None:
         kinds = kinds_read(self.policy.policy)
@@ -391,7 +393,7 @@ class SchedulerService:
 
     def _policy_refused(self, reason: str) -> None:
         self.metrics.series.add("vcd_policy_reload_errors_total")
-        self.telling.at_configuration("BadConfiguration", reason)
+        self.status_reporter.record_at_configuration("BadConfiguration", reason)
 
     # --- probes ------------------------------------------------------------------------------------------------------
 
@@ -424,14 +426,14 @@ class SchedulerService:
 
     def _parts(self) -> list[Coroutine[Any, Any, None]]:
         """Return the coroutines to run; the cycle is the first, because shutdown ends it first."""
-        state_writer, metrics, telling = self.state_writer, self.metrics, self.telling
+        state_writer, metrics, status_reporter = self.state_writer, self.metrics, self.status_reporter
         parts: list[Coroutine[Any, Any, None]] = [
             self.cycle.run(),
             state_writer.until_broken(),
             self._when_it_writes(self.watches.run),
-            telling.recorder.run(),
-            telling.statuses.run(),
-            telling.followup.run(),
+            status_reporter.recorder.run(),
+            status_reporter.statuses.run(),
+            status_reporter.followup.run(),
             self.verdicts.run(),
             self.installation.run(),
             *self.terms.parts(),
@@ -440,7 +442,7 @@ class SchedulerService:
                 state_writer,
                 metrics,
                 self.clock,
-                telling.retry_unwritten,
+                status_reporter.retry_unwritten,
                 self.terms.writes.is_set,
                 self.archiver,
             ),
@@ -464,12 +466,12 @@ class SchedulerService:
             note = StatusNote(self.options.event_log, self.terms.elector, follower, self.terms.leads)
             parts.append(note.run())
         if self.replica is not None:
-            parts += [self.replica.run(), self._show_replica(self.replica)]
+            parts += [self.replica.run(), self._update_replica_metrics(self.replica)]
         if (pod := os.environ.get("POD_NAME")) and (namespace := os.environ.get("POD_NAMESPACE")) and not self.shadow:
             parts.append(RoleLabel(self.client, f"{namespace}/{pod}", self.terms.leads, self.clock).run())
         return parts
 
-    async def _show_replica(self, replica: Replica) -> None:
+    async def _update_replica_metrics(self, replica: Replica) -> None:
         """Update the metrics of this replica's lag and of its followers."""
         series, followers, late, sent = self.metrics.series, replica.followers, 0, 0
         while True:
@@ -478,7 +480,7 @@ class SchedulerService:
             series.add("vcd_event_log_followers_late_total", by=followers.late - late)
             series.add("vcd_event_log_sent_bytes_total", by=followers.sent - sent)
             late, sent = followers.late, followers.sent
-            await self.clock.sleep(_SHOWN)
+            await self.clock.sleep(_METRICS_PERIOD)
 
     async def _when_it_writes(self, part: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run a component that logs events once this replica writes the log."""
@@ -492,19 +494,19 @@ class SchedulerService:
             for task in done - {stopping}:
                 error = task.exception()
                 if error is not None:
-                    self._failure = None if isinstance(error, _ANEW) else error
+                    self._failure = None if isinstance(error, _RESTARTS) else error
                     raise error
 
     async def _shut_down(self, tasks: list[asyncio.Task[None]]) -> None:
         cycle, timeout, led = tasks[0], self.client.request_timeout, self._leads_under()
         cycle.cancel()
-        await self.asking.close()
+        await self.outside.close()
         if self.commits:
             await asyncio.wait(self.commits, timeout=timeout)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self.telling.followup.idle.wait()
-                await self.telling.statuses.wait_until_idle()
+                await self.status_reporter.followup.idle.wait()
+                await self.status_reporter.statuses.wait_until_idle()
         cut_off = self.client.is_writing or self._failure is not None
         self.terms.end()
         ending = [*tasks, *self.commits]

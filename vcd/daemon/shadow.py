@@ -75,7 +75,7 @@ class Shadow:
 
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
-        self._said: frozenset[tuple[str, ...]] = frozenset()
+        self._content: frozenset[tuple[str, ...]] = frozenset()
         """The content of the last session, all of which is in the log."""
         self._faults = FaultDedup(clock.monotonic)
 
@@ -84,8 +84,8 @@ class Shadow:
 
         Nodes are ignored: the first session that places a pod states its node.
         """
-        before, self._said = self._said, frozenset(_said(plan))
-        return bool(plan.waiting or plan.rounds) or not self._said <= before
+        before, self._content = self._content, frozenset(_content(plan))
+        return bool(plan.waiting or plan.rounds) or not self._content <= before
 
     def session(
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: Mapping[str, float]
@@ -98,11 +98,11 @@ class Shadow:
         if record is not None:
             self._metrics.series.show("vcd_session", record.session)
             if record.stale:  # stale statements were not logged, so the next session may repeat them
-                self._said = frozenset()
+                self._content = frozenset()
         session.release()
 
 
-def _said(plan: ev.Plan) -> Iterator[tuple[str, ...]]:
+def _content(plan: ev.Plan) -> Iterator[tuple[str, ...]]:
     """Yield the content of a plan without quantities and nodes, which differ after each change of the cluster."""
     for statement in plan.statements:
         for operation in statement.operations:

@@ -1,4 +1,4 @@
-"""Tokens of ServiceAccounts, made by TokenRequests: for whom they are, and until when."""
+"""Issues tokens for TokenRequests of ServiceAccounts, and returns the user of a valid token."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class _Issued:
 
 
 class AccountTokens:
-    """The tokens that were made; ``now`` gives seconds since the epoch."""
+    """The issued tokens. ``now`` returns seconds since the epoch."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._issued: dict[str, _Issued] = {}
 
     def issue(self, account: Object, body: Object) -> Object:
-        """A TokenRequest with its token. Raises StatusError 400 and 422 for a request that is none."""
+        """Return a TokenRequest with its token. Raises StatusError 400 or 422 for an invalid request."""
         spec = body.get("spec") or {}
         if not isinstance(spec, dict):
             field = "TokenRequest.spec"
@@ -65,6 +65,6 @@ class AccountTokens:
         }
 
     def user_of(self, token: str) -> TokenUser | None:
-        """Whom a token stands for, while it lasts."""
+        """Return the user of a token; None if it is unknown or expired."""
         found = self._issued.get(token)
         return found.user if found is not None and self._now() < found.until else None

@@ -1,4 +1,4 @@
-"""What the server puts into an object as it lets it in: priority, tolerations, taints, and the first status."""
+"""Admission: what the server sets in a new object, such as priority, limits, taints and the first status."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_READY: Final = "node.kubernetes.io/not-ready"
 
 
 def prioritize(pod: Object, classes: Mapping[str, Object]) -> None:
-    """Priority admission: the class's value and preemption policy; the global default where no class is named.
+    """Set a pod's priority and preemption policy from its class, or from the global default class (Priority admission).
 
     ``classes`` are the priority classes by name. Raises StatusError 403 for a class that does not exist.
     """
@@ -29,9 +29,9 @@ def prioritize(pod: Object, classes: Mapping[str, Object]) -> None:
 
 
 def limit(pod: Object, limit_ranges: Iterable[Object]) -> None:
-    """LimitRanger admission: the defaults of the namespace's LimitRanges.
+    """Set the defaults of the namespace's LimitRanges (LimitRanger admission).
 
-    Raises StatusError 403 for a pod that is out of the bounds of one of them.
+    Raises StatusError 403 for a pod that violates one of them.
     """
     limits = LimitRanges(limit_ranges)
     limits.fill_in(pod["spec"])
@@ -42,21 +42,21 @@ def limit(pod: Object, limit_ranges: Iterable[Object]) -> None:
 
 
 def taint_until_ready(node: Object) -> None:
-    """TaintNodesByCondition admission: a new node takes nothing before something says that it is ready."""
+    """Taint a new node until its conditions state that it is ready (TaintNodesByCondition admission)."""
     taints = node["spec"].setdefault("taints", [])
     if not any(taint.get("key") == _NOT_READY for taint in taints):
         taints.append({"key": _NOT_READY, "effect": "NoSchedule"})
 
 
 def keep_admitted(old: Object, new: Object) -> None:
-    """Put back into a pod's new specification what admission had set, when the client left it out."""
+    """Copy fields that admission had set into a pod's new spec if the client left them out."""
     for member in ("priority", "preemptionPolicy", "tolerations"):
         if old.get(member) is not None:
             new.setdefault(member, old[member])
 
 
 def pod_status(pod: Object, now: str) -> Object:
-    """The status of a new pod."""
+    """Return the status of a new pod."""
     status: Object = {"phase": "Pending"}
     if pod["spec"].get("schedulingGates"):
         status["conditions"] = [{
@@ -68,7 +68,7 @@ def pod_status(pod: Object, now: str) -> Object:
 
 
 def give_address(service: Object, number: int) -> None:
-    """Give a service the cluster address of that number, unless it has or wants none."""
+    """Assign the ``number``-th cluster IP to a service, unless it has one or needs none."""
     spec = service["spec"]
     if spec["type"] != "ExternalName" and not spec.get("clusterIP"):
         spec["clusterIP"] = f"10.96.{number // 254 % 254}.{number % 254 + 1}"
@@ -77,7 +77,7 @@ def give_address(service: Object, number: int) -> None:
 
 
 def established(crd: Object, now: str) -> Object:
-    """The status of a custom resource definition that is in force."""
+    """Return the status of a CustomResourceDefinition that is established."""
     conditions = [
         {"type": "NamesAccepted", "status": "True", "lastTransitionTime": now, "reason": "NoConflicts",
          "message": "no conflicts found"},

@@ -1,4 +1,4 @@
-"""What a fresh cluster holds: namespaces, the system's priority classes, and Volcano's custom resource definitions."""
+"""The objects of a new cluster: namespaces, the system's priority classes, Volcano's custom resource definitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SYSTEM_CLASSES: Final = (
 
 @cache
 def volcano_definitions() -> tuple[Object, ...]:
-    """The custom resource definitions of Volcano's groups that the package ships, sorted by file name."""
+    """Return the custom resource definitions in the package, sorted by file name."""
     folder = resources.files("vcd.embedded") / "crds"
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     files = sorted((entry for entry in folder.iterdir() if entry.name.endswith(".yaml")), key=lambda entry: entry.name)
@@ -33,7 +33,7 @@ def volcano_definitions() -> tuple[Object, ...]:
 
 
 def objects() -> Iterator[tuple[str, Object]]:
-    """(resource, object) of everything that a cluster begins with."""
+    """Yield (resource, object) for each object of a new cluster."""
     for name in NAMESPACES:
         yield "namespaces", {"metadata": {"name": name}}
     for name, description in _SYSTEM_CLASSES:

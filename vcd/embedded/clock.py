@@ -1,9 +1,9 @@
-"""The embedded cluster's clock: real time, time at a given speed, or time that jumps to what is due next.
+"""The embedded cluster's clock: real time, time at a constant speed, or time that jumps to the next timer.
 
-Whatever happens later in the cluster (a pod that ends, a retry, an arrival) is a timer of this one clock. In jumping
-mode time stands still while anything is going on, and moves straight to the next timer once the whole cluster is at
-rest: no controller has work left, and ``quiescent()`` says that nobody outside has any either. The scheduler is such
-an outsider, reached over HTTP; who wires the cluster supplies the predicate that asks it.
+All later changes in the cluster (a pod that ends, a retry, an arrival) are timers of this clock. In jumping mode, time
+does not advance while the cluster works. It jumps to the next timer once no controller has work, and ``quiescent()``
+returns that no component outside the cluster has work, such as the scheduler, which is connected over HTTP. The caller
+that constructs the cluster sets this predicate.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from functools import lru_cache
 Quiescent = Callable[[], Awaitable[bool]]
 
 FARTHEST = 100 * 365 * 24 * 3600
-"""How far ahead of its beginning, in seconds, a clock gets: the event log has no times behind the year 2262."""
+"""Longest time that a clock can advance, in seconds: the event log has no times after the year 2262."""
 _SHORTEST_PAUSE = 0.0005
 _LONGEST_PAUSE = 0.05
 
@@ -31,12 +31,12 @@ async def _always_quiescent() -> bool:
 
 @lru_cache(maxsize=4096)
 def parse_timestamp(text: str) -> float:
-    """Seconds since the epoch of an RFC 3339 text. Raises ValueError for anything else."""
+    """Parse an RFC 3339 time to seconds since the epoch. Raises ValueError."""
     return datetime.fromisoformat(text).timestamp()
 
 
 def parse_seconds(text: str) -> float:
-    """A number of seconds; it may be infinite. Raises ValueError for anything else."""
+    """Parse a number of seconds, which may be infinite. Raises ValueError."""
     seconds = float(text)
     if math.isnan(seconds):
         raise ValueError(f"{text!r} is no number of seconds")
@@ -45,7 +45,7 @@ def parse_seconds(text: str) -> float:
 
 @dataclass(slots=True, order=True)
 class Timer:
-    """A function due at a time; ``cancel`` takes it back."""
+    """A function to call at a time, unless it is cancelled."""
 
     when: float
     order: int
@@ -54,15 +54,15 @@ class Timer:
     cancelled: bool = field(default=False, compare=False)
 
     def cancel(self) -> None:
-        """Take the timer back; nothing happens when it is due. A second call changes nothing."""
+        """Cancel the timer. A second call has no effect."""
         self.cancelled = True
 
 
 class ClusterClock:
     """Time of the embedded cluster in seconds since the epoch, and its timers.
 
-    ``speed`` is how many cluster seconds pass in one real second (1.0: real time); None makes the clock jump.
-    ``start`` is the time at which it begins, the present by default. ``monotonic`` is the source of real time.
+    ``speed`` is the number of cluster seconds per real second (1.0: real time); None makes the clock jump.
+    ``start`` is the first time, by default the current time. ``monotonic`` is the source of real time.
     """
 
     def __init__(
@@ -89,20 +89,20 @@ class ClusterClock:
 
     @property
     def jumping(self) -> bool:
-        """Whether time moves only from timer to timer."""
+        """Return whether time jumps from timer to timer."""
         return self.speed is None
 
     def now(self) -> float:
-        """Cluster time, in seconds since the epoch."""
+        """Return the cluster time in seconds since the epoch."""
         if self.speed is None:
             return self._now
         return min(self._start + (self._monotonic() - self._origin) * self.speed, self._end)
 
     def call_at(self, when: float, fn: Callable[[], None], *, background: bool = False) -> Timer:
-        """Have ``fn`` called once it is ``when``; timers of one time run in the order in which they were made.
+        """Call ``fn`` at the time ``when``. Timers of the same time fire in the order of their creation.
 
-        A background timer (a heartbeat, a retry) fires at its time, but is never what time jumps for, and a cluster
-        with only such timers left is idle. What lies beyond FARTHEST never comes, and nobody waits for it.
+        A background timer (a heartbeat, a retry) fires at its time, but time does not jump to it, and a cluster that
+        has only background timers is idle. A timer beyond FARTHEST never fires, and does not prevent idleness.
         """
         self._order += 1
         timer = Timer(when, self._order, fn, background)
@@ -112,20 +112,20 @@ class ClusterClock:
         return timer
 
     def call_later(self, delay: float, fn: Callable[[], None], *, background: bool = False) -> Timer:
-        """Have ``fn`` called in ``delay`` cluster seconds."""
+        """Call ``fn`` after ``delay`` cluster seconds."""
         return self.call_at(self.now() + delay, fn, background=background)
 
     def add_busy(self, busy: Callable[[], bool]) -> None:
-        """Add to what keeps the cluster from rest; ``busy`` is asked before every jump."""
+        """Add a predicate that is called before each jump; the cluster is not at rest while it returns true."""
         self._busy.append(busy)
 
     def touch(self) -> None:
-        """Say that something happened: an answer of ``quiescent()`` that is under way no longer counts."""
+        """Note activity, which makes a running call of ``quiescent()`` obsolete."""
         self._activity += 1
         self._wake.set()
 
     def next_due(self) -> float | None:
-        """When the next timer is due that is no background one; None: nothing is left to happen."""
+        """Return the time of the next timer that is not a background timer; None if there is none."""
         while self._timers and self._timers[0].cancelled:
             heapq.heappop(self._timers)
         if self._timers and not self._timers[0].background:
@@ -134,7 +134,7 @@ class ClusterClock:
         return min(due, default=None)
 
     def fire_due(self) -> int:
-        """Call what is due by now, in order; returns how many calls that were."""
+        """Fire all due timers in order; return their number."""
         fired = 0
         while self._timers and self._timers[0].when <= self.now():
             timer = heapq.heappop(self._timers)
@@ -144,7 +144,7 @@ class ClusterClock:
         return fired
 
     async def run(self) -> None:
-        """Keep time until cancelled: call the timers as they fall due, and jump when all is at rest."""
+        """Fire timers when they are due until cancelled, and jump when the cluster is at rest."""
         while True:
             fired = self.fire_due()
             if fired:
@@ -155,14 +155,14 @@ class ClusterClock:
                 await self._sleep()
 
     async def at_rest(self) -> bool:
-        """Whether nothing is going on at the present time, here or outside, and stayed so while we asked."""
+        """Return whether no component has work at the current time, and nothing happened during this check."""
         seen = self._activity
         if self._anything_busy() or not await self.quiescent():
             return False
         return seen == self._activity and not self._anything_busy()
 
     async def wait_idle(self) -> None:
-        """Return once the cluster is at rest and no timer is left but background ones."""
+        """Return once the cluster is at rest and has only background timers."""
         while self.next_due() is not None or not await self.at_rest():  # noqa: ASYNC110 - rest is no event
             await asyncio.sleep(_LONGEST_PAUSE)
 
@@ -178,7 +178,7 @@ class ClusterClock:
             self._wake.clear()
             await self._wake.wait()
         else:
-            # what is due on the way happens at its own time
+            # background timers before it fire at their own times
             self._now = max(self._now, min(due, self._timers[0].when))
 
     async def _sleep(self) -> None:
@@ -192,9 +192,9 @@ class ClusterClock:
         await self._wait((self._timers[0].when - self.now()) / self.speed)
 
     async def _pause(self, pause: float) -> float:
-        """Wait for something to happen, ``pause`` real seconds at most; returns how long to wait the next time.
+        """Wait for activity, at most ``pause`` real seconds; return the next pause.
 
-        What happened since the last pause counts: then it only gives way to other tasks.
+        If there was activity since the last pause, only yield to other tasks.
         """
         await self._wait(0 if self._wake.is_set() else pause)
         woken = self._wake.is_set()
@@ -202,7 +202,7 @@ class ClusterClock:
         return _SHORTEST_PAUSE if woken else min(2 * pause, _LONGEST_PAUSE)
 
     async def _wait(self, seconds: float) -> None:
-        """Wait until woken, ``seconds`` real seconds at most; shorter waits just give way to other tasks."""
+        """Wait until woken, at most ``seconds`` real seconds; 0 or less yields once to other tasks."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return

@@ -1,7 +1,7 @@
-"""The embedded cluster without its API server: store, clock, controllers and kubelets, wired and started together.
+"""The embedded cluster without its API server: constructs and starts store, clock, controllers and kubelets.
 
-It lives on one asyncio loop, beside the HTTP server or in a process of its own with it. It knows nothing of
-scheduling: who binds its pods comes in through the store's API.
+It runs on one asyncio loop together with the HTTP server (`server`). It has no part in scheduling: a scheduler binds
+pods through the API.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CONTROLLERS: Final[tuple[type[Controller], ...]] = (
 class EmbeddedCluster:
     """Store, clock, controllers and kubelets of one cluster.
 
-    ``start`` lets controllers and clock run on the current asyncio loop, ``stop`` ends that; ``async with`` does both.
+    ``start`` runs controllers and clock on the current asyncio loop, ``stop`` ends them; ``async with`` does both.
     """
 
     def __init__(self, store: Store, clock: ClusterClock) -> None:
@@ -57,14 +57,14 @@ class EmbeddedCluster:
         self._end_activity = store.subscribe([rtype.storage for rtype in store.registry], lambda *_: clock.touch())
 
     async def start(self) -> None:
-        """Show the controllers what exists and let them and the clock run."""
+        """Pass existing objects to the controllers, and start controllers and clock."""
         self.manager.start()
         self._expiry.start()
         for work in (self.manager.run(), self.clock.run()):
             self._tasks.append(asyncio.create_task(work))
 
     async def stop(self) -> None:
-        """End controllers and clock; the store keeps its objects. Raises what ended one of them by itself."""
+        """Stop controllers and clock; the store retains its objects. Raises the error of one that failed before."""
         self.manager.stop()
         self._end_activity()
         tasks, self._tasks = self._tasks, []
@@ -82,7 +82,7 @@ class EmbeddedCluster:
         await self.stop()
 
     async def wait_idle(self) -> None:
-        """Return once nothing is going on and nothing is due any more. Raises what ended a controller or the clock."""
+        """Return once the cluster has no work and no timer. Raises the error of a failed controller or clock."""
         idle = asyncio.create_task(self.clock.wait_idle())
         try:
             await self.wait(idle)
@@ -90,7 +90,7 @@ class EmbeddedCluster:
             idle.cancel()
 
     async def wait(self, *others: asyncio.Task[None]) -> None:
-        """Return once one of the other tasks is done. Raises what ended it, a controller or the clock."""
+        """Return once one of the given tasks is done. Raises its error, or that of a failed controller or clock."""
         done, _ = await asyncio.wait([*others, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()

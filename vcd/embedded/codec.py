@@ -1,4 +1,4 @@
-"""Objects as they come in and as they are kept: pruned and checked by their schema, in the API's field order."""
+"""Decodes received objects, prunes and validates them by their schema, and orders their fields as the API does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _QUANTITY_FAULT: Final = "quantities must match the regular expression '^([+-]?[
 
 
 def decode(raw: bytes) -> Any:
-    """Plain data of a JSON text. Raises ValueError for what is none."""
+    """Decode JSON. Raises ValueError."""
     try:
         return _decode(raw)
     except RecursionError:
@@ -37,9 +37,9 @@ def decode(raw: bytes) -> Any:
 
 
 def decode_object(raw: bytes) -> Any:
-    """Plain data of an object's JSON text, but sets of managed fields that are nested without end: those stay texts.
+    """Decode an object's JSON, except sets of managed fields that are nested too deeply: these remain encoded.
 
-    They are legal, stored and shown as they came, and nobody looks into them. Raises ValueError for what is no JSON.
+    They are valid, and are stored and returned unchanged. Raises ValueError.
     """
     deep: dict[int, bytes] = {}
     if b'"managedFields"' in raw:
@@ -56,7 +56,7 @@ def decode_object(raw: bytes) -> Any:
 
 
 def decode_fields(text: bytes) -> Any:
-    """A set of managed fields: plain data, or the text where it is nested without end. Raises ValueError."""
+    """Decode a set of managed fields, or return it encoded if it is nested too deeply. Raises ValueError."""
     return msgspec.Raw(text) if _is_deep(text) else decode(text)
 
 
@@ -65,13 +65,13 @@ def _is_deep(text: bytes) -> bool:
 
 
 class Codec:
-    """Schemas by resource type, and reading objects by them."""
+    """Caches schemas by resource type, and reads objects by them."""
 
     def __init__(self) -> None:
         self._schemas: dict[tuple[str, str], Schema] = {}
 
     def schema(self, rtype: ResourceType) -> Schema:
-        """The schema of a type's objects."""
+        """Return the schema of a resource type."""
         key = (rtype.resource, rtype.version)
         if key not in self._schemas:
             self._schemas[key] = (
@@ -81,14 +81,14 @@ class Codec:
         return self._schemas[key]
 
     def forget(self, resource: str) -> None:
-        """A custom resource definition changed: read its schema anew."""
+        """Drop the schemas of a resource, because its custom resource definition changed."""
         for key in [key for key in self._schemas if key[0] == resource]:
             del self._schemas[key]
 
     def read(self, rtype: ResourceType, source: Object) -> tuple[Object, list[str]]:
-        """An owned, cleaned copy of an object, and the paths of its unknown fields.
+        """Return a pruned copy of an object, and the paths of its unknown fields.
 
-        Raises StatusError 400 when a built-in kind cannot be decoded, 422 when a custom resource breaks its schema.
+        Raises StatusError 400 if a built-in kind cannot be decoded, 422 if a custom resource violates its schema.
         """
         found = Findings()
         cleaned = schemas.read(source, self.schema(rtype), found)
@@ -99,7 +99,7 @@ class Codec:
 
 
 def _undecodable(rtype: ResourceType, fault: Fault) -> StatusError:
-    """A built-in kind's quantity that is none, or value of a wrong type."""
+    """Return the error for an invalid quantity, or a value of a wrong type, in a built-in kind."""
     why = _QUANTITY_FAULT
     if fault.reason == "type":
         found = schemas.type_name(fault.value)
@@ -125,21 +125,21 @@ def _custom_refused(rtype: ResourceType, source: Object, found: Findings) -> Sta
 
 
 def at(obj: Any, path: str, default: Any = None) -> Any:
-    """The member at a dotted path, ``default`` when one is missing."""
+    """Return the member at a dotted path, or ``default`` if it is missing."""
     for part in path.split("."):
         obj = obj.get(part) if isinstance(obj, Mapping) else None
     return default if obj is None else obj
 
 
 def name_of(source: Mapping[str, Any]) -> str:
-    """The object's name, empty when it has none."""
+    """Return the object's name, empty if it has none."""
     metadata = source.get("metadata")
     name = metadata.get("name", "") if isinstance(metadata, Mapping) else ""
     return name if isinstance(name, str) else ""
 
 
 def ordered(source: Object) -> Object:
-    """The object with kind, apiVersion and metadata first, and metadata in the API's order without empty members."""
+    """Return the object with kind, apiVersion and metadata first; metadata as in ``ordered_metadata``."""
     metadata = source.get("metadata") or {}
     return {
         "kind": source.get("kind"), "apiVersion": source.get("apiVersion"), "metadata": ordered_metadata(metadata),
@@ -148,7 +148,7 @@ def ordered(source: Object) -> Object:
 
 
 def ordered_metadata(metadata: Mapping[str, Any]) -> Object:
-    """Metadata in the API's order; empty maps and lists are left out, as the API's own encoding does."""
+    """Return metadata in the API's order, without empty maps and lists, as the API server encodes it."""
     result = {
         key: metadata[key]
         for key in _METADATA_ORDER
@@ -158,7 +158,7 @@ def ordered_metadata(metadata: Mapping[str, Any]) -> Object:
 
 
 def copy(value: Any) -> Any:
-    """A deep copy of plain JSON data."""
+    """Return a deep copy of decoded JSON."""
     if type(value) is dict:
         return {key: copy(member) for key, member in value.items()}
     if type(value) is list:

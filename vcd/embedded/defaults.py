@@ -1,6 +1,6 @@
-"""What the API server fills in where an object says nothing: the defaults of ``v1`` kinds, and pods' admission.
+"""Default values that the API server sets in built-in kinds, and admission of pods that needs no other objects.
 
-Functions change the object that they are given; they are called with copies that the store owns.
+The functions modify the given object, which is a copy of the store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Object = dict[str, Any]
 
 
 def _set(target: Object, /, **values: Any) -> None:
-    """Fill in what is not there; a mapping is filled in member by member."""
+    """Set missing members, recursively in mappings."""
     for key, value in values.items():
         if isinstance(value, dict):
             _set(target.setdefault(key, {}), **value)
@@ -30,7 +30,7 @@ def _set(target: Object, /, **values: Any) -> None:
 
 
 def pod_spec(spec: Object) -> None:
-    """Defaults of a pod's specification, also inside a workload's template."""
+    """Set the defaults of a pod's spec, also in a workload's template."""
     _set(spec, restartPolicy="Always", terminationGracePeriodSeconds=30, dnsPolicy="ClusterFirst", securityContext={})
     _set(spec, schedulerName="default-scheduler")
     if spec.get("serviceAccountName"):
@@ -88,7 +88,7 @@ _TOLERATED_SECONDS: Final = 300
 
 
 def tolerate_outages(pod: Object) -> None:
-    """DefaultTolerationSeconds admission: a node may be not ready or unreachable for five minutes."""
+    """Tolerate a node that is not ready or unreachable for five minutes (DefaultTolerationSeconds admission)."""
     tolerations = list(pod["spec"].get("tolerations") or ())
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
         if not any(
@@ -102,7 +102,7 @@ def tolerate_outages(pod: Object) -> None:
 
 
 def qos_class(pod: Object) -> str:
-    """Guaranteed, Burstable or BestEffort, from the cpu and memory of every container."""
+    """Return Guaranteed, Burstable or BestEffort, from the cpu and memory of all containers."""
     asked = False
     guaranteed = True
     for _, _, container in containers_of(pod):
@@ -123,7 +123,7 @@ def _milli(amount: str | None) -> int:
     try:
         return parse_milli(amount)
     except QuantityError:
-        return 1  # beyond int64: not zero, which is all that is asked here
+        return 1  # above int64; callers only need to know that it is not 0
 
 
 def _positive(amount: str | None) -> bool:
@@ -132,7 +132,7 @@ def _positive(amount: str | None) -> bool:
 
 # --- other kinds ----------------------------------------------------------------------------------------------------
 
-# What is filled in whatever else an object says.
+# Defaults that do not depend on other fields.
 _FIXED: Final[dict[str, Object]] = {
     "pods": {"spec": {}},
     "nodes": {
@@ -176,7 +176,7 @@ _FIXED: Final[dict[str, Object]] = {
 
 
 def fill_in(resource: str, obj: Object) -> None:
-    """Fill in what an object of a built-in kind does not say."""
+    """Set the defaults of a built-in kind."""
     _set(obj, **_FIXED.get(resource, {}))
     if resource in _DEPENDING:
         _DEPENDING[resource](obj)
@@ -234,7 +234,7 @@ def _definition(crd: Object) -> None:
     _set(names, singular=str(names.get("kind", "")).lower(), listKind=f"{names.get('kind', '')}List")
 
 
-# What is filled in depending on what an object says.
+# Defaults that depend on other fields.
 _DEPENDING: Final[dict[str, Callable[[Object], None]]] = {
     "pods": _pod,
     "nodes": _node,
@@ -249,7 +249,7 @@ _DEPENDING: Final[dict[str, Callable[[Object], None]]] = {
     "customresourcedefinitions.apiextensions.k8s.io": _definition,
 }
 
-# Non-empty zero values that the API's own encoding writes even for a new object, so that nobody owns them.
+# Zero values that the API server encodes even if no client set them, so that no field manager owns them.
 ZERO: Final[dict[str, Object]] = {
     "pods": {"spec": {"containers": []}},
     "events": {"source": {}, "involvedObject": {}, "eventTime": None, "firstTimestamp": None, "lastTimestamp": None,
@@ -260,13 +260,13 @@ ZERO: Final[dict[str, Object]] = {
 
 
 def zero(resource: str, custom: bool) -> Object:
-    """The object that a first write is compared with, to tell what the writer set."""
+    """Return the object with which a first write is compared, to determine which fields the client set."""
     if custom:
         return {"metadata": {}}
     return {"metadata": {}, "spec": {}, "status": {}, **ZERO.get(resource, {})}
 
 
-# The status of a freshly created object.
+# The status of a new object.
 NEW_STATUS: Final[dict[str, Object]] = {
     "deployments.apps": {},
     "replicasets.apps": {"replicas": 0},
@@ -282,7 +282,7 @@ NEW_STATUS: Final[dict[str, Object]] = {
 
 
 def containers_of(pod: Object) -> Iterator[tuple[str, int, Object]]:
-    """(member, index, container) of a pod's specification."""
+    """Yield (member, index, container) for each container of a pod."""
     for member in ("initContainers", "containers"):
         for index, container in enumerate(pod["spec"].get(member) or ()):
             yield member, index, container

@@ -1,4 +1,4 @@
-"""Discovery: which groups, versions and resources there are, in its two forms (per path, and aggregated)."""
+"""Discovery documents of the served groups, versions and resources, per path and aggregated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VERSION: Final = {
 
 
 def wants_aggregated(accept: str) -> bool:
-    """Whether the first choice of an Accept header that is served is the aggregated form."""
+    """Return whether an Accept header prefers the aggregated form."""
     for choice in accept.split(","):
         plain = choice.replace(" ", "")
         if "as=APIGroupDiscoveryList" in plain and "v=v2" in plain.split(";") and "json" in plain:

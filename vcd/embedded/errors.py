@@ -1,4 +1,4 @@
-"""What the API server answers when it refuses: one exception, carrying the Status object of the answer."""
+"""Errors of the API server: one exception with the ``v1.Status`` of the response, and functions that create it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 
 class StatusCause(NamedTuple):
-    """One field's fault: the API's cause type, the message after the field's path, and the path."""
+    """An invalid field: the API's cause type, the message without the field's path, and the path."""
 
     reason: str
     message: str
@@ -17,7 +17,7 @@ class StatusCause(NamedTuple):
 
 @dataclass(eq=False)
 class StatusError(Exception):
-    """A request that is refused, with the HTTP status and the Status object that say why."""
+    """A refused request. ``code`` is the HTTP status."""
 
     code: int
     reason: str
@@ -30,12 +30,12 @@ class StatusError(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Sent with the answer: when to ask again, where the details tell."""
+        """Return the headers of the response: Retry-After if the details have the number of seconds."""
         seconds = (self.details or {}).get("retryAfterSeconds")
         return {"Retry-After": str(seconds)} if seconds else {}
 
     def status(self) -> dict[str, Any]:
-        """The ``v1.Status`` of the answer."""
+        """Return the ``v1.Status`` of the response."""
         body: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -51,7 +51,7 @@ class StatusError(Exception):
 
 
 def success(code: int | None = None, details: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A ``v1.Status`` that says Success."""
+    """Return a ``v1.Status`` of success."""
     body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     if details is not None:
         body["details"] = dict(details)
@@ -61,14 +61,14 @@ def success(code: int | None = None, details: Mapping[str, Any] | None = None) -
 
 
 def details_of(resource: str, name: str, **more: Any) -> dict[str, Any]:
-    """Status details for a dotted plural (``pods``, ``jobs.batch.volcano.sh``): name, group when there is one, kind."""
+    """Return Status details (name, group if any, kind) for a resource such as ``pods`` or ``jobs.batch.volcano.sh``."""
     plural, _, group = resource.partition(".")
     named = {"name": name} if name else {}
     return {**named, **({"group": group} if group else {}), "kind": plural, **more}
 
 
 def not_found(resource: str, name: str) -> StatusError:
-    """404: no such object."""
+    """404: the object does not exist."""
     return StatusError(404, "NotFound", f'{resource} "{name}" not found', details_of(resource, name))
 
 
@@ -81,23 +81,23 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 def conflict(resource: str, name: str, why: str = MODIFIED) -> StatusError:
-    """409: the object is not what the caller took it for."""
+    """409: the object is not in the state that the caller expects."""
     message = f'Operation cannot be fulfilled on {resource} "{name}": {why}'
     return StatusError(409, "Conflict", message, details_of(resource, name))
 
 
 def forbidden(resource: str, name: str, why: str) -> StatusError:
-    """403: admission or authorization said no."""
+    """403: admission or authorization denied the request."""
     return StatusError(403, "Forbidden", f'{resource} "{name}" is forbidden: {why}', details_of(resource, name))
 
 
 def bad_request(message: str) -> StatusError:
-    """400: the request cannot be understood."""
+    """400: the request is malformed."""
     return StatusError(400, "BadRequest", message)
 
 
 def invalid(kind: str, group: str, name: str, causes: Iterable[StatusCause]) -> StatusError:
-    """422: fields that validation refuses."""
+    """422: validation refused fields."""
     faults = list(causes)
     parts = [f"{fault.field}: {fault.message}" for fault in faults]
     text = parts[0] if len(parts) == 1 else f"[{', '.join(parts)}]"
@@ -107,7 +107,7 @@ def invalid(kind: str, group: str, name: str, causes: Iterable[StatusCause]) -> 
 
 
 def expired(message: str, metadata: Mapping[str, Any] | None = None) -> StatusError:
-    """410: history from before a compaction was asked for."""
+    """410: the requested history was compacted."""
     return StatusError(410, "Expired", message, metadata=metadata or {})
 
 
@@ -117,6 +117,6 @@ def method_not_allowed() -> StatusError:
 
 
 def unsupported_media(accepted: Iterable[str]) -> StatusError:
-    """415: a body in a form that is not read."""
+    """415: the body has a format that the server does not accept."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return StatusError(415, "UnsupportedMediaType", message)

@@ -1,4 +1,4 @@
-"""Events in their two forms: as stored (core/v1), and as ``events.k8s.io/v1`` shows the same objects."""
+"""Converts Events between ``v1``, in which they are stored, and ``events.k8s.io/v1``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ GROUP: Final = "events.k8s.io/v1"
 
 
 def to_group(event: Object) -> Object:
-    """A stored event as ``events.k8s.io/v1``."""
+    """Convert a stored event to ``events.k8s.io/v1``."""
     return {**{_RENAMED.get(key, key): value for key, value in event.items()}, "apiVersion": GROUP}
 
 
 def to_core(event: Object) -> Object:
-    """An ``events.k8s.io/v1`` event as it is stored."""
+    """Convert an ``events.k8s.io/v1`` event to the stored form."""
     return {**{_BACK.get(key, key): value for key, value in event.items()}, "apiVersion": CORE}

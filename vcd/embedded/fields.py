@@ -1,8 +1,8 @@
-"""Who manages which field: field sets in the API's ``FieldsV1`` form, their arithmetic, and server-side apply.
+"""Field management: field sets in the API's ``FieldsV1`` form, operations on them, and server-side apply.
 
-A set is a nested dict as in ``metadata.managedFields[].fieldsV1``: ``{}`` is a field that is a member itself,
-``{"f:a": ...}`` one whose parts are, ``{".": {}, "f:a": ...}`` both. ``f:`` names a field, ``k:`` a list item by its
-keys, ``v:`` an item of a set by its value.
+A set is a nested dict as in ``metadata.managedFields[].fieldsV1``. ``{}`` is a field that is itself a member,
+``{"f:a": ...}`` a field with members below it, ``{".": {}, "f:a": ...}`` both. ``f:`` names a field, ``k:`` a list item
+by its keys, ``v:`` an item of a set by its value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SERVER_METADATA: Final = (
     "f:name", "f:namespace", "f:uid", "f:resourceVersion", "f:generation", "f:creationTimestamp", "f:selfLink",
     "f:deletionTimestamp", "f:deletionGracePeriodSeconds", "f:managedFields",
 )  # fmt: skip
-# A list key that an item may leave out, and the value that it has then.
+# Default values of list keys that an item may omit.
 _KEY_DEFAULTS: Final = {"protocol": "TCP"}
 _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
@@ -32,12 +32,12 @@ _encode_sorted: Final = msgspec.json.Encoder(order="sorted").encode
 
 
 def member(node: FieldSet) -> bool:
-    """Whether the field itself is in the set, apart from its parts."""
+    """Return whether the field itself is in the set, independent of fields below it."""
     return not node or SELF in node
 
 
 def union(left: FieldSet, right: FieldSet) -> FieldSet:
-    """Fields in one or both."""
+    """Return the fields in one or both sets."""
     if left == right:
         return left
     result = dict(left)
@@ -48,19 +48,19 @@ def union(left: FieldSet, right: FieldSet) -> FieldSet:
 
 
 def subtract(left: FieldSet, right: FieldSet) -> FieldSet | None:
-    """Fields of ``left`` that are not in ``right``; None when none is left."""
+    """Return the fields of ``left`` that are not in ``right``; None if there are none."""
     parts = ((key, part if key not in right else subtract(part, right[key])) for key, part in left.items())
     return _made_of(parts, member(left) and not member(right))
 
 
 def intersect(left: FieldSet, right: FieldSet) -> FieldSet | None:
-    """Fields in both; None when there is none."""
+    """Return the fields in both sets; None if there are none."""
     parts = ((key, intersect(part, right[key])) for key, part in left.items() if key in right)
     return _made_of(parts, member(left) and member(right))
 
 
 def _made_of(parts: Iterable[tuple[str, FieldSet | None]], itself: bool) -> FieldSet | None:
-    """A set of what is left of some parts; None when that is nothing."""
+    """Return a set of the parts that are not None; None if there are none and the field is no member itself."""
     kept = {key: part for key, part in parts if key != SELF and part is not None}
     return _with_self(kept, itself) if kept or itself else None
 
@@ -73,7 +73,7 @@ def _with_self(parts: FieldSet, itself: bool) -> FieldSet:
 
 
 def leaves(node: FieldSet, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Paths of the members, as tuples of ``f:``/``k:``/``v:`` parts, in the set's order."""
+    """Yield the paths of the members as tuples of ``f:``/``k:``/``v:`` parts, in the set's order."""
     if member(node) and path:
         yield path
     for key, part in node.items():
@@ -85,7 +85,7 @@ def leaves(node: FieldSet, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 
 def item_key(item: Any, schema: Schema) -> str:
-    """The ``k:`` or ``v:`` part that names an item of a list."""
+    """Return the ``k:`` or ``v:`` part that names a list item."""
     if schema.keys and isinstance(item, dict):
         named = {key: item.get(key, _KEY_DEFAULTS.get(key)) for key in schema.keys}
         return "k:" + _encode_sorted({key: value for key, value in named.items() if value is not None}).decode()
@@ -93,7 +93,7 @@ def item_key(item: Any, schema: Schema) -> str:
 
 
 def parts_of(value: Any, schema: Schema) -> list[tuple[str, Any, Schema]] | None:
-    """(part, value, schema) of a value's own fields or items; None when it is one piece (a scalar or atomic)."""
+    """Return (part, value, schema) for each field or item of a value; None if it is a scalar or atomic."""
     if schema.type == ANY and type(value) is dict and not schema.atomic:
         return [(f"f:{key}", part, ANYTHING) for key, part in value.items()]
     if schema.atomic:
@@ -108,7 +108,7 @@ def parts_of(value: Any, schema: Schema) -> list[tuple[str, Any, Schema]] | None
 
 
 def set_of(value: Any, schema: Schema) -> FieldSet:
-    """The set of all fields that a value has."""
+    """Return the set of all fields of a value."""
     parts = parts_of(value, schema)
     if not parts:
         return {}
@@ -116,7 +116,7 @@ def set_of(value: Any, schema: Schema) -> FieldSet:
 
 
 def applied_set(value: Any, schema: Schema) -> FieldSet:
-    """The set of what an apply names: leaves and list items; a map or object that holds some is not itself in it."""
+    """Return the set that an apply of a value claims: leaves and list items, but not the objects that contain them."""
     parts = parts_of(value, schema)
     if not parts:
         return {}
@@ -125,7 +125,7 @@ def applied_set(value: Any, schema: Schema) -> FieldSet:
 
 
 class FieldChange(NamedTuple):
-    """What changed: fields set or added, fields taken away; None for none."""
+    """Changed or added fields, and removed fields; None for none."""
 
     changed: FieldSet | None
     removed: FieldSet | None
@@ -135,7 +135,7 @@ _SAME: Final = FieldChange(None, None)
 
 
 def compare(old: Any, new: Any, schema: Schema) -> FieldChange:
-    """The fields in which two values differ. A missing ``old`` is None."""
+    """Return the fields in which two values differ. ``old`` is None if it does not exist."""
     if old is new or old == new:
         return _SAME
     if old is None:
@@ -163,7 +163,7 @@ def compare(old: Any, new: Any, schema: Schema) -> FieldChange:
 
 
 def owned(fields: FieldSet | None, reset: tuple[str, ...]) -> FieldSet | None:
-    """A set without what the server manages itself, and without the parts that this request cannot write."""
+    """Return a set without server-managed fields, and without the parts that this request cannot write."""
     if not fields:
         return None
     kept = {
@@ -185,7 +185,7 @@ def owned(fields: FieldSet | None, reset: tuple[str, ...]) -> FieldSet | None:
 
 
 class FieldManager(NamedTuple):
-    """Who writes: name, operation (Update or Apply), version written in, and subresource."""
+    """A field manager: name, operation (Update or Apply), API version of the write, and subresource."""
 
     name: str
     operation: str
@@ -193,12 +193,12 @@ class FieldManager(NamedTuple):
     subresource: str = ""
 
     def owns(self, entry: dict[str, Any]) -> bool:
-        """Whether a managedFields entry is this manager's."""
+        """Return whether a managedFields entry is this manager's."""
         named = (entry.get(member) for member in ("manager", "operation", "apiVersion"))
         return (*named, entry.get("subresource", "")) == self
 
     def entry(self, fields: FieldSet, time: str) -> dict[str, Any]:
-        """The managedFields entry."""
+        """Return the managedFields entry."""
         made = {
             "manager": self.name, "operation": self.operation, "apiVersion": self.api_version, "time": time,
             "fieldsType": "FieldsV1", "fieldsV1": fields,
@@ -213,7 +213,7 @@ def _order(entry: dict[str, Any]) -> tuple[str, ...]:
 
 
 def given(metadata: dict[str, Any]) -> Managers:
-    """The managers that a new object brings along; all or, where one is no manager, none."""
+    """Return the managers that a new object states; none if one of them is invalid."""
     found = metadata.get("managedFields") or []
     readable = all(
         isinstance(entry, dict)
@@ -225,7 +225,7 @@ def given(metadata: dict[str, Any]) -> Managers:
 
 
 def _is_opaque(entry: dict[str, Any]) -> bool:
-    """Whether an entry's fields are nested so deep that they are kept as a text, which nobody looks into."""
+    """Return whether an entry's fields are nested so deeply that they are stored encoded and never read."""
     return isinstance(entry.get("fieldsV1"), msgspec.Raw)
 
 
@@ -234,7 +234,7 @@ def _is_set(value: Any) -> bool:
 
 
 def after_update(managers: Managers, who: FieldManager, difference: FieldChange, now: str) -> Managers:
-    """The managers after ``who`` changed an object: what was changed is its own now, what was removed is nobody's."""
+    """Return the managers after ``who`` changed an object: it owns the changed fields; removed fields have no owner."""
     changed, removed = difference
     own = _own(managers, who)
     kept = _losing(_losing([entry for entry in managers if entry is not own], changed), removed)
@@ -253,7 +253,7 @@ def _own(managers: Managers, who: FieldManager) -> dict[str, Any] | None:
 
 
 def _losing(managers: Managers, gone: FieldSet | None) -> Managers:
-    """The managers without these fields; one that has no others is none any more."""
+    """Return the managers without these fields, and without managers that have no other fields."""
     if not gone:
         return managers
     kept: Managers = []
@@ -278,11 +278,11 @@ def apply(
     now: str,
     reset: tuple[str, ...] = (),
 ) -> tuple[Any, Managers]:
-    """Server-side apply of ``config`` to ``live``: what it names is set and owned; what it named only before goes.
+    """Apply ``config`` to ``live`` (server-side apply): set and own its fields, remove fields that it no longer states.
 
-    Returns the merged object (managedFields not in it) and its managers.
+    Returns the merged object (without managedFields) and its managers.
 
-    Raises StatusError 409 with every field that another manager holds at another value, unless ``force``.
+    Raises StatusError 409 with every field that another manager owns with another value, unless ``force``.
     """
     wanted = owned(applied_set(config, schema), reset) or {}
     opaque = [entry for entry in managers if _is_opaque(entry)]
@@ -329,7 +329,7 @@ def _described(entry: dict[str, Any]) -> str:
 
 
 def path_text(path: tuple[str, ...]) -> str:
-    """``.spec.containers[name="main"].image`` for a path of a set."""
+    """Format a path, such as ``.spec.containers[name="main"].image``."""
     text = ""
     for part in path:
         if part.startswith("f:"):
@@ -359,7 +359,7 @@ def _conflicts(faults: list[tuple[str, tuple[str, ...]]]) -> StatusError:
 
 
 def merge(live: Any, config: Any, schema: Schema) -> Any:
-    """``config`` laid over ``live``: fields one by one, list items by their keys, atomic values whole."""
+    """Merge ``config`` into ``live``: objects by field, list items by key, atomic values as a whole."""
     if schema.atomic or live is None:
         return config
     if isinstance(config, dict) and isinstance(live, dict) and schema.type in (OBJECT, ANY):
@@ -379,7 +379,7 @@ def merge(live: Any, config: Any, schema: Schema) -> Any:
 
 
 def without(value: Any, dropped: FieldSet, schema: Schema) -> Any:
-    """``value`` without the members of a set; a container that the set names goes when nothing is left in it."""
+    """Return ``value`` without the members of a set. A container that is a member is removed once it is empty."""
     parts = parts_of(value, schema)
     if parts is None:
         return value
@@ -399,7 +399,7 @@ def without(value: Any, dropped: FieldSet, schema: Schema) -> Any:
 
 
 def _emptied(rest: Any, schema: Schema, gone: FieldSet) -> bool:
-    """Whether nothing but the keys of the removed item itself is left."""
+    """Return whether only the keys of the removed item remain."""
     if not rest:
         return True
     named = {key[2:] for key in gone if key.startswith("f:")}

@@ -1,8 +1,8 @@
-"""The kubelets of all nodes: they start the pods bound to their node, end them, and remove the deleted ones.
+"""The kubelets of all nodes: start the pods bound to their node, end them, and remove deleted pods.
 
-How long a pod runs stands in its annotation ``vcd.sim/run-seconds`` (none: until it is deleted), and how it ends in
-``vcd.sim/exit-code`` (0, the default: Succeeded; anything else: Failed). The pod ends as a whole: restartPolicy is not
-asked. One object stands for all kubelets, with a timer a pod and no task.
+A pod runs for the seconds in its annotation ``vcd.sim/run-seconds`` (without it: until it is deleted), and ends with
+the code in ``vcd.sim/exit-code`` (0, the default: Succeeded; other codes: Failed). All containers end together, and
+restartPolicy is ignored. One object acts for all kubelets, with one timer per pod and no task.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vcd.model.quantity import add, format_resource, resource_value
 
 RUN_SECONDS: Final = "vcd.sim/run-seconds"
 START_DELAY: Final = 1.0
-"""Cluster seconds from the bind to Running."""
+"""Cluster seconds between bind and Running."""
 EXIT_CODE: Final = "vcd.sim/exit-code"
 _NODE, _POD = "Node", "Pod"
 _HEALTHY: Final = (
@@ -44,7 +44,7 @@ _ADDRESSES: Final = 1 << 23
 
 @dataclass(slots=True)
 class _Stay:
-    """A pod's stay on its node: what it takes there, and the timer of what happens to it next."""
+    """A pod on its node: what it requests there, and the timer of its next step."""
 
     key: Key
     node: str
@@ -58,7 +58,7 @@ class _Stay:
 class Kubelets(Controller):
     """All kubelets of the cluster. Keys are (kind, namespace, name).
 
-    A node's conditions have one heartbeat, the first: each would be a write a node.
+    Conditions of nodes get only the first heartbeat, because each one would be a write per node.
     """
 
     name: ClassVar[str] = "kubelet"
@@ -73,7 +73,7 @@ class Kubelets(Controller):
         self._addresses = 0
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A node, or a pod bound to one."""
+        """Note a change of a node, or of a pod bound to one."""
         if resource == NODES:
             name = obj["metadata"]["name"]
             if event == DELETED:
@@ -83,14 +83,14 @@ class Kubelets(Controller):
             return
         uid, node = obj["metadata"]["uid"], "" if event == DELETED else node_of(obj)
         if uid in self._stays and self._stays[uid].node != node:
-            self._leave(uid)  # no request unbinds a pod, but a restore of the store to before the bind does
+            self._leave(uid)  # no request unbinds a pod, but a restore to a state before the bind does
         if node:
             if uid not in self._stays:
                 self._stays[uid] = _Stay(key_of(obj), node, {})
             self.enqueue((_POD, *key_of(obj)))
 
     def reconcile(self, key: Key) -> None:
-        """See to a node's conditions, or to the next step in a pod's life."""
+        """Update a node's conditions, or carry out the next step of a pod."""
         kind, namespace, name = key
         if kind == _NODE:
             node = self.find(NODES, "", name)
@@ -110,7 +110,7 @@ class Kubelets(Controller):
     # --- nodes ---
 
     def _register(self, node: Obj) -> None:
-        """Know the node's room and report it healthy; the pods that waited for the node get their turn."""
+        """Note the node's allocatable resources, report it healthy, and continue pods that were bound before."""
         name = node["metadata"]["name"]
         status = node.get("status") or {}
         room = status.get("allocatable") or status.get("capacity") or {}
@@ -130,7 +130,7 @@ class Kubelets(Controller):
                 self.enqueue((_POD, *key_of(pod)))
 
     def _first_conditions(self, conditions: list[Obj]) -> list[Obj]:
-        """The conditions with those added that nobody has set."""
+        """Return the conditions with the missing ones added."""
         present = {each.get("type") for each in conditions}
         now = self.store.now
         for kind, state, reason, message in _HEALTHY:
@@ -163,7 +163,7 @@ class Kubelets(Controller):
             self._plan(stay, "start", self.clock.now() + START_DELAY, self._start)
 
     def _see_off(self, pod: Obj, stay: _Stay) -> None:
-        """Remove a deleted pod: at once if nothing of it runs, else when its grace period is over."""
+        """Remove a deleted pod: at once if it is not running, else after its grace period."""
         if phase_of(pod) == "Running":
             until = parse_timestamp(pod["metadata"]["deletionTimestamp"])
             if until > self.clock.now():
@@ -173,7 +173,7 @@ class Kubelets(Controller):
         self._remove(pod)
 
     def _admit(self, pod: Obj, stay: _Stay) -> bool:
-        """Take the pod in if the node has room for it, as the kubelet checks; a pod that does not fit fails."""
+        """Admit the pod if the node has capacity for it, as a kubelet does; otherwise the pod fails."""
         wanted = {**requests_of(pod["spec"]), "pods": 1}
         used, room = self._used.get(stay.node, {}), self._allocatable[stay.node]
         for resource, amount in wanted.items():
@@ -209,7 +209,7 @@ class Kubelets(Controller):
         self._release(stay)
 
     def _plan(self, stay: _Stay, doing: str, when: float = 0.0, act: Callable[[Obj], None] | None = None) -> None:
-        """Have ``act`` done to the pod then, instead of what was planned; the same plan again changes nothing."""
+        """Call ``act`` with the pod at a time, in place of the earlier plan. An equal plan changes nothing."""
         if stay.doing == doing:
             return
         if stay.timer is not None:
@@ -277,7 +277,7 @@ class Kubelets(Controller):
 
 
 def _started_at(pod: Obj) -> float:
-    """When the pod's first running container started; for a pod that says nothing of the kind, when it was made."""
+    """Return when the pod's first running container started; else the pod's start or creation time."""
     for each in pod["status"].get("containerStatuses") or ():
         since = ((each.get("state") or {}).get("running") or {}).get("startedAt")
         if since:
@@ -286,7 +286,7 @@ def _started_at(pod: Obj) -> float:
 
 
 def _init_statuses(pod: Obj, now: str) -> Obj:
-    """Init containers have ended, sidecars run."""
+    """Return the statuses of init containers: ended, or running for sidecars."""
     made = []
     for container in pod["spec"].get("initContainers") or ():
         if container.get("restartPolicy") == "Always":

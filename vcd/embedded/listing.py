@@ -1,4 +1,4 @@
-"""Lists: at which resourceVersion, which page, and the bytes of the answer."""
+"""Answers list requests: parameters, pages and continue tokens, and the encoded list."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _TOO_OLD_TOKEN: Final = (
 )
 _TOKEN_VERSION: Final = "meta.k8s.io/v1"
 _DIGITS: Final = 20
-"""Of the largest number of 64 bits."""
+"""Digits of the largest 64-bit number."""
 
 
 @dataclass(slots=True)
 class ListPage:
-    """Entries of one page, with the list's own metadata."""
+    """Entries of one page, with the list's metadata."""
 
     entries: list[Entry]
     metadata: dict[str, Any]
 
 
 def token(version: int, key: Key, namespace: str | None) -> str:
-    """A continue token: list at ``version`` (-1: at the present) behind ``key``."""
+    """Return a continue token for the list at ``version`` (-1: the current one) after ``key``."""
     start = key[1] if namespace is not None or not key[0] else f"{key[0]}/{key[1]}"
     raw = json.dumps({"v": _TOKEN_VERSION, "rv": version, "start": start + "\0"}, separators=(",", ":"))
     return base64.urlsafe_b64encode(raw.encode()).decode().rstrip("=")
@@ -63,7 +63,7 @@ def _read_token(text: str, namespace: str | None, namespaced: bool) -> tuple[int
 
 
 def number(query: Mapping[str, str], name: str) -> int | None:
-    """A query parameter that is a count or resourceVersion; None when it is absent. Raises StatusError 400."""
+    """Parse a query parameter that is a count or a resourceVersion; None if it is absent. Raises StatusError 400."""
     text = query.get(name, "")
     if not text:
         return None
@@ -78,10 +78,10 @@ def number(query: Mapping[str, str], name: str) -> int | None:
 
 
 def page(store: Store, rtype: ResourceType, namespace: str | None, query: Mapping[str, str]) -> ListPage:
-    """The entries that a list call asks for.
+    """Return the entries that a list request selects.
 
-    Raises StatusError: 400 for bad parameters, 410 for a version or token whose history is gone, 504 for a version that
-    is not there yet.
+    Raises StatusError: 400 for invalid parameters, 410 for a version or token whose history was compacted, 504 for a
+    version in the future.
     """
     chosen = selection(rtype, query)
     limit = number(query, "limit") or 0
@@ -139,7 +139,7 @@ def _too_large(asked: int, current: int) -> StatusError:
 
 
 def list_bytes(rtype: ResourceType, found: ListPage) -> bytes:
-    """The list as JSON, from the entries' own bytes; items of built-in kinds do not repeat kind and apiVersion."""
+    """Encode a list from the entries' bytes. Items of built-in kinds have no kind and apiVersion."""
     head = encode({"kind": rtype.list_name, "apiVersion": rtype.api_version, "metadata": found.metadata})[:-1]
     if rtype.custom:
         items = b",".join([entry.json for entry in found.entries])

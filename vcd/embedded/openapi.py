@@ -1,6 +1,6 @@
-"""OpenAPI documents of the served kinds, v3 by group version and v2 in one piece, from the same schemas as everything.
+"""OpenAPI documents of the served kinds, v3 by group version and v2 in one document, from the schemas in `schema`.
 
-They hold what kubectl reads: schemas with descriptions, merge keys and kinds (explain, apply, validation), and for
+They contain what kubectl reads: schemas with descriptions, merge keys and kinds (explain, apply, validation), and for
 each resource the paths with their kind and the parameters ``fieldValidation``, ``dryRun`` and ``fieldManager``.
 """
 
@@ -26,28 +26,28 @@ _MODEL: Final = re.compile(r"(?P<group>Core|Events|Rbac|Storage)?V(?P<version>\d
 
 
 class OpenApi:
-    """The documents; made when first asked for, and again when the served types change."""
+    """The documents, created at the first request and again after a change of the served types."""
 
     def __init__(self, registry: Registry, codec: Codec) -> None:
         self._registry = registry
         self._codec = codec
-        self._made: dict[str, Object] = {}
+        self._documents: dict[str, Object] = {}
         self._version = -1
 
     def _document(self, name: str, types: Iterable[ResourceType], *, v3: bool) -> Object:
         if self._version != self._registry.version:
-            self._made.clear()
+            self._documents.clear()
             self._version = self._registry.version
-        if name not in self._made:
+        if name not in self._documents:
             writer = _Writer(V3_REF if v3 else V2_REF)
             roots = [(rtype, writer.root(rtype, self._codec)) for rtype in types]
-            self._made[name] = {
+            self._documents[name] = {
                 **({"openapi": "3.0.0"} if v3 else {"swagger": "2.0"}),
                 "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
                 "paths": {path: item for rtype, ref in roots for path, item in _paths(rtype, ref, v3=v3)},
                 **({"components": {"schemas": writer.schemas}} if v3 else {"definitions": writer.schemas}),
             }
-        return self._made[name]
+        return self._documents[name]
 
     def index(self) -> Object:
         """``/openapi/v3``: the path of each group version's document, with a hash that changes with the content."""
@@ -80,7 +80,7 @@ class _Writer:
         self.schemas: dict[str, Object] = {}
 
     def root(self, rtype: ResourceType, codec: Codec) -> str:
-        """Write a kind's own schema; returns the reference to it."""
+        """Write a kind's schema; return the reference to it."""
         if rtype.custom:
             groups = ".".join(reversed(rtype.group.split(".")))
             name = f"{groups}.{rtype.version}.{rtype.kind}"
@@ -154,7 +154,7 @@ class _Writer:
 
 
 def _name(model: str) -> str:
-    """``V1PodSpec`` as ``io.k8s.api.core.v1.PodSpec``; the group only tells apart what is in two."""
+    """Convert ``V1PodSpec`` to ``io.k8s.api.core.v1.PodSpec``; models without a group in their name get core."""
     match = _MODEL.fullmatch(model)
     if match is None:
         return f"io.k8s.api.{model}"

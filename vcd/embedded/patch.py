@@ -1,4 +1,4 @@
-"""The three patches that change a document: JSON patch, merge patch and strategic merge patch."""
+"""The three patch types that modify a document: JSON patch, merge patch and strategic merge patch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vcd.embedded.schema import ANYTHING, ARRAY, OBJECT, Schema
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386: objects merge, null removes, everything else replaces. Neither argument is changed."""
+    """Apply a merge patch (RFC 7386): merge objects, remove by null, replace other values. No argument is modified."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -32,10 +32,10 @@ _REJECTED: Final = "the server rejected our request due to an error in our reque
 
 
 def json_patch(target: Any, operations: Any) -> Any:
-    """RFC 6902. Raises StatusError 400 for what is no patch, 422 for one that cannot be applied or whose test fails."""
+    """Apply a JSON patch (RFC 6902). Raises StatusError 400 if it is invalid, 422 if it does not apply."""
     if not isinstance(operations, list) or not all(isinstance(op, dict) and "op" in op for op in operations):
         raise bad_request("error decoding patch: json: cannot unmarshal into Go value of type jsonpatch.Patch")
-    stated = [{"value": None, **operation} for operation in operations]  # what states no value means null
+    stated = [{"value": None, **operation} for operation in operations]  # a missing value means null
     try:
         return JsonPatch(stated).apply(copy(target), in_place=True)
     except (JsonPatchException, JsonPointerException):
@@ -51,11 +51,11 @@ _ORDER: Final = "$setElementOrder/"
 
 
 def strategic_merge(target: Any, patch: Any, schema: Schema) -> Any:
-    """Kubernetes' strategic merge patch: as a merge patch, but lists with a merge key merge item by item.
+    """Apply Kubernetes' strategic merge patch: a merge patch in which lists with a merge key are merged by item.
 
     Directives: ``$patch`` (replace, delete, merge), ``$retainKeys``, ``$setElementOrder/<list>`` and
-    ``$deleteFromPrimitiveList/<list>``. Neither argument is changed. Raises StatusError 400 for a directive that the
-    API does not know, or whose value is no list, and for an item without its merge key.
+    ``$deleteFromPrimitiveList/<list>``. No argument is modified. Raises StatusError 400 for an unknown directive, a
+    directive without its list, and an item without its merge key.
     """
     if not isinstance(patch, dict):
         return patch
@@ -98,7 +98,7 @@ def _directed(target: Any, patch: dict[str, Any], schema: Schema) -> Any:
 
 
 def _listed(patch: dict[str, Any], directive: str, what: str) -> list[Any]:
-    """The list that a directive stands for. Raises StatusError 400 where it is none."""
+    """Return the list of a directive. Raises StatusError 400 if its value is no list."""
     value = patch[directive]
     if not isinstance(value, list):
         raise bad_request(f"invalid patch format of {what}")
@@ -106,12 +106,12 @@ def _listed(patch: dict[str, Any], directive: str, what: str) -> list[Any]:
 
 
 def _order(patch: dict[str, Any], directive: str) -> list[Any] | None:
-    """The order that a directive gives a list, None where there is none."""
+    """Return the order that a directive states for a list; None if there is no directive."""
     return _listed(patch, directive, "setElementOrder list") if directive in patch else None
 
 
 def _directed_lists(result: dict[str, Any], patch: dict[str, Any], schema: Schema) -> None:
-    """Directives that stand beside a list: values to delete, and an order for lists that the patch leaves alone."""
+    """Apply directives about lists: values to delete, and an order for lists that the patch does not contain."""
     for key in patch:
         if key.startswith(_DELETE_PRIMITIVES):
             name = key.removeprefix(_DELETE_PRIMITIVES)
@@ -159,7 +159,7 @@ def _identity(item: Any, key: str) -> Any:
 
 
 def _in_order(merged: list[Any], wanted: list[Any], live: list[Any], key: str) -> list[Any]:
-    """The items that the patch names in its order, the others in the live order, interleaved by the live order."""
+    """Return the items of the patch in its order and all others in the live order, interleaved by the live order."""
     order = [_identity(item, key) for item in wanted]
     before = [_identity(item, key) for item in live]
     ours = sorted((item for item in merged if _identity(item, key) in order),

@@ -1,4 +1,4 @@
-"""What the pods' subresources do to a pod: binding and eviction, as pure functions of the objects concerned."""
+"""The pods' subresources binding and eviction, as pure functions of pods and disruption budgets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RETRY_SECONDS: Final = 10
 
 
 def other_uid(path: str, obj: Object, uid: str) -> str:
-    """The storage layer's words for an object of another UID; ``path`` is its place under /registry."""
+    """Return the storage layer's message for a wrong UID; ``path`` is the object's path under /registry."""
     return (
         f"StorageError: invalid object, Code: 4, Key: /registry/{path}, ResourceVersion: 0, AdditionalErrorMsg: "
         f"Precondition failed: UID in precondition: {uid}, UID in object meta: {obj['metadata']['uid']}"
@@ -26,35 +26,36 @@ def other_uid(path: str, obj: Object, uid: str) -> str:
 
 
 def bound(pod: Object, binding: Object, now: str) -> Object:
-    """The pod assigned to the binding's target.
+    """Return the pod, assigned to the binding's target.
 
-    Raises StatusError: 409 for another UID or version, or a pod that is bound, gated or being deleted; 422 no target.
+    Raises StatusError: 409 for a wrong UID or version, or a pod that is bound, gated or terminating; 422 without a
+    target.
     """
     metadata = dict(pod["metadata"])
-    asked = binding.get("metadata") or {}
+    wanted = binding.get("metadata") or {}
     node = (binding.get("target") or {}).get("name")
     if not node:
         cause = StatusCause("FieldValueRequired", "Required value", "target.name")
         raise invalid("Binding", "", metadata["name"], [cause])
-    _expect_bindable(pod, asked)
+    _expect_bindable(pod, wanted)
     for member in ("annotations", "labels"):
-        if asked.get(member):
-            metadata[member] = {**(metadata.get(member) or {}), **asked[member]}
+        if wanted.get(member):
+            metadata[member] = {**(metadata.get(member) or {}), **wanted[member]}
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     return {**_with_condition(pod, scheduled), "metadata": metadata, "spec": {**pod["spec"], "nodeName": node}}
 
 
 def _with_condition(pod: Object, condition: Object) -> Object:
-    """A copy of the pod with the condition in the place of the one of its type, or behind the others."""
+    """Return a copy of the pod in which the condition replaces the one of its type, or is added."""
     conditions = {each.get("type"): each for each in pod["status"].get("conditions") or ()}
     conditions[condition["type"]] = condition
     status = {**pod["status"], "conditions": list(conditions.values())}
     return {**pod, "metadata": dict(pod["metadata"]), "status": status}
 
 
-def _expect_bindable(pod: Object, asked: Object) -> None:
+def _expect_bindable(pod: Object, wanted: Object) -> None:
     metadata, name = pod["metadata"], pod["metadata"]["name"]
-    uid, version = asked.get("uid"), asked.get("resourceVersion")
+    uid, version = wanted.get("uid"), wanted.get("resourceVersion")
     if uid and uid != metadata["uid"]:
         raise conflict("pods", name, other_uid(f"pods/{metadata['namespace']}/{name}", pod, uid))
     if version and version != metadata["resourceVersion"]:
@@ -73,23 +74,23 @@ def _expect_bindable(pod: Object, asked: Object) -> None:
 # --- eviction -------------------------------------------------------------------------------------------------------
 
 
-def marked_for_eviction(pod: Object, now: str) -> Object:
-    """The pod with the condition that says that it is being evicted."""
+def mark_for_eviction(pod: Object, now: str) -> Object:
+    """Return the pod with the condition DisruptionTarget."""
     return _with_condition(pod, {
         "type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now,
         "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
     })  # fmt: skip
 
 
-def asks_budget(pod: Object) -> bool:
-    """Whether a pod's eviction counts as a disruption: not when it is pending, finished or on its way out."""
+def counts_as_disruption(pod: Object) -> bool:
+    """Return whether a pod's eviction counts as a disruption: not if it is pending, finished or terminating."""
     return pod["status"].get("phase") not in ("Pending", *FINISHED) and "deletionTimestamp" not in pod["metadata"]
 
 
 def spent_budget(pod: Object, budgets: Iterable[Object], now: str) -> Object | None:
-    """The pod's disruption budget after its eviction; None when it has none or goes without asking.
+    """Return the pod's disruption budget after its eviction; None if there is none, or it does not apply.
 
-    Raises StatusError: 429 when the budget has nothing left or nobody has counted it yet, 500 for several budgets.
+    Raises StatusError: 429 if the budget allows no disruption or has no current status, 500 for several budgets.
     """
     labels = pod["metadata"].get("labels") or {}
     mine = [each for each in budgets if LabelSelector.compile(each["spec"].get("selector")).matches(labels)]
@@ -100,7 +101,7 @@ def spent_budget(pod: Object, budgets: Iterable[Object], now: str) -> Object | N
         raise StatusError(500, "InternalError", message)
     budget, status = mine[0], mine[0].get("status") or {}
     name = budget["metadata"]["name"]
-    if _unhealthy_may_go(pod, budget):
+    if _is_exempt(pod, budget):
         return None
     if status.get("observedGeneration", 0) < budget["metadata"]["generation"]:
         raise _refused(f"The disruption budget {name} is still being processed by the server.", _RETRY_SECONDS)
@@ -112,8 +113,8 @@ def spent_budget(pod: Object, budgets: Iterable[Object], now: str) -> Object | N
     return {**budget, "metadata": dict(budget["metadata"]), "status": left}
 
 
-def _unhealthy_may_go(pod: Object, budget: Object) -> bool:
-    """Whether a pod that is not ready goes without asking: always by policy, or while the budget is healthy."""
+def _is_exempt(pod: Object, budget: Object) -> bool:
+    """Return whether the budget does not apply to a pod that is not ready: by policy, or while the budget is met."""
     conditions = pod["status"].get("conditions") or ()
     if any(each.get("type") == "Ready" and each.get("status") == "True" for each in conditions):
         return False

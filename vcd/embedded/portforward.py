@@ -1,9 +1,9 @@
 """``pods/portforward`` over a WebSocket, as kubelets serve it: bytes to and from a port of a pod, in channels.
 
-Each of the ports that are asked for has two channels: 2*i for its bytes, 2*i+1 for what goes wrong. A binary message is
-the channel's number, one byte, and the bytes; the server's first on each channel is the port, little endian.
+The i-th requested port has two channels: 2*i for data, 2*i+1 for errors. A binary message has the channel's number in
+one byte, and then the data. The server's first message on each channel is the port, little endian.
 
-There are no machines behind the pods here, so a port is reached where its pod says that it is: on a loopback address.
+Pods have no processes here. A port can be reached only if the pod's status has a loopback address.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CHUNK: Final = 32 << 10
 
 
 async def serve(request: web.Request, pod: Object) -> web.StreamResponse:
-    """Forward the ports that a request names until either side ends. Raises StatusError 400 for what is none."""
+    """Forward the requested ports until one side ends. Raises StatusError 400 for an invalid request."""
     socket = web.WebSocketResponse(protocols=[PROTOCOL])
     if not socket.can_prepare(request).ok:
-        raise bad_request("Upgrade request required")  # SPDY, which older clients speak, is not spoken here
+        raise bad_request("Upgrade request required")  # older clients use SPDY, which is not supported
     ports = _ports(request)
     phase = (pod.get("status") or {}).get("phase", "")
     if phase != "Running":
@@ -73,7 +73,7 @@ async def _listen(socket: web.WebSocketResponse, forwards: list[_Forward]) -> No
 
 
 class _Forward:
-    """One port; ``sent`` takes what the client sends to it."""
+    """A forwarded port. ``sent`` queues data from the client."""
 
     def __init__(self, socket: web.WebSocketResponse, channel: int, pod: Object, port: int) -> None:
         self.sent: asyncio.Queue[bytes] = asyncio.Queue(16)
@@ -83,20 +83,20 @@ class _Forward:
         self._port = port
 
     async def run(self) -> None:
-        """Until the pod's side ends, or cannot be reached, which is told on the channel for it."""
+        """Forward until the pod's side ends. If it cannot be reached, send that on the error channel."""
         try:
             reader, writer = await asyncio.open_connection(self._address(), self._port)
         except (OSError, ValueError) as error:
             metadata = self._pod["metadata"]
-            told = f"error forwarding port {self._port} to pod {metadata['name']}, uid {metadata['uid']}: {error}"
-            await self._socket.send_bytes(bytes([self._channel + 1]) + told.encode())
+            payload = f"error forwarding port {self._port} to pod {metadata['name']}, uid {metadata['uid']}: {error}"
+            await self._socket.send_bytes(bytes([self._channel + 1]) + payload.encode())
             return
         sending = asyncio.ensure_future(self._send(writer))
         try:
             while data := await reader.read(_CHUNK):
                 await self._socket.send_bytes(bytes([self._channel]) + data)
         except OSError:
-            pass  # the other end is gone, which is all that closing says, too
+            pass  # the connection is lost; the client only needs to see the end
         finally:
             sending.cancel()
             writer.close()
@@ -108,7 +108,7 @@ class _Forward:
             await writer.drain()
 
     def _address(self) -> str:
-        """Raises ValueError where nobody can be behind it."""
+        """Return the pod's address. Raises ValueError unless it is a loopback address."""
         address = str((self._pod.get("status") or {}).get("podIP", ""))
         if not address or not ipaddress.ip_address(address).is_loopback:
             raise ValueError(f"no process is behind the address {address or 'of this pod, which has none'}")

@@ -1,7 +1,7 @@
-"""Request bodies in Kubernetes' protobuf encoding, which kubectl sends for built-in kinds from 1.33 on.
+"""Decodes request bodies in Kubernetes' protobuf encoding, which kubectl sends for built-in kinds since 1.33.
 
-Only decoding is needed: such clients accept JSON in answers. Field numbers are in ``protobuf.txt``, whose head explains
-the form.
+Encoding is not needed, because such clients accept JSON. Field numbers are in ``protobuf.txt``; its head explains the
+format.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _field(text: str) -> tuple[int, _Field]:
 
 
 def read(raw: bytes) -> Object:
-    """The object in a protobuf body. Raises StatusError 400 for what cannot be read."""
+    """Decode the object in a protobuf body. Raises StatusError 400."""
     if not raw.startswith(_MAGIC):
         raise bad_request("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     try:
@@ -73,7 +73,7 @@ def read(raw: bytes) -> Object:
 
 
 def _wire(raw: bytes) -> Iterator[tuple[int, int, Any]]:
-    """(field number, wire type, value) of each field of a message."""
+    """Yield (field number, wire type, value) for each field of a message."""
     at = 0
     while at < len(raw):
         tag, at = _varint(raw, at)

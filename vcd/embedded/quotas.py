@@ -1,9 +1,9 @@
-"""What objects use of the ResourceQuotas of their namespace, and which of them quotas refuse.
+"""Computes what objects use of the ResourceQuotas of their namespace, and refuses objects that exceed a quota.
 
-A quota counts pods as ``vcd.model.podquotas`` says, the storage that claims request, and objects of a kind by number
-(``count/jobs.batch``, ``services``). It limits what its status has, as in an API server: the controller
-(``vcd.embedded.controllers.quota``) copies the limits there. Source: ``pkg/quota/v1`` of Kubernetes and its admission
-plugin for quotas.
+A quota counts pods (by the rules of ``vcd.model.podquotas``), the storage that claims request, and objects of a kind by
+number (``count/jobs.batch``, ``services``). As in an API server, the limits in its status apply; the controller
+(``vcd.embedded.controllers.quota``) copies them there. Source: ``pkg/quota/v1`` of Kubernetes and its admission plugin
+for quotas.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def usage_of(storage: str, obj: Object, quota: Object) -> Amounts:
         return usage_in_scope(quota, obj)
     limits = quota.get("spec") or {}
     if limits.get("scopes") or limits.get("scopeSelector"):
-        return {}  # scopes are those of pods
+        return {}  # scopes apply to pods only
     usage = {f"count/{storage}": "1", **({storage: "1"} if storage in _BY_NUMBER else {})}
     if storage == CLAIMS:
         spec = obj.get("spec") or {}

@@ -1,4 +1,4 @@
-"""One request, taken apart: the resource that its path means, its verb, its body and options."""
+"""Parses a request: the resource in its path, the API verb, the body and the options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VERBS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names: a resource type, perhaps a namespace, an object and a subresource of it."""
+    """What a path names: a resource type, and a namespace (None: all), an object and a subresource, if any."""
 
     rtype: ResourceType
     namespace: str | None
@@ -41,13 +41,13 @@ class Target:
 
     @property
     def part(self) -> str:
-        """Name of the subresource, empty when there is none."""
+        """Return the name of the subresource, empty if there is none."""
         return self.subresource.name if self.subresource else ""
 
 
 @dataclass(frozen=True, slots=True)
 class ApiCall:
-    """One call of a resource: the request, what its path names, its verb, who asks, and its body."""
+    """A request for a resource. ``identity`` is the name of the authenticated user."""
 
     request: web.Request
     target: Target
@@ -57,27 +57,27 @@ class ApiCall:
 
     @property
     def rtype(self) -> ResourceType:
-        """The resource type."""
+        """Return the resource type."""
         return self.target.rtype
 
     @property
     def query(self) -> Mapping[str, str]:
-        """The query's parameters."""
+        """Return the query's parameters."""
         return self.request.query
 
     @property
     def form(self) -> str:
-        """The form of the answer that the Accept header asks for. Raises StatusError 406."""
+        """Return the form of the response that the Accept header requests. Raises StatusError 406."""
         return views.wanted(self.request.headers.get("Accept", ""))
 
     @property
     def include(self) -> str:
-        """What a Table's rows have of their objects."""
+        """Return which part of the objects a Table's rows contain: None, Metadata or Object."""
         return self.query.get("includeObject", "Metadata")
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing is to be written. Raises StatusError 400."""
+        """Return whether to write nothing. Raises StatusError 400."""
         asked = self.query.get("dryRun", "")
         if asked not in ("", "All"):
             raise bad_request(f'invalid: dryRun: Unsupported value: "{asked}": supported values: "All"')
@@ -85,11 +85,11 @@ class ApiCall:
 
     @property
     def media(self) -> str:
-        """The Content-Type without its parameters."""
+        """Return the Content-Type without parameters."""
         return self.request.content_type
 
     def body(self, kind: str) -> Object:
-        """The object in the body, JSON, YAML or protobuf. Raises StatusError: 400 malformed, 415 another type."""
+        """Decode the object in the body (JSON, YAML or protobuf). Raises StatusError 400 or 415."""
         if self.media == protobuf.MEDIA:
             return protobuf.read(self.raw)
         if self.media in ("application/yaml", "application/x-yaml", "text/yaml"):
@@ -107,14 +107,14 @@ class ApiCall:
             ) from None
 
     def manager(self, rtype: ResourceType, operation: str, part: str = "") -> FieldManager:
-        """Who writes: the query's fieldManager, else the program that the User-Agent names."""
+        """Return the field manager: the query's fieldManager, else the program in the User-Agent."""
         agent = self.request.headers.get("User-Agent", "unknown")
         name = self.query.get("fieldManager") or agent.partition("/")[0]
         return FieldManager(name[:128], operation, rtype.api_version, part)
 
 
 def target_of(registry: Registry, path: str) -> Target | None:
-    """The target of ``/api/v1/...`` or ``/apis/<group>/<version>/...``; None when nothing is served there."""
+    """Return the target of ``/api/v1/...`` or ``/apis/<group>/<version>/...``; None if the path is not served."""
     parts = path.strip("/").split("/")
     if parts[0] == "api" and len(parts) > 2:
         group, version, rest = "", parts[1], parts[2:]
@@ -140,7 +140,7 @@ def target_of(registry: Registry, path: str) -> Target | None:
 
 
 def verb_of(target: Target, method: str, query: Mapping[str, str]) -> str:
-    """The API verb of a request. Raises StatusError 405 for one that the resource has not."""
+    """Return the API verb of a request. Raises StatusError 405 if the resource does not support it."""
     verb = "create" if method == "POST" and target.subresource else _VERBS.get((method, bool(target.name)), "")
     allowed = target.subresource.verbs if target.subresource else target.rtype.verbs
     if verb not in allowed:
@@ -160,23 +160,23 @@ def _mapping(value: Any, kind: str) -> Object:
 
 
 def read_yaml(raw: bytes) -> Any:
-    """The document in a YAML (or JSON) body. Raises StatusError 400."""
+    """Decode a YAML or JSON body. Raises StatusError 400."""
     try:
         return decode_object(raw)
     except ValueError:
-        pass  # not JSON, so YAML: the more general form, read by the slower parser
+        pass  # not JSON, so it needs the slower YAML parser
     try:
         value = next(iter(read_documents(raw.decode())), (1, None))[1]
-        encode(value)  # YAML can hold what JSON cannot
+        encode(value)  # YAML has values that JSON has not
         return value
     except (ValueError, TypeError, RecursionError) as error:
         raise bad_request(f"error decoding YAML: {error}") from None
 
 
 def expect_matching(target: Target, obj: Object) -> None:
-    """Check kind, version, namespace and name of a body against the path, and put the namespace in.
+    """Check kind, version, namespace and name of a body against the path, and set namespace and name in it.
 
-    Raises StatusError 400 where they differ.
+    Raises StatusError 400 if they differ.
     """
     rtype = target.rtype
     kind, version = obj.get("kind") or rtype.kind, obj.get("apiVersion") or rtype.api_version

@@ -1,4 +1,4 @@
-"""The resource types served: one row a kind; custom resource definitions add theirs while the server runs."""
+"""The served resource types: one row per built-in kind; custom resource definitions add types at run time."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any, Final
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CUSTOM_VERBS: Final = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 _READING: Final = ("get", "list", "watch")
-"""The verbs of kinds that schedulers look at and that no controller here carries out: whoever makes one is told so."""
+"""Verbs of kinds that schedulers read and for which there is no controller here, so that creating one is refused."""
 STATUS_VERBS: Final = ("get", "patch", "update")
 
 
 @dataclass(frozen=True)
 class Subresource:
-    """A part of an object with a path of its own, its kind where that is another one, and its verbs."""
+    """A subresource. ``kind``, ``group`` and ``version`` are empty if they are the resource's own."""
 
     name: str
     verbs: tuple[str, ...] = STATUS_VERBS
@@ -32,11 +32,11 @@ SCALE: Final = Subresource("scale", STATUS_VERBS, "Scale", "autoscaling", "v1")
 
 @dataclass(frozen=True)
 class ResourceType:
-    """A kind as it is served: names, scope, verbs and how its objects are kept.
+    """A served kind: names, scope, verbs, and how its objects are stored.
 
-    ``stored_as`` is the resource whose objects it shows (``events.k8s.io`` shows the core events); ``generation``
-    says whether the server counts changes of the specification; ``returns_deleted`` whether a DELETE answers with the
-    object; ``definition`` is the custom resource definition's version entry, None for a built-in kind.
+    ``stored_as`` is the resource under which the objects are stored, if it is another one (``events.k8s.io`` has the
+    core events). ``generation``: whether changes of the spec are counted. ``returns_deleted``: whether a DELETE returns
+    the object. ``definition`` is the version entry of the custom resource definition, None for a built-in kind.
     """
 
     plural: str
@@ -57,47 +57,47 @@ class ResourceType:
 
     @property
     def resource(self) -> str:
-        """Dotted plural: ``pods``, ``jobs.batch.volcano.sh``."""
+        """Return the plural with the group: ``pods``, ``jobs.batch.volcano.sh``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def storage(self) -> str:
-        """The dotted plural that the objects are stored under."""
+        """Return the resource under which the objects are stored."""
         return self.stored_as or self.resource
 
     @property
     def api_version(self) -> str:
-        """``v1`` or ``group/version``."""
+        """Return ``v1`` or ``group/version``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def singular_name(self) -> str:
-        """Lower-case name of one object."""
+        """Return the lower-case singular."""
         return self.singular or self.kind.lower()
 
     @property
     def list_name(self) -> str:
-        """Kind of a list of these."""
+        """Return the kind of a list."""
         return self.list_kind or f"{self.kind}List"
 
     @property
     def custom(self) -> bool:
-        """Whether a custom resource definition made it."""
+        """Return whether the type is defined by a custom resource definition."""
         return self.definition is not None
 
     @property
     def storage_hash(self) -> str:
-        """The hash that discovery gives of the stored form: of group/version/kind, as apiserver's discovery does."""
+        """Return discovery's storageVersionHash: of group/version/kind, as in an API server."""
         digest = hashlib.sha256(f"{self.group}/{self.version}/{self.kind}".encode()).digest()
         return base64.b64encode(digest[:8]).decode()
 
     def subresource(self, name: str) -> Subresource | None:
-        """The subresource of that name, None when there is none."""
+        """Return the subresource of that name; None if there is none."""
         return next((part for part in self.subresources if part.name == name), None)
 
     @property
     def has_status(self) -> bool:
-        """Whether status is written apart from the rest."""
+        """Return whether status is a subresource."""
         return self.subresource("status") is not None
 
 
@@ -178,7 +178,7 @@ _SERVED: Final[dict[str, tuple[tuple[str, str, str, dict[str, Any]], ...]]] = {
     "scheduling.k8s.io": (("priorityclasses", "PriorityClass", "pc", _CLUSTER | _COUNTED),),
     "coordination.k8s.io": (("leases", "Lease", "", {}),),
 }
-"""Built-in kinds that are stored, by group: plural, kind, short names, and what else is said of them."""
+"""Stored built-in kinds by group: plural, kind, short names, and further fields of `ResourceType`."""
 
 
 # Kinds that are sent but never stored.
@@ -204,7 +204,7 @@ STORAGE_CLASSES: Final = "storageclasses.storage.k8s.io"
 
 
 class Registry:
-    """The resource types served at this moment, by dotted plural and by path; keeps the order of registration."""
+    """The currently served resource types, by resource and by path, in the order of registration."""
 
     def __init__(self) -> None:
         self._types: dict[str, ResourceType] = {}
@@ -214,14 +214,14 @@ class Registry:
             self.add(rtype)
 
     def add(self, rtype: ResourceType) -> None:
-        """Serve a type; a type of the same resource and version is replaced."""
+        """Serve a type; replace a type of the same resource and version."""
         if not self._types.get(rtype.resource) or self._types[rtype.resource].version == rtype.version:
             self._types[rtype.resource] = rtype
         self._paths[rtype.group, rtype.version, rtype.plural] = rtype
         self.version += 1
 
     def remove(self, resource: str) -> None:
-        """Serve a resource no more, in none of its versions."""
+        """Stop serving all versions of a resource."""
         self._types.pop(resource, None)
         for path, rtype in list(self._paths.items()):
             if rtype.resource == resource:
@@ -229,18 +229,18 @@ class Registry:
         self.version += 1
 
     def get(self, resource: str) -> ResourceType | None:
-        """The type of a dotted plural in its storage version."""
+        """Return the type of a resource in its storage version; None if it is not served."""
         return self._types.get(resource)
 
     def at(self, group: str, version: str, plural: str) -> ResourceType | None:
-        """The type served at a path, None when there is none."""
+        """Return the type that is served at a path; None if there is none."""
         return self._paths.get((group, version, plural))
 
     def __iter__(self) -> Iterator[ResourceType]:
         return iter(self._paths.values())
 
     def groups(self) -> dict[str, dict[str, list[ResourceType]]]:
-        """group -> version -> types, in the order of registration."""
+        """Return the types by group and version, in the order of registration."""
         found: dict[str, dict[str, list[ResourceType]]] = {}
         for rtype in self:
             found.setdefault(rtype.group, {}).setdefault(rtype.version, []).append(rtype)
@@ -248,7 +248,7 @@ class Registry:
 
 
 def custom_types(crd: Mapping[str, Any]) -> list[ResourceType]:
-    """The resource types that a custom resource definition serves, storage version first."""
+    """Return the resource types that a custom resource definition serves, storage version first."""
     spec = crd["spec"]
     names = spec["names"]
     made = []

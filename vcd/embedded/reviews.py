@@ -1,4 +1,4 @@
-"""Authentication and authorization reviews: who a token stands for and for whom it was made, and who may do what."""
+"""Answers authentication and authorization reviews: the user and audiences of a token, and a user's rights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vcd.embedded.resources import ResourceType
 Object = dict[str, Any]
 
 API_AUDIENCES: Final = ("https://kubernetes.default.svc.cluster.local",)
-"""For whom tokens are that were made for nobody else; ``--api-audiences`` of a kube-apiserver."""
+"""Audiences of tokens that name none; ``--api-audiences`` of a kube-apiserver."""
 
 _GROUPS: Final = ("authentication.k8s.io", "authorization.k8s.io")
 _ANY: Final = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
@@ -21,7 +21,7 @@ _ATTRIBUTES: Final = ("resourceAttributes", "nonResourceAttributes")
 
 @dataclass(frozen=True)
 class TokenUser:
-    """Whom a token stands for, and for which audiences it was made."""
+    """The user of a token, and the token's audiences."""
 
     username: str
     groups: tuple[str, ...] = ("system:authenticated",)
@@ -30,7 +30,7 @@ class TokenUser:
 
 
 def is_review(rtype: ResourceType) -> bool:
-    """Whether a type is asked by creating it, and never stored."""
+    """Return whether a type is a review, which is answered at its creation and not stored."""
     return rtype.group in _GROUPS
 
 
@@ -41,8 +41,10 @@ def answer(
     known: Callable[[str], TokenUser | None] = lambda _: None,
     permitted: Callable[[Object], bool] = lambda _: True,
 ) -> Object:
-    """The review with its status: ``known`` tells whom a token stands for, ``permitted`` what a SubjectAccessReview's
-    spec comes to. Raises StatusError for a spec that asks nothing."""
+    """Return the review with its status. Raises StatusError for an incomplete spec.
+
+    ``known`` returns the user of a token, ``permitted`` whether the spec of a SubjectAccessReview is allowed.
+    """
     spec = body.get("spec") or {}
     status: Object = {"allowed": True}
     if rtype.kind == "TokenReview":
@@ -60,7 +62,7 @@ def answer(
 
 
 def _token_status(spec: Object, known: Callable[[str], TokenUser | None]) -> Object:
-    """A token that was made for none of the audiences that are asked about is nobody's."""
+    """Return the status of a TokenReview. A token without one of the requested audiences is not authenticated."""
     if not spec.get("token"):
         raise bad_request("token is required for TokenReview in authentication")
     user, wanted = known(spec["token"]), spec.get("audiences") or API_AUDIENCES
@@ -70,13 +72,13 @@ def _token_status(spec: Object, known: Callable[[str], TokenUser | None]) -> Obj
     if not common:
         made = ", ".join(user.audiences)
         return {"user": {}, "error": f"[invalid bearer token, token audiences [{made}] are none of {list(wanted)}]"}
-    told = {"username": user.username, "uid": user.uid, "groups": list(user.groups)}
-    told = {name: value for name, value in told.items() if value}
-    return {"authenticated": True, "user": told, "audiences": common}
+    user_info = {"username": user.username, "uid": user.uid, "groups": list(user.groups)}
+    user_info = {name: value for name, value in user_info.items() if value}
+    return {"authenticated": True, "user": user_info, "audiences": common}
 
 
 def _expect_subject_and_attributes(rtype: ResourceType, spec: Object) -> None:
-    """Raises StatusError 422, as an API server does."""
+    """Raise StatusError 422 unless a SubjectAccessReview has a subject and one kind of attributes."""
     wrong = []
     if sum(bool(spec.get(name)) for name in _ATTRIBUTES) != 1:
         why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"

@@ -22,7 +22,7 @@ def _paths(rtype: ResourceType) -> tuple[str, str]:
 
 
 def of(rtype: ResourceType, obj: Object) -> Object:
-    """The Scale of a workload."""
+    """Return the Scale of a workload."""
     wanted, have = _paths(rtype)
     metadata = obj["metadata"]
     shown = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
@@ -38,7 +38,7 @@ def of(rtype: ResourceType, obj: Object) -> Object:
 
 
 def changed(rtype: ResourceType, obj: Object, scale: Mapping[str, Any]) -> Object:
-    """The workload with the replica count of a Scale. Raises StatusError: 400 for a bad count, 409 a stale version."""
+    """Return the workload with the replicas of a Scale. Raises StatusError 400 for an invalid count, 409 if stale."""
     replicas = at(scale, "spec.replicas", 0)
     if not isinstance(replicas, int) or replicas < 0:
         raise bad_request(f'Scale "{obj["metadata"]["name"]}" is invalid: spec.replicas: Invalid value: {replicas}: '

@@ -1,7 +1,7 @@
-"""Schemas of the served kinds, from one of two sources: the client library's models, or a custom resource definition.
+"""Schemas of the served kinds, from the client library's models or from a custom resource definition.
 
-One tree of Schema nodes is what everything else reads: pruning and type checks, defaults, merge keys of a strategic
-merge patch, list keys of server-side apply, and the OpenAPI documents that kubectl explains from.
+All users read the same tree of Schema nodes: pruning and type checks, defaults, merge keys of a strategic merge patch,
+list keys of server-side apply, and the OpenAPI documents for ``kubectl explain``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LIMITS: Final = {INTEGER: 2**63, INT32: 2**31}
 
 @dataclass(slots=True)
 class Schema:
-    """One node: its type, its members, how it merges, and (for custom resources) what its value must meet.
+    """One node: its type, its members, how it merges, and (for custom resources) constraints on its value.
 
-    ``properties`` are an object's known fields, ``values`` the schema of a map's values, ``items`` of a list's.
-    ``keys`` identify an item of a list (server-side apply), ``unique`` makes a list a set, ``atomic`` makes an object
-    or list one value; ``merge_key`` is the key of a strategic merge patch, ``""`` with ``merge`` for a list of
-    plain values. ``checks`` holds a custom resource's value constraints under their JSON schema names.
+    ``properties`` are an object's known fields, ``values`` is the schema of a map's values, ``items`` of a list's
+    items. ``keys`` identify a list item (server-side apply), ``unique`` makes a list a set, ``atomic`` makes an object
+    or list a single value. ``merge_key`` is the key of a strategic merge patch; it is empty, with ``merge``, for a list
+    of scalars. ``checks`` has a custom resource's value constraints by their JSON schema names.
     """
 
     type: str = ANY
@@ -59,8 +59,8 @@ ANYTHING: Final = Schema(preserve_unknown=True, atomic=True)
 
 # --- built-in kinds -------------------------------------------------------------------------------------------------
 
-# How lists merge, as the API's reference states it ("patch strategy" and "list type"): list keys -> model.fields; the
-# first key is the merge key of a strategic merge patch. A list that is not here is atomic.
+# How lists merge, from the API reference ("patch strategy" and "list type"): list keys -> model.fields. The first key
+# is the merge key of a strategic merge patch. All other lists are atomic.
 _LISTS: Final[dict[tuple[str, ...], str]] = {
     ("uid",): "V1ObjectMeta.ownerReferences",
     ("name",): (
@@ -101,11 +101,11 @@ _QUANTITY_FIELDS: Final = frozenset({
     "V1LimitRangeItem.default", "V1LimitRangeItem.defaultRequest", "V1LimitRangeItem.max", "V1LimitRangeItem.min",
     "V1LimitRangeItem.maxLimitRequestRatio",
 })  # fmt: skip
-# Models that describe themselves recursively, or carry any JSON.
+# Models that are recursive or contain arbitrary JSON.
 _FREE_FORM: Final = frozenset({"V1JSONSchemaProps"})
 _MODEL_NAMES: Final = {("", "Event"): "CoreV1Event", ("events.k8s.io", "Event"): "EventsV1Event"}
 _SCALARS: Final = {"str": STRING, "int": INTEGER, "float": NUMBER, "bool": BOOLEAN}
-# The client library does not tell how many bits an integer has: all but these have 32.
+# Integers with 64 bits; all others have 32. The client library's models do not contain the size.
 _LONG: Final = frozenset({
     "activeDeadlineSeconds", "capacity", "deletionGracePeriodSeconds", "expirationSeconds", "fsGroup", "generation",
     "gid", "gracePeriodSeconds", "nodeAllocatableUpdatePeriodSeconds", "observedGeneration", "runAsGroup", "runAsUser",
@@ -114,12 +114,12 @@ _LONG: Final = frozenset({
 
 
 def _models() -> Any:
-    """The client library's models; imported when first needed, as that takes half a second."""
+    """Import the client library's models at the first use, because that takes half a second."""
     return importlib.import_module("kubernetes_asyncio.client.models")
 
 
 def built_in(group: str, version: str, kind: str) -> Schema:
-    """The schema of a built-in kind; raises KeyError when the client library has no model of it."""
+    """Return the schema of a built-in kind. Raises KeyError if the client library has no model of it."""
     name = _MODEL_NAMES.get((group, kind), f"{version[0].upper()}{version[1:]}{kind}")
     if not hasattr(_models(), name):
         raise KeyError(name)
@@ -128,7 +128,7 @@ def built_in(group: str, version: str, kind: str) -> Schema:
 
 @functools.cache
 def model(name: str) -> Schema:
-    """The schema of one model class of the client library, members included."""
+    """Return the schema of a model class of the client library, including its members."""
     if name in _FREE_FORM:
         return Schema(OBJECT, name=name, preserve_unknown=True, atomic=True)
     cls = getattr(_models(), name)
@@ -141,7 +141,7 @@ def model(name: str) -> Schema:
 
 
 def _required(cls: Any) -> Iterator[str]:
-    """The members that a model refuses to be without, where it checks what it is given."""
+    """Yield the required members of a model: the ones that its client-side validation does not allow to be None."""
     settings = importlib.import_module("kubernetes_asyncio.client").Configuration()
     settings.client_side_validation = False
     empty = cls(local_vars_configuration=settings)
@@ -186,7 +186,7 @@ def _plain(declared: str, quantity: bool) -> Schema:
 
 
 def _text(docstring: str | None) -> str:
-    """The description in a generated accessor's docstring, which has a space for each line break of the original."""
+    """Return the description in a generated accessor's docstring, which has spaces in place of line breaks."""
     lines = [line.split("# noqa")[0].strip() for line in (docstring or "").splitlines()]
     body = [line for line in lines[1:] if line]
     return body[0].replace("  ", "\n\n") if body and not body[0].startswith(":") else ""
@@ -196,7 +196,7 @@ def _text(docstring: str | None) -> str:
 
 
 def custom(source: Mapping[str, Any]) -> Schema:
-    """The schema of a custom resource from its definition's ``openAPIV3Schema``, with the API's own metadata."""
+    """Return the schema of a custom resource from its ``openAPIV3Schema``, with the API's metadata."""
     node = structural(source)
     node.type = OBJECT
     node.properties = {
@@ -209,7 +209,7 @@ def custom(source: Mapping[str, Any]) -> Schema:
 
 
 def structural(source: Mapping[str, Any]) -> Schema:
-    """A node of a structural schema, as ``apiextensions.k8s.io/v1`` defines it. Raises ValueError for what is none."""
+    """Parse a node of a structural schema (``apiextensions.k8s.io/v1``). Raises ValueError."""
     _expect_forms(source)
     kind = source.get("type") or ""
     node = Schema(
@@ -249,7 +249,7 @@ _FORMS: Final[dict[str, type | tuple[type, ...]]] = {
 
 
 def _expect_forms(source: Any) -> None:
-    """Raises ValueError for a node whose members are not what they must be, or a pattern that cannot be read."""
+    """Raise ValueError for a node with a member of the wrong type, or an invalid pattern."""
     if not isinstance(source, Mapping):
         raise ValueError(f"{source!r} is no schema")
     for name, form in _FORMS.items():
@@ -266,7 +266,7 @@ def _expect_forms(source: Any) -> None:
 
 @dataclass(slots=True)
 class Fault:
-    """A value that its schema refuses: where, the API's cause type, the message, and the value."""
+    """A value that its schema refuses. ``reason`` is the API's cause type, or "type" or "quantity"."""
 
     path: Path
     reason: str
@@ -276,14 +276,14 @@ class Fault:
 
 @dataclass(slots=True)
 class Findings:
-    """What reading an object brought up: fields that no schema knows, and values that do not fit."""
+    """The unknown fields and invalid values of an object."""
 
     unknown: list[Path] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
 
 def dotted(path: Path) -> str:
-    """``spec.containers[0].name`` for a path made by ``read``."""
+    """Format a path of ``read``, such as ``spec.containers[0].name``."""
     parts: list[str] = []
     while path:
         path, part = path
@@ -292,9 +292,9 @@ def dotted(path: Path) -> str:
 
 
 def read(value: Any, schema: Schema, found: Findings, path: Path = ()) -> Any:
-    """A copy of ``value`` without unknown fields and, outside custom resources, without nulls; defaults filled in.
+    """Return a copy of ``value`` with defaults, without unknown fields, and without nulls that are not allowed.
 
-    Unknown fields and values of a wrong type are put into ``found``; nothing is raised.
+    Unknown fields and invalid values are added to ``found``; nothing is raised.
     """
     kind = schema.type
     if kind == OBJECT:
@@ -345,7 +345,7 @@ def _read_object(value: dict[str, Any], schema: Schema, found: Findings, path: P
     for key, part in known.items():
         if part.default is not None and key not in result:
             result[key] = read(part.default, part, found, (path, key))
-    if schema.checks or (schema.required and not schema.name):  # a built-in kind's rules are its strategy's
+    if schema.checks or (schema.required and not schema.name):  # `validation` checks built-in kinds
         _check(result, schema, found, path)
     return result
 
@@ -363,13 +363,13 @@ def _scalar_fits(value: Any, kind: str) -> bool:
 
 
 def type_name(value: Any) -> str:
-    """The JSON schema name of a value's type."""
+    """Return the JSON schema name of a value's type."""
     names = {dict: OBJECT, list: ARRAY, str: STRING, bool: BOOLEAN, int: INTEGER, float: NUMBER, type(None): "null"}
     return names.get(type(value), ANY)
 
 
 def _check(value: Any, schema: Schema, found: Findings, path: Path) -> None:
-    """A custom resource's value constraints, in the API's words."""
+    """Check a custom resource's value constraints, with the API server's messages."""
     where = dotted(path)
     for name in schema.required if isinstance(value, dict) else ():
         if name not in value:
@@ -377,7 +377,7 @@ def _check(value: Any, schema: Schema, found: Findings, path: Path) -> None:
     for name, limit in schema.checks.items():
         types, check = _CHECK_TABLE[name]
         if type(value) not in types:
-            continue  # a limit of another type's values
+            continue  # the constraint applies to other types
         fault = check(value, limit)
         if fault == "enum":
             shown = ", ".join(f'"{option}"' for option in limit)
@@ -394,7 +394,7 @@ def _quoted(value: Any) -> str:
 
 _NUMBERS: Final = (int, float)
 _ALL_TYPES: Final = (str, *_NUMBERS, bool, list, dict, type(None))
-# The types whose values a check is of, and what is wrong with one of them, empty where nothing is.
+# The types to which a check applies, and a function that returns the fault of a value (empty: none).
 _CHECK_TABLE: Final[dict[str, tuple[tuple[type, ...], Callable[[Any, Any], str]]]] = {
     "enum": (_ALL_TYPES, lambda value, options: "" if value in options else "enum"),
     "minimum": (_NUMBERS, lambda value, limit: "" if value >= limit else f"be greater than or equal to {limit}"),

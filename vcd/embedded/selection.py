@@ -1,4 +1,4 @@
-"""Which objects a list or watch means: its label and field selectors, compiled."""
+"""Label and field selectors of a list or watch request."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def _value(obj: Object, field: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Label and field selectors of one request; ``matches`` tells whether an object is meant."""
+    """The compiled selectors of one request; None selects everything."""
 
     labels: Selector | None
     fields: FieldSelector | None
 
     @property
     def everything(self) -> bool:
-        """Whether every object is selected."""
+        """Return whether every object is selected."""
         return self.labels is None and self.fields is None
 
     def matches(self, obj: Object) -> bool:
-        """Whether the object is selected."""
+        """Return whether the object is selected."""
         if self.labels is not None and not self.labels.matches(obj["metadata"].get("labels") or {}):
             return False
         if self.fields is None:
@@ -59,9 +59,9 @@ class Selection:
 
 
 def selection(rtype: ResourceType, query: Mapping[str, str], name: str = "") -> Selection:
-    """The selection of a request's query, narrowed to one name where the path has one.
+    """Return the selection of a request's query, restricted to the name in the path, if any.
 
-    Raises StatusError 400 for a selector that cannot be read, or a field that the kind cannot be selected by.
+    Raises StatusError 400 for an invalid selector, or a field that the kind does not support in selectors.
     """
     try:
         labels = parse_label_selector(query["labelSelector"]) if query.get("labelSelector") else None
@@ -78,7 +78,7 @@ def selection(rtype: ResourceType, query: Mapping[str, str], name: str = "") -> 
 
 
 def selected_name(query: Mapping[str, str]) -> str:
-    """The one name that a request's field selector allows, which authorization goes by as by one in the path."""
+    """Return the single name that a field selector allows; authorization treats it like a name in the path."""
     needs = (part.replace("==", "=").partition("=") for part in query.get("fieldSelector", "").split(","))
     return next((name for field, sign, name in needs if (field, sign) == ("metadata.name", "=")), "")
 

@@ -1,4 +1,4 @@
-"""The embedded Kubernetes API server: HTTP in front of a Store, answering as a kube-apiserver does."""
+"""The embedded Kubernetes API server: serves a Store over HTTP with the responses of a kube-apiserver."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 _BODY_LIMIT: Final = 3 * 1024 * 1024
 _CONNECTIONS: Final = 4096
-"""That it keeps open: its clients are one person's."""
+"""The most open connections; all clients belong to one user."""
 _WATCH_SECONDS: Final = 2700.0
 _BOOKMARK_SECONDS: Final = 60.0
 HEALTH: Final = ("/healthz", "/readyz", "/livez")
 
 
 class ApiServer:
-    """Serves a Store over HTTP; every request is the administrator's."""
+    """Serves a Store over HTTP. Every request has the rights of an administrator; a subclass can authenticate."""
 
     stream_type = WatchStream
 
@@ -64,10 +64,10 @@ class ApiServer:
         self.application.router.add_route("*", "/{path:.*}", self._handle)
         self.application.on_shutdown.append(self._end_watches)
 
-    # --- life -------------------------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------------------------
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen; ``url`` tells where, also with port 0 (any free one). Raises OSError when the port is taken."""
+        """Listen, and set ``url``; port 0 means any free port. Raises OSError if the port is in use."""
         runner = web.AppRunner(
             self.application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0, keepalive_timeout=300.0
         )
@@ -93,7 +93,7 @@ class ApiServer:
             )
 
     def _identity(self, request: web.Request) -> str:
-        """Who asks. Raises StatusError 401 for nobody."""
+        """Return the user of a request. Raises StatusError 401 for an unknown one."""
         return ADMIN
 
     async def _route(self, request: web.Request, identity: str) -> web.StreamResponse:
@@ -108,7 +108,7 @@ class ApiServer:
         return web.Response(text="404 page not found\n", status=404, content_type=_TEXT, charset="utf-8")
 
     def _document(self, request: web.Request, path: str) -> web.Response | None:
-        """Everything that is not a resource."""
+        """Return the response for a path that is no resource; None if it is not served."""
         registry = self.store.registry
         if any(path == probe or path.startswith(f"{probe}/") for probe in HEALTH):
             return web.Response(text="ok", content_type=_TEXT, charset="utf-8")
@@ -163,7 +163,7 @@ class ApiServer:
         return answers[verb](ApiCall(request, target, verb, identity, raw))
 
     def _permit(self, identity: str, verb: str, target: Target, name: str) -> None:
-        """Raises StatusError 403 where somebody may not do this."""
+        """Raise StatusError 403 if the user may not do this."""
 
     def _columns_of(self, rtype: ResourceType) -> Columns:
         known = self._columns.get(rtype.storage)
@@ -178,7 +178,7 @@ class ApiServer:
         return web.Response(body=body + b"\n", status=status, content_type=JSON, headers=headers)
 
     def _form(self, asked: ApiCall) -> Callable[[Object], Object] | None:
-        """What makes of a stored object the form that the client asked for; None where it goes out as it is stored."""
+        """Return a function that converts a stored object to the requested form; None if no conversion is needed."""
         if not asked.form:
             return events.to_group if asked.rtype.stored_as else None
         if asked.form != views.TABLE:
@@ -231,7 +231,7 @@ class ApiServer:
             await stream.serve(response, seconds or _WATCH_SECONDS, self._bookmarks(asked))
             await response.write_eof()
         except ConnectionResetError:
-            return response  # the client left; nothing is owed to it
+            return response  # the client disconnected
         finally:
             stream.end()
             self._streams.remove(stream)
@@ -244,7 +244,7 @@ class ApiServer:
         return stream
 
     def _bookmarks(self, asked: ApiCall) -> float | None:
-        """The seconds between a watch's bookmarks, None where it gets none."""
+        """Return the seconds between a watch's bookmarks; None if it gets none."""
         return _BOOKMARK_SECONDS if asked.query.get("allowWatchBookmarks") == "true" else None
 
     # --- writing ----------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class ApiServer:
         return self._one(asked, entry, 201, warnings)
 
     def _read(self, asked: ApiCall, body: Object) -> tuple[ResourceType, Object, tuple[str, ...]]:
-        """The type and form in which a body's object is stored, and warnings about it."""
+        """Return the resource type and the form in which a body's object is stored, and warnings about it."""
         expect_matching(asked.target, body)
         obj, unknown = self.store.codec.read(asked.rtype, body)
         warnings = _field_warnings(asked.rtype, unknown, asked.query)
@@ -279,11 +279,11 @@ class ApiServer:
         return reviews.answer(rtype, asked, identity, self._user_of, self._is_permitted)
 
     def _user_of(self, token: str) -> reviews.TokenUser | None:
-        """Whom a token stands for: a ServiceAccount, for which it was made here."""
+        """Return the user of a token that was issued here; None for other tokens."""
         return self._account_tokens.user_of(token)
 
     def _is_permitted(self, asked: Object) -> bool:
-        """What a SubjectAccessReview's spec comes to: all is allowed."""
+        """Return whether the spec of a SubjectAccessReview is allowed: always."""
         return True
 
     def _act(self, asked: ApiCall, body: Object, kind: ResourceType) -> web.Response:
@@ -299,7 +299,7 @@ class ApiServer:
         return web.Response(body=_CREATED, status=201, content_type=JSON)
 
     def _change(self, asked: ApiCall) -> web.Response:
-        """PUT and PATCH."""
+        """Handle PUT and PATCH."""
         target, rtype = asked.target, asked.rtype
         if target.part == "scale":
             return self._scale(asked)
@@ -321,7 +321,7 @@ class ApiServer:
         return self._one(asked, entry, 200, warnings)
 
     def _patched(self, asked: ApiCall, rtype: ResourceType, current: Object) -> Object:
-        """The current object with the request's patch applied."""
+        """Return the current object with the request's patch applied."""
         accepted = tuple(kind for kind in PATCHES if kind != STRATEGIC_PATCH) if rtype.custom else PATCHES
         if asked.media not in accepted:
             if rtype.custom:
@@ -339,7 +339,7 @@ class ApiServer:
         metadata = made.get("metadata") or {}
         if asked.media == JSON_PATCH or not isinstance(metadata, dict):
             return made
-        # A patch without a resourceVersion is against whatever is current.
+        # A patch without a resourceVersion applies to the current object.
         if isinstance(document, dict) and "resourceVersion" not in (document.get("metadata") or {}):
             made["metadata"] = {key: value for key, value in metadata.items() if key != "resourceVersion"}
         return made
@@ -383,7 +383,7 @@ class ApiServer:
         return _json(success(details=details))
 
     def _delete_options(self, asked: ApiCall) -> dict[str, Any]:
-        """Options of a delete, from its body and query; the query wins."""
+        """Return the options of a delete from its body and query; the query wins."""
         body, _ = self.store.codec.read(DELETE_OPTIONS, asked.body("DeleteOptions") if asked.raw else {})
         preconditions = body.get("preconditions") or {}
         grace = listing.number(asked.query, "gracePeriodSeconds")
@@ -418,7 +418,7 @@ def _list_of(rtype: ResourceType, metadata: Object, items: list[Object]) -> web.
 
 
 def _field_warnings(rtype: ResourceType, unknown: list[str], query: Mapping[str, str]) -> tuple[str, ...]:
-    """Warnings for unknown fields, as ``fieldValidation`` asks. Raises StatusError 400 when it is Strict."""
+    """Return the warnings for unknown fields by ``fieldValidation``. Raises StatusError 400 if that is Strict."""
     asked = query.get("fieldValidation", "Warn")
     if not unknown or asked == "Ignore":
         return ()

@@ -1,4 +1,4 @@
-"""One resource's objects, sorted by key, and the changes that made them: what lists, pages and watches read."""
+"""The objects of one resource, sorted by key, and their history of changes, for lists, pages and watches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TOO_OLD: Final = "The resourceVersion for the provided list is too old."
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """An object as it was at one resourceVersion; never changed once stored. Its JSON is made once, when needed."""
+    """An object at one resourceVersion, immutable. Its JSON is encoded once, at first use."""
 
     key: Key
     version: int
@@ -33,7 +33,7 @@ class Entry:
 
     @property
     def json(self) -> bytes:
-        """The object as JSON, kind and apiVersion first."""
+        """Return the object as JSON, kind and apiVersion first."""
         if self._json is None:
             self._json = encode(self.obj)
         return self._json
@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Write:
-    """One write: its kind (ADDED, MODIFIED, DELETED), the object after it and before it."""
+    """One write: its kind (ADDED, MODIFIED, DELETED), and the object after and before it."""
 
     kind: str
     entry: Entry
@@ -50,24 +50,24 @@ class Write:
 
     @property
     def version(self) -> int:
-        """Its resourceVersion."""
+        """Return the write's resourceVersion."""
         return self.entry.version
 
     @property
     def line(self) -> bytes:
-        """The watch event, one line of JSON; shared by all watchers."""
+        """Return the watch event, one line of JSON that all watchers share."""
         if self._line is None:
             self._line = watch_line(self.kind, self.entry.json)
         return self._line
 
 
 def watch_line(kind: str, json: bytes) -> bytes:
-    """A watch event of an encoded object."""
+    """Return the watch event for an encoded object."""
     return b'{"type":"%s","object":%s}\n' % (kind.encode(), json)
 
 
 class Shelf:
-    """Objects and history of one resource. ``floor``: changes up to this resourceVersion may be forgotten."""
+    """Objects and history of one resource. Changes up to the resourceVersion ``floor`` may be missing."""
 
     def __init__(self, floor: int, keep: int) -> None:
         self.entries: dict[Key, Entry] = {}
@@ -77,7 +77,7 @@ class Shelf:
         self._keep = keep
 
     def record(self, change: Write) -> None:
-        """Take in one change; the oldest go when more are kept than asked for."""
+        """Apply and store a change, and drop the oldest change above the limit."""
         key = change.entry.key
         if change.kind == DELETED:
             del self.entries[key]
@@ -91,13 +91,13 @@ class Shelf:
             self.floor = self.changes.popleft().version
 
     def compact(self, version: int) -> None:
-        """Forget the changes up to a resourceVersion."""
+        """Drop the changes up to a resourceVersion."""
         self.floor = max(self.floor, version)
         while self.changes and self.changes[0].version <= version:
             self.changes.popleft()
 
     def since(self, version: int) -> list[Write]:
-        """The changes after a resourceVersion, oldest first. Raises StatusError 410 when they are forgotten."""
+        """Return the changes after a resourceVersion, oldest first. Raises StatusError 410 if they were dropped."""
         if version < self.floor:
             raise expired(f"too old resource version: {version} ({self.floor})")
         if not self.changes or self.changes[-1].version <= version:
@@ -110,7 +110,7 @@ class Shelf:
         return recent[::-1]
 
     def all(self, namespace: str | None = None, after: Key | None = None) -> Iterator[Entry]:
-        """Entries by key, of one namespace or of all, those behind ``after``."""
+        """Return the entries by key, of one namespace or all, after the key ``after``."""
         keys, entries = self._keys, self.entries
         first, last = self._range(namespace)
         if after is not None:
@@ -118,7 +118,7 @@ class Shelf:
         return (entries[key] for key in islice(keys, first, last))
 
     def count(self, namespace: str | None = None) -> int:
-        """How many objects there are."""
+        """Return the number of objects."""
         first, last = self._range(namespace)
         return last - first
 
@@ -128,7 +128,7 @@ class Shelf:
         return bisect_left(self._keys, (namespace, "")), bisect_left(self._keys, (namespace + "\0", ""))
 
     def at(self, version: int, namespace: str | None, after: Key | None = None) -> Iterator[Entry]:
-        """Entries as they were at a past resourceVersion. Raises StatusError 410 when that is forgotten."""
+        """Return the entries at a past resourceVersion. Raises StatusError 410 if the history was dropped."""
         if version < self.floor:
             raise expired(_TOO_OLD)
         undone: dict[Key, Entry | None] = {}

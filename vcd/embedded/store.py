@@ -1,7 +1,7 @@
-"""The cluster's objects, in memory: what a kube-apiserver and its etcd do with one request, without HTTP.
+"""The cluster's objects in memory: what a kube-apiserver and its etcd do with a request, without HTTP.
 
-Everything happens in one asyncio loop and is synchronous; a change is visible, and told to all who subscribed, when
-the method returns. Objects handed out are shared and must be treated as read-only.
+All methods are synchronous and belong to one asyncio loop. When a method returns, its change is visible, and all
+subscribers were called. Returned objects are shared and must not be modified.
 """
 
 from __future__ import annotations
@@ -56,19 +56,19 @@ def _second(at: int) -> str:
 
 
 def timestamp(at: float) -> str:
-    """RFC 3339 in UTC, whole seconds, of seconds since the epoch."""
+    """Format seconds since the epoch as RFC 3339 in UTC, in whole seconds."""
     return _second(int(at))
 
 
-def _told(callback: Callback, resource: str, change: Write) -> None:
+def _call_subscriber(callback: Callback, resource: str, change: Write) -> None:
     callback(change.kind, resource, change.entry.obj)
 
 
 class Store:
     """All objects and their history.
 
-    ``clock`` gives seconds since the epoch; ``random`` makes UIDs and name suffixes, so that a seeded one gives the
-    same names in every run; ``history`` is how many changes of each resource can still be watched or listed.
+    ``clock`` returns seconds since the epoch. ``random`` generates UIDs and name suffixes: with the same seed they are
+    the same in each run. ``history`` is the number of retained changes per resource.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Store:
         self.registry = Registry()
         self.codec = Codec()
         self.version = 1
-        # Set by a garbage collector that is running: deletion may then leave dependents and owners to it.
+        # Set by a running garbage collector, which then handles dependents and owners of deleted objects.
         self.garbage_collected = False
         self._history = history
         self._floor = 0
@@ -97,65 +97,65 @@ class Store:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def type_of(self, resource: str) -> ResourceType:
-        """The type of a dotted plural; raises StatusError 404 when it is not served."""
+        """Return the type of a resource. Raises StatusError 404 if it is not served."""
         rtype = self.registry.get(resource)
         if rtype is None:
             raise StatusError(404, "NotFound", "the server could not find the requested resource", {})
         return rtype
 
     def shelf(self, storage: str) -> Shelf:
-        """Objects and history of a resource."""
+        """Return the objects and the history of a resource."""
         found = self._shelves.get(storage)
         if found is None:
             found = self._shelves[storage] = Shelf(self._floor, self._history)
         return found
 
     def get(self, resource: str, namespace: str | None, name: str) -> Object:
-        """One object. Raises StatusError 404."""
+        """Return an object. Raises StatusError 404."""
         return self.entry(self.type_of(resource), namespace, name).obj
 
     def find(self, resource: str, namespace: str | None, name: str) -> Object | None:
-        """One object; None when there is none, or none of its kind."""
+        """Return an object; None if it does not exist, or its kind is not served."""
         rtype = self.registry.get(resource)
         found = self.shelf(rtype.storage).entries.get(self.entry_key(rtype, namespace, name)) if rtype else None
         return found.obj if found else None
 
     def entry(self, rtype: ResourceType, namespace: str | None, name: str) -> Entry:
-        """One object with its encoded form. Raises StatusError 404."""
+        """Return an object with its encoded form. Raises StatusError 404."""
         found = self.shelf(rtype.storage).entries.get(self.entry_key(rtype, namespace, name))
         if found is None:
             raise not_found(rtype.resource, name)
         return found
 
     def list(self, resource: str, namespace: str | None = None) -> list[Object]:
-        """All objects of a resource, or those of one namespace, sorted by namespace and name."""
+        """Return the objects of a resource in one namespace or all, sorted by namespace and name."""
         return [entry.obj for entry in self.shelf(self.type_of(resource).storage).all(namespace)]
 
     def compact(self, version: int | None = None) -> None:
-        """Forget history up to a resourceVersion (by default all of it): older lists and watches get 410."""
+        """Drop the history up to a resourceVersion (default: all of it); older lists and watches get 410."""
         self._floor = max(self._floor, self.version if version is None else version)
         for shelf in self._shelves.values():
             shelf.compact(self._floor)
 
     @property
     def now(self) -> str:
-        """The present, as objects carry it."""
+        """Return the current time in the format of objects."""
         return timestamp(self.clock())
 
-    # --- telling ----------------------------------------------------------------------------------------------------
+    # --- subscriptions ----------------------------------------------------------------------------------------------
 
     def subscribe(self, resources: Sequence[str], callback: Callback) -> Callable[[], None]:
-        """Call ``callback(event type, resource, object)`` after each change; returns what ends it.
+        """Call ``callback(event type, resource, object)`` after each change; return a function that ends this.
 
-        It is called inside of the change: it must not write to the store.
+        The callback runs inside the change and must not write to the store.
         """
         ends = ExitStack()
         for resource in resources:
-            ends.callback(self.watch(self.type_of(resource).storage, partial(_told, callback, resource)))
+            ends.callback(self.watch(self.type_of(resource).storage, partial(_call_subscriber, callback, resource)))
         return ends.close
 
     def watch(self, storage: str, watcher: Watcher) -> Callable[[], None]:
-        """Call ``watcher`` with each Write of a stored resource; returns what ends it."""
+        """Call ``watcher`` with each Write of a stored resource; return a function that ends this."""
         watchers = self._watchers.setdefault(storage, [])
         watchers.append(watcher)
 
@@ -166,7 +166,7 @@ class Store:
         return end
 
     def _commit(self, kind: str, rtype: ResourceType, key: Key, obj: Object, previous: Entry | None) -> Entry:
-        """Make a change: a new resourceVersion, the entry, its place in the history, and everybody told."""
+        """Store a change with a new resourceVersion, and call all watchers."""
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
         if kind == ADDED:
@@ -185,7 +185,7 @@ class Store:
     # --- creating ---------------------------------------------------------------------------------------------------
 
     def create(self, resource: str, obj: Object) -> Object:
-        """Create an object; its namespace and name (or generateName) are in its metadata.
+        """Create an object with the namespace and name (or generateName) in its metadata.
 
         Raises StatusError: 400 undecodable, 403 admission, 404 no such namespace, 409 exists already, 422 invalid.
         """
@@ -197,9 +197,9 @@ class Store:
         self, rtype: ResourceType, obj: Object, manager: FieldManager | None = None, *, dry_run: bool = False,
         managed: fields.Managers | None = None,
     ) -> Entry:  # fmt: skip
-        """Create an object that was read by the codec and is the store's own from now on.
+        """Create an object that was read by the codec; the caller must not use it any more.
 
-        ``manager`` becomes the owner of its fields, unless ``managed`` gives the owners.
+        ``manager`` becomes the owner of its fields, unless ``managed`` has the owners.
         """
         given = fields.given(obj["metadata"])
         metadata = self._new_metadata(rtype, obj)
@@ -250,8 +250,7 @@ class Store:
                 return name
 
     def _admit(self, rtype: ResourceType, obj: Object) -> None:
-        """Admission of new objects: the namespace exists, pods get priority and tolerations and keep to LimitRanges,
-        PodGroups get their namespace's queue, claims the default StorageClass, nodes begin tainted."""
+        """Admit a new object: check its namespace, and set what admission plugins and Volcano's webhook set."""
         metadata = obj["metadata"]
         if rtype.namespaced:
             self._admit_namespace(rtype, metadata)
@@ -292,7 +291,7 @@ class Store:
     # --- changing ---------------------------------------------------------------------------------------------------
 
     def update(self, resource: str, obj: Object, subresource: str | None = None) -> Object:
-        """Replace an object, or with ``subresource`` "status" that part of it.
+        """Replace an object, or its status if ``subresource`` is "status".
 
         A resourceVersion or uid in its metadata must be the current one. Raises StatusError: 400, 404, 409, 422.
         """
@@ -315,9 +314,9 @@ class Store:
         self, rtype: ResourceType, new: Object, subresource: str | None = None, manager: FieldManager | None = None, *,
         dry_run: bool = False, managed: fields.Managers | None = None,
     ) -> Entry:  # fmt: skip
-        """Replace an object by one that was read by the codec and is the store's own from now on.
+        """Replace an object by one that was read by the codec; the caller must not use it any more.
 
-        ``manager`` becomes the owner of what changed, unless ``managed`` gives the owners.
+        ``manager`` becomes the owner of changed fields, unless ``managed`` has the owners.
         """
         current = self.entry(rtype, new["metadata"].get("namespace"), name_of(new))
         self._expect(rtype, current, new["metadata"])
@@ -344,7 +343,7 @@ class Store:
         return self._changed(rtype, current, obj)
 
     def _changed(self, rtype: ResourceType, current: Entry, obj: Object) -> Entry:
-        """Commit a change; an object that was only waiting for its finalizers goes with the last of them."""
+        """Commit a change. A terminating object is deleted once it has no finalizer."""
         metadata = obj["metadata"]
         waiting = "deletionTimestamp" in metadata and not metadata.get("deletionGracePeriodSeconds")
         if waiting and not metadata.get("finalizers"):
@@ -363,7 +362,7 @@ class Store:
 
     @staticmethod
     def _carried(rtype: ResourceType, old: Object, new: Object, subresource: str | None) -> Object:
-        """``new`` with what a client cannot write here taken from ``old``."""
+        """Return ``new`` with the fields from ``old`` that a client cannot write in this request."""
         before: Object = old["metadata"]
         metadata = new["metadata"]
         if subresource == "status" and rtype.custom:
@@ -390,7 +389,7 @@ class Store:
 
     @staticmethod
     def _counted(rtype: ResourceType, old: Object, new: Object) -> None:
-        """Count up the generation when the specification changed; of a custom resource, anything but metadata."""
+        """Increment the generation if the spec changed; in a custom resource, any field but metadata and status."""
         if not rtype.generation:
             return
         if rtype.custom:
@@ -403,7 +402,7 @@ class Store:
 
     @staticmethod
     def _reset(rtype: ResourceType, subresource: str | None) -> tuple[str, ...]:
-        """The parts of an object that a request on it, or on its subresource, does not write."""
+        """Return the parts of an object that a request for the subresource (None: the object) cannot write."""
         if subresource == "status":
             return ("spec", "metadata") if rtype.custom else ("spec",)
         return ("status",) if rtype.has_status else ()
@@ -421,9 +420,9 @@ class Store:
         self, rtype: ResourceType, config: Object, subresource: str | None, manager: FieldManager, *, force: bool,
         dry_run: bool = False,
     ) -> tuple[Entry, bool]:  # fmt: skip
-        """Server-side apply of a configuration read by the codec; returns the object and whether it was created.
+        """Apply a configuration that was read by the codec; return the object and whether it was created.
 
-        Raises StatusError 409 for fields that another manager holds, unless ``force``.
+        Raises StatusError 409 for fields that another manager owns, unless ``force``.
         """
         metadata = config["metadata"]
         key = self.entry_key(rtype, metadata.get("namespace"), name_of(config))
@@ -447,29 +446,29 @@ class Store:
     # --- pods' subresources -----------------------------------------------------------------------------------------
 
     def bind(self, namespace: str, name: str, binding: Object) -> None:
-        """Assign a pod to ``binding.target.name``; whether that node exists is not asked.
+        """Assign a pod to ``binding.target.name``, which need not exist.
 
-        Raises StatusError: 404 no such pod; 409 another UID, bound already, gated or being deleted; 422 no target.
+        Raises StatusError: 404 no such pod; 409 wrong UID, already bound, gated or terminating; 422 no target.
         """
         rtype = self.type_of("pods")
         current = self.entry(rtype, namespace, name)
         self._commit(MODIFIED, rtype, current.key, pods.bound(current.obj, binding, self.now), current)
 
     def evict(self, namespace: str, name: str, eviction: Object, *, dry_run: bool = False) -> None:
-        """Delete a pod through the eviction API: only if its disruption budget allows it.
+        """Delete a pod through the eviction API, if its disruption budget allows it.
 
-        Raises StatusError: 404, 409 for a wrong UID, 429 when a budget has nothing left, 500 for several budgets.
+        Raises StatusError: 404, 409 for a wrong UID, 429 if the budget does not allow it, 500 for several budgets.
         """
         rtype = self.type_of("pods")
         current = self.entry(rtype, namespace, name)
         options = eviction.get("deleteOptions") or {}
         preconditions = options.get("preconditions") or {}
         self._expect_deletable(rtype, current, preconditions.get("uid"), preconditions.get("resourceVersion"))
-        if pods.asks_budget(current.obj):
+        if pods.counts_as_disruption(current.obj):
             self._spend_budget(current.obj, dry_run=dry_run)
         if dry_run:
             return
-        self._commit(MODIFIED, rtype, current.key, pods.marked_for_eviction(current.obj, self.now), current)
+        self._commit(MODIFIED, rtype, current.key, pods.mark_for_eviction(current.obj, self.now), current)
         self.delete("pods", namespace, name, grace_period=options.get("gracePeriodSeconds"))
 
     def _spend_budget(self, pod: Object, *, dry_run: bool) -> None:
@@ -494,10 +493,10 @@ class Store:
         propagation: str | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Delete an object; returns its last state.
+        """Delete an object; return its last state.
 
-        A pod on a node stays, with a deletionTimestamp, until it is deleted with ``grace_period`` (seconds) 0; an
-        object with finalizers until they are gone. Raises StatusError: 404; 409 when a precondition fails.
+        A pod on a node gets a deletionTimestamp and exists until it is deleted with ``grace_period`` (seconds) 0; an
+        object with finalizers exists until they are removed. Raises StatusError 404, 409 if a precondition fails.
         """
         rtype = self.type_of(resource)
         current = self.entry(rtype, namespace, name)
@@ -533,7 +532,7 @@ class Store:
                 raise conflict(kind, name, f"{text}. The object might have been {why}")
 
     def _doomed(self, obj: Object, grace: int, finalizers: Sequence[str] = ()) -> Object:
-        """The object with the marks of a deletion in ``grace`` seconds."""
+        """Return the object as terminating, with a grace period in seconds."""
         metadata = dict(obj["metadata"])
         if "deletionTimestamp" not in metadata and metadata.get("generation"):
             metadata["generation"] += 1
@@ -565,7 +564,7 @@ class Store:
         return self._commit(DELETED, rtype, current.key, obj, current)
 
     def _delete_namespace(self, rtype: ResourceType, current: Entry) -> Object:
-        """Mark a namespace and delete what is in it; it goes with its last object."""
+        """Mark a namespace as terminating and delete its objects; the namespace is removed after the last one."""
         name = current.key[1]
         if name in ("default", "kube-system", "kube-public"):
             raise forbidden("namespaces", name, "this namespace may not be deleted")
@@ -585,7 +584,7 @@ class Store:
                 self.delete(each.resource, entry.key[0] or None, entry.key[1])
 
     def _end_namespaces(self) -> None:
-        """Remove the namespaces that are being deleted and have nothing left in them."""
+        """Remove empty terminating namespaces."""
         for name in sorted(self._ending):
             if any(shelf.count(name) for storage, shelf in self._shelves.items() if storage != "namespaces"):
                 continue
@@ -596,7 +595,7 @@ class Store:
     # --- kinds ------------------------------------------------------------------------------------------------------
 
     def _serve(self, kind: str, crd: Object) -> None:
-        """Serve what a custom resource definition says, or no more when it is gone."""
+        """Serve the types of a custom resource definition, or stop serving them after its deletion."""
         resource = crd["metadata"]["name"]
         self.codec.forget(resource)
         self.registry.remove(resource)
@@ -608,5 +607,5 @@ class Store:
 
     @staticmethod
     def entry_key(rtype: ResourceType, namespace: str | None, name: str) -> Key:
-        """The key that an object is kept under: (namespace or "", name)."""
+        """Return the key of an object: (namespace or "", name)."""
         return ((namespace or "default") if rtype.namespaced else "", name)

@@ -1,4 +1,4 @@
-"""The columns that ``kubectl get`` shows of each kind, and their cells."""
+"""The columns that ``kubectl get`` displays for each kind, and their cells."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ UNKNOWN: Final = "<unknown>"
 
 
 class Column(NamedTuple):
-    """A column: header, type, how to get its cell, priority (1: only in wide output), format and description.
+    """A column. ``cell`` returns the cell of an object; ``priority`` 1 means only in wide output.
 
-    The description is a text, or the model and member whose description it is.
+    The description is a text, or a model and its member with the description.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Column(NamedTuple):
     description: str | tuple[str, str] = ""
 
     def definition(self) -> dict[str, Any]:
-        """The ``TableColumnDefinition``."""
+        """Return the ``TableColumnDefinition``."""
         described = self.description
         if isinstance(described, tuple):
             described = schema.model(described[0]).properties[described[1]].description
@@ -51,7 +51,7 @@ class Columns:
         self.definitions = [column.definition() for column in columns]
 
     def cells(self, obj: Object, now: float) -> list[Any]:
-        """The cells of one object; ``now`` in seconds since the epoch, for ages."""
+        """Return the cells of an object; ``now`` (seconds since the epoch) is for ages."""
         return [column.cell(obj, now) for column in self._columns]
 
 
@@ -66,7 +66,7 @@ def _text(path: str, default: str = NONE) -> Cell:
     return lambda obj, now: str(at(obj, path, default) or default)
 
 
-# Up to how many seconds a time span is written in which unit, and in which smaller one beside it.
+# Below which number of seconds a time span is written in which unit, and in which additional smaller one.
 _SECOND, _MINUTE, _HOUR, _DAY, _YEAR = (1, "s"), (60, "m"), (3600, "h"), (86400, "d"), (365 * 86400, "y")
 _SPANS: Final = (
     (120, _SECOND, None), (600, _MINUTE, _SECOND), (3 * 3600, _MINUTE, None), (8 * 3600, _HOUR, _MINUTE),
@@ -75,7 +75,7 @@ _SPANS: Final = (
 
 
 def human_duration(seconds: float) -> str:
-    """A time span as kubectl writes it: ``45s``, ``3m20s``, ``5h``, ``12d``, ``2y10d``."""
+    """Format a time span as kubectl does: ``45s``, ``3m20s``, ``5h``, ``12d``, ``2y10d``."""
     whole = int(seconds)
     if whole < -1:
         return "<invalid>"
@@ -86,7 +86,7 @@ def human_duration(seconds: float) -> str:
 
 
 def _since(*paths: str) -> Cell:
-    """A cell with the time since the first of these moments that is there."""
+    """Return a cell with the time since the first of these times that exists."""
 
     def cell(obj: Object, now: float) -> str:
         seen = next(filter(None, (at(obj, path) for path in paths)), None)
@@ -118,7 +118,7 @@ def _listed(path: str, member: str) -> Cell:
 
 
 def pod_status(pod: Object) -> str:
-    """What kubectl shows as a pod's status: its phase, or why it is not simply in it."""
+    """Return a pod's status in kubectl's output: its phase, or a more specific reason."""
     status = pod.get("status") or {}
     shown = status.get("reason") or status.get("phase", "")
     for condition in status.get("conditions") or ():
@@ -309,7 +309,7 @@ _CREATED: Final = (_NAME, Column("Created At", "date", _get("metadata.creationTi
 
 
 def _named_and_aged(*columns: tuple[Any, ...], wide: Sequence[tuple[Any, ...]] = ()) -> tuple[Column, ...]:
-    """The columns of most kinds: the name, its own, the age, and those of wide output."""
+    """Return the columns of most kinds: name, specific columns, age, and those of wide output."""
     return (_NAME, *(Column(*each) for each in columns), _AGE, *(Column(*each)._replace(priority=1) for each in wide))
 
 
@@ -437,7 +437,7 @@ _KINDS: Final[dict[str, tuple[Column, ...]]] = {
 
 
 def columns_of(rtype: ResourceType) -> Columns:
-    """The columns of a kind; of a custom resource those that its definition names."""
+    """Return the columns of a kind; for a custom resource, the ones in its definition."""
     if rtype.definition is not None:
         return Columns([_NAME, *_custom(rtype.definition)])
     return Columns(_KINDS.get(rtype.storage, (_NAME, _AGE)))
@@ -462,7 +462,7 @@ _STEP: Final = re.compile(r"\.([^.\[\]]+)|\['([^']+)'\]|\[(-?\d+)\]|\[(\*)\]")
 
 
 def _json_path(path: str, kind: str) -> Cell:
-    """A cell at a simple JSONPath: members, quoted members, indices and ``[*]``."""
+    """Return a cell for a simple JSONPath: members, quoted members, indices and ``[*]``."""
     steps = [match.groups() for match in _STEP.finditer(path.replace("\\.", "\0"))]
 
     def cell(obj: Object, now: float) -> Any:

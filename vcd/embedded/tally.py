@@ -1,4 +1,4 @@
-"""What a cluster holds, counted as it changes: pods by phase, room and use of nodes, how far each PodGroup is."""
+"""Counts of a cluster's objects, updated by each change: pods by phase, usage of nodes, ready pods of PodGroups."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _COMPLETED: Final = "Completed"
 
 @dataclass
 class NodeTally:
-    """A node's allocatable amounts, and what the pods bound to it and not ended ask for (one ``pods`` each)."""
+    """A node's allocatable quantities, and the requests of its pods that have not ended (``pods``: 1 each)."""
 
     room: Amounts = field(default_factory=dict)
     used: Amounts = field(default_factory=dict)
     present: bool = False
 
     def share(self) -> float:
-        """The largest used share of a resource, from 0 to 1 (more where the node was made smaller)."""
+        """Return the largest used share of a resource, from 0 to 1; more after a reduction of the node."""
         return max((self.used.get(name, 0) / room for name, room in self.room.items() if room), default=0.0)
 
 
 @dataclass
 class GroupUse:
-    """A PodGroup: its queue, phase, minMember, and how many of its pods have a node and did not fail."""
+    """A PodGroup. ``minimum`` is minMember, ``ready`` the number of bound pods that did not fail."""
 
     queue: str = ""
     phase: str = ""
@@ -40,7 +40,7 @@ class GroupUse:
 
 @dataclass(frozen=True)
 class _Counted:
-    """How a pod was counted."""
+    """The values by which a pod was counted."""
 
     phase: str
     node: str
@@ -53,18 +53,18 @@ class ClusterTally:
 
     def __init__(self, store: Store) -> None:
         self.phases: Counter[str] = Counter()
-        """Pods that are there by phase."""
+        """Existing pods by phase."""
         self.ended: Counter[str] = Counter()
-        """Pods that ended, by the phase in which they did, those that are gone included."""
+        """Ended pods by their last phase, including deleted pods."""
         self.unbound = 0
-        """Pods that have no node and did not end."""
+        """Pods without a node that did not end."""
         self.binds = 0
-        """Binds so far, those of pods that are gone included."""
+        """All binds, including those of deleted pods."""
         self.nodes: dict[str, NodeTally] = {}
         self.groups: dict[str, GroupUse] = {}
-        """PodGroups that are there and not Completed, by ``namespace/name``."""
+        """Existing PodGroups that are not Completed, by ``namespace/name``."""
         self.completed = 0
-        """PodGroups that were Completed, those that are gone included."""
+        """PodGroups that were Completed, including deleted ones."""
         self._pods: dict[str, _Counted] = {}
         self._ready: Counter[str] = Counter()
         self._done: set[str] = set()
@@ -75,7 +75,7 @@ class ClusterTally:
                 self._changed(ADDED, resource, obj)
 
     def used_nodes(self) -> list[tuple[str, NodeTally]]:
-        """The nodes, the most used first."""
+        """Return the existing nodes, the most used first."""
         present = [(name, use) for name, use in self.nodes.items() if use.present]
         return sorted(present, key=lambda each: (-each[1].share(), each[0]))
 

@@ -7,14 +7,14 @@ with Fragmentation Gradient Descent", USENIX ATC 2023). How a row becomes object
 * A task is a pod in a PodGroup of one; tasks created in the same second with the same request are one gang.
 * ``qos`` in lower case is the queue. ``gpu_spec`` (``A|B``: models allowed) is the annotation ``volcano.sh/card.name``
   and a required node affinity on the product label.
-* A share of a GPU asks for a whole one.
-* A task runs as long as it existed, deletion minus creation. Tasks that were never scheduled (no scheduled_time) run
-  that long too, though they only waited then: nothing else is known of them, and leaving them out would lower the
-  load. A task whose last phase was Failed ends with exit code 1.
+* A request for a share of a GPU becomes a request for a whole GPU.
+* A task runs as long as it existed, deletion minus creation. Tasks that were never scheduled (no scheduled_time) also
+  run that long, although they only waited: their run time is unknown, and without them the load would be too low. A
+  task whose last phase was Failed ends with exit code 1.
 * ``compression`` divides the times of arrival, not the run times: contention grows with it.
-* As jobs (``arrivals(..., as_jobs=True)``) a gang is a Volcano Job instead, with one task of one replica for each of
-  its rows, so that an evicted pod comes back and runs its time anew. Its group says in ``volcano.sh/card.request`` how
-  many cards of the models it names it wants, since it has no pods before it is admitted.
+* With ``arrivals(..., as_jobs=True)`` a gang is a Volcano Job, with a task of one replica for each row, so that an
+  evicted pod is created again and runs its whole time. The PodGroup states the requested cards of its models in
+  ``volcano.sh/card.request``, because it has no pods before it is admitted.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ CARD_ANNOTATION: Final = "volcano.sh/card.name"
 CARD_REQUEST: Final = "volcano.sh/card.request"
 
 _KEPT_SECONDS: Final = 60
-"""How long a finished job is kept, as ``vcd sim`` keeps a finished pod of a trace."""
+"""Time until a finished job is deleted, as ``vcd sim`` deletes finished pods of a trace."""
 _RESTARTS: Final = 1000
-"""A job is to outlive its evictions: each is one of its retries."""
+"""maxRetry of a job. It is large because each eviction counts as a retry."""
 
 _DIGITS: Final = 15
-"""Of a number at most: more thousandths of a core, or MiB, than any cluster has."""
+"""The most digits of a number: more thousandths of a core, or MiB, than any cluster has."""
 
 _NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 _TASK_COLUMNS: Final = (
@@ -63,12 +63,12 @@ _TASK_COLUMNS: Final = (
 
 
 class TraceError(ValueError):
-    """A file that is not of the trace's format; the message names file, line and column."""
+    """A file has an invalid format; the message names file, line and column."""
 
 
 @dataclass(frozen=True)
 class TraceRow:
-    """One row of pods.csv: requests, the models allowed (empty: any), and its times in seconds."""
+    """One row of pods.csv. ``models`` are the allowed GPU models (empty: any); times are seconds."""
 
     name: str
     cpu_milli: int
@@ -82,17 +82,17 @@ class TraceRow:
 
     @property
     def request(self) -> tuple[int, int, int, tuple[str, ...], str]:
-        """What makes tasks of one second one gang."""
+        """Return the key by which tasks of the same second form a gang."""
         return self.cpu_milli, self.memory_mib, self.gpus, self.models, self.queue
 
 
 def read_nodes(path: Path) -> list[Obj]:
-    """Node manifests of a nodes.csv. Raises TraceError, OSError."""
+    """Read a nodes.csv as node manifests. Raises TraceError, OSError."""
     return [_node(row, where) for where, row in _rows(path, _NODE_COLUMNS)]
 
 
 def read_tasks(path: Path) -> list[TraceRow]:
-    """The tasks of a pods.csv, by creation, rows of one second in the file's order. Raises TraceError, OSError."""
+    """Read a pods.csv, sorted by creation, in the file's order within a second. Raises TraceError, OSError."""
     tasks = sorted((_task(row, where) for where, row in _rows(path, _TASK_COLUMNS)), key=lambda each: each.creation)
     if tasks and tasks[-1].creation - tasks[0].creation > FARTHEST:
         first, last = tasks[0].creation, tasks[-1].creation
@@ -101,7 +101,7 @@ def read_tasks(path: Path) -> list[TraceRow]:
 
 
 def queues_of(tasks: Iterable[TraceRow]) -> list[Obj]:
-    """A queue of weight 1 for each qos class, by name."""
+    """Return a queue of weight 1 for each qos class, sorted by name."""
     return [queue(name) for name in sorted({each.queue for each in tasks})]
 
 
@@ -113,10 +113,10 @@ def arrivals(
     priority_of: Callable[[TraceRow], str] = lambda _: "",
     models: Iterable[str] = (),
 ) -> Iterator[Arrival]:
-    """The gangs of tasks (sorted by creation), the first at second 0; gaps are divided by ``compression``.
+    """Yield the gangs of tasks (sorted by creation), the first at second 0, with gaps divided by ``compression``.
 
-    ``as_jobs``: each gang is a Volcano Job, of the priority class that ``priority_of`` its first task names, if any;
-    else a PodGroup and its pods. Jobs that name no models ask for cards of any of ``models``.
+    ``as_jobs``: each gang is a Volcano Job with the priority class that ``priority_of`` returns for its first task
+    (empty: none); else a PodGroup and its pods. Jobs without models request cards of any of ``models``.
     Raises ValueError for a compression that is not above zero.
     """
     if not compression > 0:
@@ -135,7 +135,7 @@ def arrivals(
 
 
 def gangs_of(tasks: Iterable[TraceRow]) -> Iterator[list[list[TraceRow]]]:
-    """The gangs of each second, of tasks sorted by creation."""
+    """Yield the gangs of each second. The tasks must be sorted by creation."""
     for _, together in groupby(tasks, key=lambda each: each.creation):
         gangs: dict[tuple[object, ...], list[TraceRow]] = {}
         for each in together:
@@ -144,7 +144,7 @@ def gangs_of(tasks: Iterable[TraceRow]) -> Iterator[list[list[TraceRow]]]:
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, str]]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets begin a file with a byte order mark
+    with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte order mark
         reader = csv.DictReader(file)
         missing = [column for column in columns if column not in (reader.fieldnames or ())]
         if missing:
@@ -207,7 +207,7 @@ def _gang(tasks: list[TraceRow]) -> tuple[tuple[str, Obj], ...]:
 
 
 def _job(tasks: list[TraceRow], priority_class: str, any_card: str) -> tuple[str, Obj]:
-    """A Volcano Job, each of its tasks one row with the row's name, which needs all of them."""
+    """Return a Volcano Job with one task per row, which needs all of them."""
     first = tasks[0]
     card = _card(first)
     names = card.get(CARD_ANNOTATION, any_card)
@@ -222,7 +222,7 @@ def _job(tasks: list[TraceRow], priority_class: str, any_card: str) -> tuple[str
 
 
 def _spec(row: TraceRow) -> Obj:
-    """The specification of a task's pod."""
+    """Return the spec of a task's pod."""
     requests = {"cpu": f"{row.cpu_milli}m", "memory": f"{row.memory_mib}Mi"}
     if row.gpus:
         requests[GPU] = str(row.gpus)
@@ -230,17 +230,17 @@ def _spec(row: TraceRow) -> Obj:
 
 
 def _card(row: TraceRow) -> dict[str, str]:
-    """The annotation that names the models of a task, if it names any."""
+    """Return the annotation with the models of a task, if it names any."""
     return {CARD_ANNOTATION: "|".join(row.models)} if row.models else {}
 
 
 def _life(row: TraceRow) -> dict[str, str]:
-    """How long a task runs, and that it fails if so."""
+    """Return the annotations for a task's run time and its failure, if any."""
     return {RUN_SECONDS: str(row.deletion - row.creation), **({EXIT_CODE: "1"} if row.failed else {})}
 
 
 def _affinity(models: tuple[str, ...]) -> Obj:
-    """Required node affinity for one of the models."""
+    """Return a required node affinity for the models."""
     term = {"matchExpressions": [{"key": PRODUCT_LABEL, "operator": "In", "values": list(models)}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return {"affinity": {"nodeAffinity": required}}

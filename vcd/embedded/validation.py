@@ -1,4 +1,4 @@
-"""What an object must meet beyond its schema: names, labels, immutable fields, and a few rules of single kinds."""
+"""Validation beyond schemas: names, labels, immutable fields, and some rules of single kinds."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ _PATH_NAMES: Final = frozenset({
 
 
 def required(field: str) -> StatusCause:
-    """A field that must be given."""
+    """Return the cause for a missing required field."""
     return StatusCause("FieldValueRequired", "Required value", field)
 
 
 def wrong(field: str, value: Any, why: str) -> StatusCause:
-    """A field whose value is not allowed."""
+    """Return the cause for an invalid value."""
     shown = f'"{value}"' if isinstance(value, str) else value
     return StatusCause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
 
 
 def forbidden(field: str, why: str) -> StatusCause:
-    """A field that may not have this value here."""
+    """Return the cause for a value that is forbidden in this place."""
     return StatusCause("FieldValueForbidden", f"Forbidden: {why}", field)
 
 
 def check(rtype: ResourceType, obj: Object) -> None:
-    """Raises StatusError 422 with every fault of an object that is to be written."""
+    """Raise StatusError 422 with all faults of an object, if it has any."""
     of_kind = _CHECKS.get(rtype.storage)
     causes = [*_metadata(rtype, obj["metadata"]), *(of_kind(obj) if of_kind else ())]
     if causes:
@@ -71,7 +71,7 @@ def check(rtype: ResourceType, obj: Object) -> None:
 
 
 def check_update(rtype: ResourceType, old: Object, new: Object) -> None:
-    """Raises StatusError 422 where a change touches what cannot be changed."""
+    """Raise StatusError 422 for a change of immutable fields."""
     of_kind = _UPDATE_CHECKS.get(rtype.storage)
     causes = list(of_kind(old, new)) if of_kind else []
     if causes:
@@ -229,7 +229,7 @@ def _definition(crd: Object) -> Iterator[StatusCause]:
 
 
 _LISTED: Final = (("additionalPrinterColumns", ("name", "type", "jsonPath")), ("selectableFields", ("jsonPath",)))
-"""The lists of a custom resource's version, and what each of their items must have."""
+"""The lists in a version of a custom resource definition, and the required fields of their items."""
 
 
 def _version(version: Object, where: str) -> Iterator[StatusCause]:
@@ -283,7 +283,7 @@ def _pod_change(old: Object, new: Object) -> Iterator[StatusCause]:
 
 
 def _mutable_part(before: Object, after: Object, *, gated: bool) -> Object:
-    """``before`` with what a pod's update may change taken from ``after``."""
+    """Return ``before`` with the mutable fields of a pod's spec from ``after``."""
     result: Object = copy(before)
     changeable = ["activeDeadlineSeconds", "schedulingGates"]
     kept = before.get("tolerations") or []

@@ -1,4 +1,4 @@
-"""Objects in the forms that a client may ask for: as they are, as a Table, or only their metadata."""
+"""The forms of objects that a client may request: complete, as a Table, or only their metadata."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _JSON_TYPES: Final = ("application/json", "application/*", "*/*", "", "applicati
 
 
 def wanted(accept: str) -> str:
-    """The form that an Accept header asks for, the first of its choices that is served.
+    """Return the first form in an Accept header that is served.
 
-    Raises StatusError 406 when none is (protobuf is not).
+    Raises StatusError 406 if none is. Protobuf is not served.
     """
     if not accept or accept == "application/json":
         return PLAIN
@@ -43,12 +43,12 @@ def wanted(accept: str) -> str:
 
 
 def partial(obj: Mapping[str, Any]) -> Object:
-    """An object's PartialObjectMetadata."""
+    """Return an object's PartialObjectMetadata."""
     return {"kind": PARTIAL, "apiVersion": _META, "metadata": obj["metadata"]}
 
 
 def partial_list(entries: Iterable[Entry], metadata: Object) -> Object:
-    """A list of PartialObjectMetadata."""
+    """Return a PartialObjectMetadataList."""
     return {
         "kind": PARTIAL_LIST, "apiVersion": _META, "metadata": metadata,
         "items": [partial(entry.obj) for entry in entries],
@@ -59,7 +59,7 @@ def table(
     columns: Columns, objects: Sequence[Object], metadata: Object, now: float, *, include: str = "Metadata",
     headers: bool = True,
 ) -> Object:  # fmt: skip
-    """Objects as a ``meta.k8s.io/v1`` Table. ``include`` is the query's includeObject: None, Metadata or Object."""
+    """Return objects as a ``meta.k8s.io/v1`` Table. ``include`` is includeObject: None, Metadata or Object."""
     rows: list[Object] = [{"cells": columns.cells(obj, now)} for obj in objects]
     for row, obj in zip(rows, objects, strict=True):
         if include != "None":

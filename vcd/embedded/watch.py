@@ -1,4 +1,4 @@
-"""Watches: the lines of one watch, from the store's changes to the client's connection."""
+"""Watches: convert the store's changes to lines and write them to the client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vcd.embedded.shelf import ADDED, DELETED, MODIFIED, Write, watch_line
 from vcd.embedded.store import Store
 
 Object = dict[str, Any]
-# Gives the form that the client asked for to an object; None where objects go out as they are stored.
+# Converts an object to the form that the client requested; None for no conversion.
 Form = Callable[[Object], Object]
 
 INITIAL_END: Final = "k8s.io/initial-events-end"
@@ -41,12 +41,12 @@ class WatchStream:
         self._ended = False
         self._unsubscribe: Callable[[], None] = lambda: None
 
-    # --- what goes out ----------------------------------------------------------------------------------------------
+    # --- lines ------------------------------------------------------------------------------------------------------
 
     def open(self, query: Mapping[str, str]) -> None:
-        """Begin: the initial events that the query asks for, then every change from now on.
+        """Queue the initial events that the query requests, and subscribe to changes.
 
-        Raises StatusError 400 for parameters that contradict each other; an expired version becomes an ERROR line.
+        Raises StatusError 400 for contradictory parameters. An expired version results in an ERROR line.
         """
         shelf = self._store.shelf(self.rtype.storage)
         asked = number(query, "resourceVersion")
@@ -70,7 +70,7 @@ class WatchStream:
         self._unsubscribe = self._store.watch(self.rtype.storage, self._on_change)
 
     def bookmark(self, *, initial_end: bool = False) -> None:
-        """Tell the present resourceVersion."""
+        """Send a bookmark with the current resourceVersion."""
         metadata: Object = {"resourceVersion": str(self._store.version)}
         if initial_end:
             metadata["annotations"] = {INITIAL_END: "true"}
@@ -109,7 +109,7 @@ class WatchStream:
     def _push(self, line: bytes) -> None:
         self._lines.append(line)
         if len(self._lines) > _BACKLOG:
-            self.end()  # a client that reads this slowly has to list again, as with a real server
+            self.end()  # a client that is this slow has to list again, as with a real server
         self._ready.set()
 
     def fail(self, error: StatusError) -> None:
@@ -118,7 +118,7 @@ class WatchStream:
         self.end()
 
     def end(self) -> None:
-        """End the watch after the lines that are waiting."""
+        """End the watch after the queued lines."""
         self._ended = True
         self._unsubscribe()
         self._ready.set()
@@ -126,7 +126,7 @@ class WatchStream:
     # --- the connection ---------------------------------------------------------------------------------------------
 
     async def serve(self, response: web.StreamResponse, timeout: float, bookmarks: float | None) -> None:
-        """Write lines until the watch ends or ``timeout`` seconds are over; bookmarks each so many seconds, if any."""
+        """Write lines until the watch ends, at most ``timeout`` seconds. ``bookmarks`` are the seconds between them."""
         loop = asyncio.get_running_loop()
         timers = [loop.call_later(timeout, self.end)]
         if bookmarks is not None:

@@ -1,7 +1,7 @@
-"""What a simulated cluster is made of and given to do: nodes by shape, queues, generated mixes, timed manifests.
+"""Generates a simulated cluster and its workload: nodes by shape, queues, random mixes, manifests with times.
 
-Everything that arrives is an ``Arrival``: objects to create at a time. A ``Feeder`` creates them by the cluster clock.
-All generation is seeded: the same specification and seed give the same objects.
+An ``Arrival`` is a set of objects to create at a time; a ``Feeder`` creates them by the cluster clock. All random
+values are seeded: the same specification and seed result in the same objects.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = structlog.get_logger("vcd.embedded")
 
 
 class WorkloadError(ValueError):
-    """A node shape, queue, mix or manifest that cannot be read; the message names the part and what is allowed."""
+    """A node shape, queue, mix or manifest is invalid; the message names the part and the allowed values."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Arrival:
 
 
 class Feeder:
-    """Creates arrivals in order of their time, which counts from now on.
+    """Creates arrivals in the order of their times, which are relative to the construction of the feeder.
 
-    Only the next arrival waits as a timer, so that a long trace costs no memory. What the store refuses is logged,
-    kept in ``refused`` as (resource/namespace/name, message), and the rest goes on.
+    Only the next arrival has a timer, so a long trace needs no memory. An object that the store refuses is logged,
+    added to ``refused`` as (resource/namespace/name, message), and skipped.
     """
 
     def __init__(self, store: Store, clock: ClusterClock, arrivals: Iterable[Arrival]) -> None:
@@ -91,7 +91,7 @@ class Feeder:
             self.created += 1
 
     def _put(self, resource: str, obj: Obj) -> None:
-        """Create an object; one of these kinds replaces what the cluster has begun with."""
+        """Create an object, or replace it if it exists and is of a kind in `_REPLACED`, which every cluster has."""
         try:
             self._store.create(resource, obj)
         except StatusError as error:
@@ -104,13 +104,13 @@ class Feeder:
 
 
 def parse_nodes(spec: str) -> list[Obj]:
-    """Node manifests of a specification such as ``100*cpu=32,memory=256Gi,nvidia.com/gpu=8,zone=z{i%3}``.
+    """Parse a specification such as ``100*cpu=32,memory=256Gi,nvidia.com/gpu=8,zone=z{i%3}`` to node manifests.
 
-    Shapes are separated by ``;``. Each is an optional count (``100*`` or ``100x``) and ``key=value`` pairs: cpu,
-    memory, pods, ephemeral-storage, ``hugepages-*`` and names with a domain whose value is a quantity are resources
-    (pods: 110 unless given); ``zone`` and ``region`` topology labels; ``name`` the nodes' name (``node-{i}``);
-    ``taint:key=value:Effect`` a taint; ``label:key=value`` and everything else a label. In values ``{i}``, ``{i%3}``
-    and ``{i//3}`` stand for the node's index in its shape. Raises WorkloadError.
+    Shapes are separated by ``;``. A shape is an optional count (``100*`` or ``100x``) and ``key=value`` pairs.
+    Resources are cpu, memory, pods (default: 110), ephemeral-storage, ``hugepages-*``, and names with a domain whose
+    value is a quantity. ``zone`` and ``region`` are topology labels, ``name`` is the nodes' name (default:
+    ``node-{i}``), ``taint:key=value:Effect`` is a taint, ``label:key=value`` and all other pairs are labels. ``{i}``,
+    ``{i%3}`` and ``{i//3}`` in values are replaced by the node's index in its shape. Raises WorkloadError.
     """
     nodes: list[Obj] = []
     for shape in filter(str.strip, spec.split(";")):
@@ -129,7 +129,7 @@ def parse_nodes(spec: str) -> list[Obj]:
 
 
 def node(name: str, resources: dict[str, str], labels: dict[str, str], taints: Iterable[Obj] = ()) -> Obj:
-    """A node manifest with these resources as capacity and allocatable; 110 pods unless given."""
+    """Return a node manifest with these resources as capacity and allocatable; the default for pods is 110."""
     room = {"pods": "110", **resources}
     return {
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
@@ -192,7 +192,7 @@ def _taint(key: str, value: str) -> Obj:
 
 
 def parse_queues(spec: str) -> list[Obj]:
-    """Queue manifests of ``name:weight`` pairs separated by commas (``research:3,serving``); weight 1 if not given.
+    """Parse ``name:weight`` pairs separated by commas (``research:3,serving``) to Queue manifests; default weight 1.
 
     Raises WorkloadError.
     """
@@ -208,12 +208,12 @@ def parse_queues(spec: str) -> list[Obj]:
 
 
 def queue(name: str, weight: int = 1) -> Obj:
-    """A Queue manifest."""
+    """Return a Queue manifest."""
     return {"metadata": {"name": name}, "spec": {"weight": weight, "reclaimable": True}}
 
 
 def install(store: Store, nodes: Iterable[Obj], queues: Iterable[Obj] = ()) -> None:
-    """Create nodes and queues; a queue that exists gets the weight. Raises StatusError."""
+    """Create nodes and queues; update the spec of existing queues. Raises StatusError."""
     for each in queues:
         try:
             store.create(QUEUES, each)
@@ -229,7 +229,7 @@ def install(store: Store, nodes: Iterable[Obj], queues: Iterable[Obj] = ()) -> N
 
 
 def pod_spec(requests: dict[str, str], **more: object) -> Obj:
-    """The specification of a pod with one container that asks for ``requests``; extended resources also as limits."""
+    """Return the spec of a pod with one container that requests ``requests``; extended resources are also limits."""
     limits = {name: amount for name, amount in requests.items() if name not in _RESOURCES}
     resources = {"requests": dict(requests), **({"limits": limits} if limits else {})}
     return {
@@ -245,14 +245,14 @@ def _metadata(name: str, **more: object) -> Obj:
 
 
 def pod(name: str, spec: Obj, annotations: dict[str, str]) -> Obj:
-    """A pod manifest."""
+    """Return a pod manifest."""
     return {"metadata": _metadata(name, annotations=annotations), "spec": spec}
 
 
 def gang(
     name: str, queue_name: str, pods: list[Obj], annotations: dict[str, str] | None = None
 ) -> tuple[tuple[str, Obj], ...]:
-    """A PodGroup over these equal pods, all of which it needs, and the pods put into it."""
+    """Return a PodGroup that needs all of these equal pods, and the pods with the annotation that names it."""
     spec = {"minMember": len(pods), "queue": queue_name, "minResources": quota_usage(pods[0]["spec"], len(pods))}
     members = []
     for each in pods:
@@ -262,12 +262,12 @@ def gang(
 
 
 def task(name: str, replicas: int, spec: Obj, annotations: dict[str, str]) -> Obj:
-    """A task of a Volcano Job."""
+    """Return a task of a Volcano Job."""
     return {"name": name, "replicas": replicas, "template": {"metadata": {"annotations": annotations}, "spec": spec}}
 
 
 def job(name: str, queue_name: str, tasks: list[Obj], annotations: dict[str, str], **more: object) -> tuple[str, Obj]:
-    """A Volcano Job that needs all pods of its tasks."""
+    """Return a Volcano Job that needs all pods of its tasks."""
     needed = sum(each["replicas"] for each in tasks)
     spec = {"schedulerName": SCHEDULER, "queue": queue_name, "minAvailable": needed, "tasks": tasks, **more}
     return JOBS, {"metadata": _metadata(name, annotations=annotations), "spec": spec}
@@ -275,11 +275,11 @@ def job(name: str, queue_name: str, tasks: list[Obj], annotations: dict[str, str
 
 @dataclass(frozen=True)
 class Mix:
-    """How many workloads of each kind are generated, and how large and long they are.
+    """The numbers of generated workloads by kind, and their sizes and run times.
 
-    ``every``: mean seconds between two arrivals (exponentially distributed); ``size``: pods in a gang, job or
+    ``every``: mean seconds between two arrivals (exponentially distributed); ``size``: pods of a gang, job or
     Deployment; ``run``: seconds that a pod runs (log-uniform); ``cpu``: cores of a pod, with 2 to 8 GiB for each;
-    ``gpu``: GPUs of a pod that has any; ``gpu_share``: percentage of workloads with GPUs. Ranges are inclusive.
+    ``gpu``: GPUs of a pod with GPUs; ``gpu_share``: percentage of workloads with GPUs. Ranges are inclusive.
     """
 
     gangs: int = 20
@@ -295,7 +295,7 @@ class Mix:
 
 
 def parse_mix(spec: str) -> Mix:
-    """A mix from ``gangs=20,jobs=10,run=30-300``: the fields of Mix by name, ranges as ``low-high`` or one number.
+    """Parse a mix such as ``gangs=20,jobs=10,run=30-300``: fields of Mix, ranges as ``low-high`` or one number.
 
     Raises WorkloadError.
     """
@@ -328,7 +328,7 @@ def _range(text: str) -> tuple[int, int]:
 
 
 def generate(mix: Mix, queues: list[str], seed: int) -> Iterator[Arrival]:
-    """The arrivals of a mix, in a shuffled order, over these queues evenly."""
+    """Yield the arrivals of a mix in random order, each in a random one of these queues."""
     random = Random(seed)
     kinds = ["gang"] * mix.gangs + ["job"] * mix.jobs + ["deployment"] * mix.deployments + ["pod"] * mix.pods
     random.shuffle(kinds)
@@ -343,7 +343,7 @@ def generate(mix: Mix, queues: list[str], seed: int) -> Iterator[Arrival]:
 
 @dataclass(frozen=True)
 class _Draw:
-    """One workload to be made: its name, queue, and what its numbers are drawn from."""
+    """A workload to generate: its name and queue, and the distributions of its random values."""
 
     mix: Mix
     random: Random
@@ -385,7 +385,7 @@ def _make_job(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
 
 
 def _make_deployment(draw: _Draw) -> tuple[tuple[str, Obj], ...]:
-    """A Deployment runs until the end, as services do."""
+    """Return a Deployment; its pods do not end."""
     labels = {"app": draw.name}
     marks = {"labels": labels, "annotations": {"scheduling.volcano.sh/queue-name": draw.queue}}
     spec = {
@@ -405,9 +405,9 @@ _MAKERS: Final[dict[str, Callable[[_Draw], tuple[tuple[str, Obj], ...]]]] = {
 
 
 def scheduled_manifests(store: Store, manifests: Iterable[Obj]) -> list[Arrival]:
-    """Arrivals of single objects, each at its annotation ``vcd.sim/at-seconds`` (0 without one).
+    """Return arrivals of single objects by their annotation ``vcd.sim/at-seconds`` (default 0), sorted by time.
 
-    Kinds that nobody can create there are left out. Raises WorkloadError for a bad time.
+    Kinds that cannot be created are left out. Raises WorkloadError for an invalid time.
     """
     served: dict[tuple[str, str], ResourceType] = {}
     for each in store.registry:

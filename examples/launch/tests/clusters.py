@@ -23,14 +23,14 @@ tiers:
 
 
 def node(name: str, cpu: int = 8, **labels: str) -> dict[str, Any]:
-    """A node; ``quiet`` is its label quiet-hours."""
+    """Return a node; ``quiet`` is the value of its label quiet-hours."""
     room = {"cpu": str(cpu), "memory": "32Gi", "pods": "110"}
     marks = {f"example.com/{key}-hours": text for key, text in labels.items()}
     return {"kind": "Node", "metadata": {"name": name, "labels": marks}, "status": {"allocatable": room}}
 
 
 def pod(name: str, cpu: int = 1, on: str = "", group: str | None = None, **spec: Any) -> dict[str, Any]:
-    """A pod, pending unless it is on a node."""
+    """Return a pod, pending unless it is ``on`` a node."""
     marks = {} if group is None else {"scheduling.k8s.io/group-name": group}
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": str(cpu)}}}
     return {
@@ -42,7 +42,7 @@ def pod(name: str, cpu: int = 1, on: str = "", group: str | None = None, **spec:
 
 
 def group(name: str, members: int, phase: str = "Inqueue") -> dict[str, Any]:
-    """A pod group in the queue default."""
+    """Return a PodGroup in the queue default."""
     return {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",
@@ -53,14 +53,14 @@ def group(name: str, members: int, phase: str = "Inqueue") -> dict[str, Any]:
 
 
 def planned(*objects: dict[str, Any], conf: str = CONF, hour: int = 12) -> vcd.PlanResult:
-    """One cycle over the objects at an hour of a day; nothing failed in it."""
+    """Decide one cycle over the objects at an hour of a day; assert that nothing failed."""
     result = vcd.plan(objects, conf, _at(hour))
     assert result.faults == []
     return result
 
 
 def session_after(*objects: dict[str, Any], hour: int = 12) -> Session:
-    """The session after such a cycle, for what a plan does not tell."""
+    """Return the session after such a cycle, for details that a plan does not contain."""
     snapshot = SnapshotMaker(state_of(objects)).snapshot()
     return run(snapshot, read_policy(CONF), now=int(_at(hour).timestamp()) * 10**9, seed=0)
 

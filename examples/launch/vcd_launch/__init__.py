@@ -1,1 +1,1 @@
-"""An action and a plugin for vcd that do not come with it; docs/extending.md walks through them."""
+"""An out-of-tree action and plugin for vcd; docs/extending.md explains them."""

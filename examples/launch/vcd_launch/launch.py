@@ -13,10 +13,10 @@ from vcd.scheduling.session.views import Job, Task
 
 
 class LaunchAction(Action):
-    """Job by job, task by task: of the nodes that take the task now, the one with the fewest pods; of several, the
-    first by name. What the plugins say of jobs, queues and nodes holds; what they say of which node is best does not.
+    """Place each task on the feasible node with the fewest pods, the first by name if there are several.
 
-    A job's placements are committed when it is ready after its last task was tried, else taken back.
+    It obeys the plugins' orders, quotas and predicates, and ignores their scores. A job's statement is committed if the
+    job is ready after its last task, else discarded.
     """
 
     name = "launch"

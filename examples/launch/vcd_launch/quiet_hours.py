@@ -1,4 +1,4 @@
-"""quiet-hours: nodes that take no new pods at certain hours of the day."""
+"""quiet-hours: nodes that accept no new pods at certain hours of the day."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ UNKNOWN = ReasonCode("quiet-hours-unknown", Cause.INVALID, "quiet hours of {node
 
 
 class QuietHours:
-    """What the nodes' labels say: ``22-6`` is from ten in the evening to six in the morning, UTC."""
+    """Parses the nodes' labels: ``22-6`` means from 22:00 to 6:00 UTC. ``now`` is in ns since the epoch."""
 
     def __init__(self, label: str, now: int) -> None:
         self.label = label
         self._hour = now // HOUR % DAY
 
     def quiet(self, node: NodeView) -> bool:
-        """Whether the node is quiet now. Raises ValueError for a label that names no hours."""
+        """Return whether the node is quiet now. Raises ValueError for an invalid label."""
         hours = self._hours(node)
         if hours is None:
             return False
@@ -37,7 +37,7 @@ class QuietHours:
         return (self._hour - begin) % DAY < ((end - begin) % DAY or DAY)
 
     def left(self, node: NodeView) -> int:
-        """Hours until the node is quiet, a day where it never is. Raises ValueError as ``quiet``."""
+        """Return the hours until the node is quiet; 24 if it never is. Raises ValueError for an invalid label."""
         hours = self._hours(node)
         if hours is None:
             return DAY
@@ -54,7 +54,7 @@ class QuietHours:
 
 
 class AwakePredicate(ScalarPredicate):
-    """A node that is quiet takes nothing; neither does one whose label cannot be read."""
+    """Rejects quiet nodes, and nodes with an invalid label."""
 
     name = "awake"
     reason = QUIET()
@@ -72,7 +72,7 @@ class AwakePredicate(ScalarPredicate):
 
 
 class AwakeScore(ScalarScore):
-    """The hours that are left before a node is quiet, as percent of a day."""
+    """Scores a node by the hours until it is quiet, as percent of a day."""
 
     name = "awake"
     depends = Depends.TIME
@@ -89,14 +89,14 @@ class AwakeScore(ScalarScore):
 
 
 class QuietHoursPlugin(Plugin):
-    """At its quiet hours a node takes no new pods; what runs there goes on. Of the others, those come first whose
-    quiet hours are farthest away: 100 x hours left / 24 points.
+    """Keep new pods away from nodes during their quiet hours; running pods stay. Other nodes get
+    100 x hours until their quiet hours / 24 points.
     """
 
     name = "quiet-hours"
     arguments = (
-        Argument("quiet-hours.label", "str", "example.com/quiet-hours", "The nodes' label with their quiet hours."),
-        Argument("quiet-hours.weight", "float", 1.0, "Weight of the hours left in the order of nodes.", minimum=0),
+        Argument("quiet-hours.label", "str", "example.com/quiet-hours", "Label of nodes with their quiet hours."),
+        Argument("quiet-hours.weight", "float", 1.0, "Weight of the score.", minimum=0),
     )
     timed = True
 

@@ -242,8 +242,8 @@ async def test_a_group_whose_deletion_is_denied_is_tried_again_ever_later() -> N
         for _ in range(600):
             await denied.clock.advance_when_asleep(1.0, sleepers=2)
         assert 10 <= denied.deletes <= 22  # of 59 sweeps
-        assert denied.maker._unswept.keys() == {"default/podgroup-u-r"}
+        assert denied.maker._sweep_retries.keys() == {"default/podgroup-u-r"}
         denied.happen(ev.ObjectGone("PodGroup", "default/podgroup-u-r"))
         for _ in range(11):
             await denied.clock.advance_when_asleep(1.0, sleepers=2)
-        assert denied.maker._unswept == {}
+        assert denied.maker._sweep_retries == {}

@@ -36,4 +36,4 @@ async def test_the_server_may_ask_for_a_longer_rest() -> None:
 
 def test_a_reason_is_news_until_it_was_told() -> None:
     retry = Retry(FakeClock(), 1.0)
-    assert [retry.is_news(reason) for reason in ("a", "a", "b", "b", "a")] == [True, False, True, False, True]
+    assert [retry.is_new_reason(reason) for reason in ("a", "a", "b", "b", "a")] == [True, False, True, False, True]

@@ -86,7 +86,7 @@ async def replica(pods: Answer, *, takes_over: float = 0.0) -> AsyncIterator[Fix
         state_writer = StateWriter(FakeLog().as_log(), ClusterState())
         terms = Terms(options, client, state_writer, watches, Metrics(), lambda: None, clocks[1], lambda: 0.5)
         terms.elector, it.terms = elector, terms
-        for part in (elector.run(), terms.make_room()):
+        for part in (elector.run(), terms.release_if_stale()):
             await stack.enter_async_context(running(part))
         await until(elector.is_leader)
         while it.passed < takes_over:

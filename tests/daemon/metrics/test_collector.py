@@ -24,7 +24,7 @@ from vcd.daemon.metrics.series import Distribution, exponential
 from vcd.daemon.options import Options
 from vcd.daemon.persistence.housekeeping import maintain_log
 from vcd.daemon.persistence.state_writer import StateWriter
-from vcd.daemon.reporting.status_reporter import Telling
+from vcd.daemon.reporting.status_reporter import StatusReporter
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.watching.consistent_reads import ConsistentReads
 from vcd.eventlog.log import EventLog
@@ -352,7 +352,7 @@ class TestOutcomes:
     def test_who_follows_counts_none_of_the_leaders_outcomes(self, metrics: Metrics, led_before: bool) -> None:
         if led_before:
             metrics.observe_leadership(False, 1)
-            metrics.begin_anew()
+            metrics.begin_service()
         metrics.observe_outcome(OperationDone(7, 0, 0, "done"))
         metrics.observe_leadership(True, 2)
         metrics.observe_outcome(OperationDone(7, 0, 1, "failed"))  # it takes over what it lacks before it writes
@@ -577,7 +577,7 @@ class TestTheDaemon:
         metrics.series.show("vcd_policy_info", {("digest",): 1})
         metrics.set_aside = lambda: [("Pod", "a/b")]
         page_of(metrics)
-        metrics.begin_anew()
+        metrics.begin_service()
         assert value(metrics, "vcd_lease_given_back_total") == 1
         assert value(metrics, "vcd_event_log_append_seconds_count") == 1
         assert (value(metrics, "vcd_leader"), value(metrics, "vcd_epoch")) == (0, 0)
@@ -913,6 +913,6 @@ def test_it_shows_whether_watches_are_trusted_that_could_not_be_read_again(trust
     service = object.__new__(SchedulerService)
     service.metrics = Metrics()
     service.reads = cast(ConsistentReads, SimpleNamespace(trusts_watches=trusted))
-    service.telling = cast(Telling, SimpleNamespace(session=lambda *_: None))
+    service.status_reporter = cast(StatusReporter, SimpleNamespace(session=lambda *_: None))
     service._hand_over(None, ev.Plan(), session_after(), {})
     assert value(service.metrics, "vcd_watches_trusted") == trusted

@@ -57,8 +57,10 @@ def ending(replica: Replica, elector: LeaderElector, error: Exception | None) ->
     terms.release = lambda **given: Terms.release(terms, **given)
     service: Any = SimpleNamespace(
         client=SimpleNamespace(request_timeout=0.2, is_writing=False), commits=set(), terms=terms, replica=replica,
-        telling=SimpleNamespace(followup=SimpleNamespace(idle=idle), statuses=SimpleNamespace(wait_until_idle=nothing)),
-        asking=SimpleNamespace(close=nothing), archiver=SimpleNamespace(finish=nothing),
+        status_reporter=SimpleNamespace(
+            followup=SimpleNamespace(idle=idle), statuses=SimpleNamespace(wait_until_idle=nothing)
+        ),
+        outside=SimpleNamespace(close=nothing), archiver=SimpleNamespace(finish=nothing),
         state_writer=replica._state_writer, _failure=error, _leads_under=lambda: None,
     )  # fmt: skip
     service._keep = lambda: SchedulerService._keep(service)

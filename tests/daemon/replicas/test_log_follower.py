@@ -206,7 +206,7 @@ async def test_who_is_late_is_waited_for_no_more_until_it_has_caught_up(tmp_path
             first = await log.append([put(1)])
             followers.has(slow, first)
             assert not await followers.have(first)  # it was not told yet that this is all
-            slow.told = first
+            slow.reported = first
             followers.has(slow, first)
             second = await log.append([put(2)])
             waiting = asyncio.ensure_future(followers.have(second))
@@ -216,7 +216,7 @@ async def test_who_is_late_is_waited_for_no_more_until_it_has_caught_up(tmp_path
             assert not await waiting
             assert followers.late == 1
             assert not await followers.have(second)  # at once
-            slow.told = second
+            slow.reported = second
             followers.has(slow, first)
             assert not await followers.have(first)
             clock.now += SHORTEST - 0.1
@@ -255,7 +255,7 @@ def test_who_is_late_again_and_again_is_waited_for_ever_more_seldom() -> None:
         began = now
         while not follower.keeps_up:
             now += 0.5
-            follower.told = 1
+            follower.reported = 1
             follower.has_all_up_to(1, now)
         pauses.append(now - began)
     assert pauses == [2, 4, 8, 16, 32, 64, 64, 64]

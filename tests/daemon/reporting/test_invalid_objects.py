@@ -100,7 +100,7 @@ def test_owners_are_told_again_by_who_begins_to_lead_and_the_log_is_not(f: Fixtu
     f.happen(put("bad", "16Pi"), put("was", "16Pi"), put("was", "1Gi"))
     f.recorded.clear()
     f.conditions.clear()
-    f.aside.tell_owners()
+    f.aside.report_all()
     assert [key for _, key, _ in f.recorded] == ["default/bad"]
     assert [key for key, _, _ in f.conditions] == ["default/bad"]
     assert f.logged == ["default/bad", "default/was"]

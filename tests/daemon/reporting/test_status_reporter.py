@@ -14,7 +14,7 @@ from tests.kube.scripted import Answer, FakeClock, client_of, running, scripted
 from vcd.api import read_policy
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import parse_options
-from vcd.daemon.reporting.status_reporter import Telling
+from vcd.daemon.reporting.status_reporter import StatusReporter
 from vcd.kube.client import KubeClient
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
@@ -35,10 +35,12 @@ class Told:
         self.clock = FakeClock()
         options = parse_options({})
         self.metrics = Metrics()
-        self.telling = Telling(options, cast(KubeClient, client), self.state, self.metrics, lambda: leads, self.clock)
+        self.status_reporter = StatusReporter(
+            options, cast(KubeClient, client), self.state, self.metrics, lambda: leads, self.clock
+        )
         self.written: list[ev.GroupStatus] = []
         if client is None:
-            self.telling.statuses.submit_groups = lambda groups, *_, **__: self.written.extend(groups)  # type: ignore[method-assign]
+            self.status_reporter.statuses.submit_groups = lambda groups, *_, **__: self.written.extend(groups)  # type: ignore[method-assign]
         self._maker = SnapshotMaker(self.state)
         if state is None:
             self.happen(*puts(*default_queues([]), *objects))
@@ -46,7 +48,7 @@ class Told:
     def happen(self, *events: ev.Event) -> None:
         for event in events:
             self.state.apply(self.state.sequence + 1, event)
-            self.telling.observe(event)
+            self.status_reporter.observe(event)
 
     async def session(self, *meanwhile: ev.Event) -> ev.Plan:
         """A session is decided, logged and told; ``meanwhile`` happens while it is decided."""
@@ -64,13 +66,13 @@ class Told:
             ev.encode_plan(plan),
         )  # fmt: skip
         self.happen(*meanwhile, record)
-        self.telling.session(record, plan, session, {})
+        self.status_reporter.session(record, plan, session, {})
         return plan
 
     async def tell(self) -> None:
         """All that is to be told."""
-        async with running(self.telling.followup.run()):
-            await self.telling.followup.idle.wait()
+        async with running(self.status_reporter.followup.run()):
+            await self.status_reporter.followup.idle.wait()
 
     def uid(self, group: str) -> str:
         """That of a group that is there."""
@@ -94,12 +96,12 @@ async def test_the_plan_has_no_words_and_the_condition_the_reasons() -> None:
 async def test_a_verdict_takes_its_place_and_stays_when_statuses_are_written_again() -> None:
     told = Told(node("n", cpu=1), gang("g", 1, cpu=2))
     await told.session()
-    told.telling.verdict("default/g", "because")
+    told.status_reporter.verdict("default/g", "because")
     assert told.written[-1].condition == ("Unschedulable", "True", "NotEnoughResources", "because")
     assert told.written[-1].phase == told.written[0].phase
-    told.telling.write_groups_again()
-    async with running(told.telling.followup.run()):
-        await told.telling.followup.idle.wait()
+    told.status_reporter.write_groups_again()
+    async with running(told.status_reporter.followup.run()):
+        await told.status_reporter.followup.idle.wait()
     assert told.messages[1:] == ["because", "because"]
 
 
@@ -112,9 +114,9 @@ async def test_what_is_shown_is_not_written(shown: bool) -> None:
     await told.session()
     told.happen(*puts(there))
     told.written.clear()
-    told.telling.verdict("default/g", "because")
+    told.status_reporter.verdict("default/g", "because")
     assert told.written == []  # nobody who has no such condition gets one
-    told.telling.verdict("default/g", "for another cause")
+    told.status_reporter.verdict("default/g", "for another cause")
     assert told.messages == (["for another cause"] if shown else [])
 
 
@@ -129,7 +131,7 @@ async def test_a_verdict_that_comes_when_the_gang_has_room_is_not_written() -> N
     there = group("g", members=1)
     conditions = [waits, {"type": "Scheduled", "status": "True"}]
     told = Told({**there, "status": {**there.get("status", {}), "conditions": conditions}})
-    told.telling.verdict("default/g", "for another cause")
+    told.status_reporter.verdict("default/g", "for another cause")
     assert told.written == []
 
 
@@ -144,7 +146,7 @@ async def test_a_verdict_that_comes_when_the_gang_was_placed_is_not_written_thou
     await told.session()
     told.happen(*puts(shown))
     told.written.clear()
-    told.telling.verdict("default/g", "for another cause")
+    told.status_reporter.verdict("default/g", "for another cause")
     assert told.written == []
 
 
@@ -152,11 +154,11 @@ async def test_first_words_are_for_a_group_that_shows_none() -> None:
     before = Told(node("n", cpu=1), gang("g", 1, cpu=2))
     await before.session()
     after = Told(state=before.state)  # a crash: what was decided is in the log, its words are not
-    after.telling.verdict("default/g", "what is known", True)
+    after.status_reporter.verdict("default/g", "what is known", True)
     assert after.messages == ["what is known"]
-    after.telling.verdict("default/g", "what else is known", True)
+    after.status_reporter.verdict("default/g", "what else is known", True)
     assert after.messages == ["what is known"]
-    after.telling.verdict("default/g", "what held longest")
+    after.status_reporter.verdict("default/g", "what held longest")
     assert after.messages == ["what is known", "what held longest"]
 
 
@@ -164,7 +166,7 @@ async def test_who_does_not_lead_writes_no_verdict() -> None:
     condition = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "because"}
     there = group("g", members=1)
     told = Told({**there, "status": {**there.get("status", {}), "conditions": [condition]}}, leads=False)
-    told.telling.verdict("default/g", "for another cause")
+    told.status_reporter.verdict("default/g", "for another cause")
     assert told.written == []
 
 
@@ -172,9 +174,9 @@ async def test_after_a_crash_a_status_is_written_without_the_condition_until_the
     told = Told(node("n", cpu=1), gang("g", 1, cpu=2))
     await told.session()
     again = Told(state=ClusterState.load(told.state.dump()))
-    again.telling.write_groups_again()
-    async with running(again.telling.followup.run()):
-        await again.telling.followup.idle.wait()
+    again.status_reporter.write_groups_again()
+    async with running(again.status_reporter.followup.run()):
+        await again.status_reporter.followup.idle.wait()
     intended = told.state.intended_status["default/g"]
     assert again.written == [msgspec.structs.replace(intended, condition=None)]
 
@@ -183,7 +185,7 @@ async def test_a_session_that_is_told_after_the_gang_was_placed_says_nothing_of_
     """There is much to tell: others are placed before it is its turn, or that of what is to be written of it."""
     async with scripted() as server, client_of(server) as client:
         told = Told(node("n", cpu=1), gang("g", 1, cpu=2), client=client)
-        statuses, uid = told.telling.statuses, told.uid("default/g")
+        statuses, uid = told.status_reporter.statuses, told.uid("default/g")
         there = Answer(200, {"metadata": {"name": "g", "namespace": "default", "uid": uid, "resourceVersion": "1"}})
         for method in ("GET", "PATCH"):
             server.on(method, "podgroups/g", there)
@@ -205,9 +207,9 @@ async def test_a_session_that_is_told_after_the_gang_was_placed_says_nothing_of_
 async def test_a_gang_is_told_pod_by_pod_with_a_pause_after_each(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(node("n", cpu=1), gang("g", 30, members=30, cpu=2))
     said: list[str] = []
-    told.telling.statuses.submit_pod_condition = lambda key, *_: said.append(key)  # type: ignore[method-assign]
+    told.status_reporter.statuses.submit_pod_condition = lambda key, *_: said.append(key)  # type: ignore[method-assign]
     steps: list[Any] = []
-    monkeypatch.setattr(told.telling.followup, "add", lambda compute, tell: steps.append((compute, tell)))
+    monkeypatch.setattr(told.status_reporter.followup, "add", lambda compute, tell: steps.append((compute, tell)))
     told.decide()
     ((compute, tell),) = steps
     after = [len(said) for _ in tell(compute())]
@@ -218,7 +220,7 @@ async def test_a_gang_is_told_pod_by_pod_with_a_pause_after_each(monkeypatch: py
 def test_events_that_are_too_many_to_wait_are_counted() -> None:
     told = Told()
     for number in range(5002):
-        told.telling.recorder.record("Pod", f"ns/p-{number}", f"u-{number}", "Normal", "R", "m")
+        told.status_reporter.recorder.record("Pod", f"ns/p-{number}", f"u-{number}", "Normal", "R", "m")
     page = told.metrics.freeze()().decode()
     assert 'vcd_writes_dropped_total{kind="Event"} 2.0' in page
     assert 'vcd_writes_dropped_total{kind="Pod"} 0.0' in page
@@ -228,7 +230,7 @@ async def test_a_pod_that_holds_room_for_a_gang_that_waits_is_told_as_the_others
     leaves = gang("leaves", 1, on=["n"], cpu=2, deleting=True)
     told = Told(node("n", cpu=3), leaves, gang("g", 4, members=3, cpu=1))
     said: list[str] = []
-    told.telling.statuses.submit_pod_condition = lambda key, *_: said.append(key)  # type: ignore[method-assign]
+    told.status_reporter.statuses.submit_pod_condition = lambda key, *_: said.append(key)  # type: ignore[method-assign]
     plan = await told.session()  # one has room now, two wait for who leaves, and the last has none
     assert {operation.verb for statement in plan.statements for operation in statement.operations} == {"pipeline"}
     assert said == ["default/g-0", "default/g-1", "default/g-2", "default/g-3"]
@@ -246,7 +248,7 @@ async def test_a_pod_that_others_were_evicted_for_is_told_what_it_waits_for_now(
     def submit(key: str, _: str, condition: Condition, node: str = "") -> None:
         said.append((key, condition.message, node))
 
-    told.telling.statuses.submit_pod_condition = submit  # type: ignore[method-assign]
+    told.status_reporter.statuses.submit_pod_condition = submit  # type: ignore[method-assign]
     plan = await told.session()
     assert {operation.key for statement in plan.statements for operation in statement.operations} == {
         "default/g-1", "default/g-2",
@@ -265,7 +267,7 @@ async def test_condition_pods_and_events_begin_with_one_sentence_though_pods_wai
     cards = pod("g-1", group="g", cpu=1, gpu=1)
     told = Told(node("n", cpu=4), group("g", members=1), pod("g-0", group="g", cpu=9), cards)
     states: dict[str, str] = {}
-    statuses, recorder = told.telling.statuses, told.telling.recorder
+    statuses, recorder = told.status_reporter.statuses, told.status_reporter.recorder
     monkeypatch.setattr(statuses, "submit_pod_condition", lambda key, _, one, *__: states.update({key: one.message}))
     monkeypatch.setattr(
         recorder, "record", lambda kind, key, uid, type, reason, message: states.update({f"{kind} {key}": message})
@@ -273,7 +275,7 @@ async def test_condition_pods_and_events_begin_with_one_sentence_though_pods_wai
     await told.session()
     assert states.keys() == {"default/g-0", "default/g-1"}  # their reasons at once, as autoscalers need
     sentence = "it needs 10 cpu, and all nodes together have 4"
-    told.telling.verdict("default/g", f"1/2 tasks in gang unschedulable: {sentence}")
+    told.status_reporter.verdict("default/g", f"1/2 tasks in gang unschedulable: {sentence}")
     await told.tell()
     assert states.keys() == {
         "default/g-0", "default/g-1", "Pod default/g-0", "Pod default/g-1", "PodGroup default/g",
@@ -309,7 +311,7 @@ async def test_a_remark_on_holds_follows_the_reason_of_a_pod_that_it_explains(mo
     told.happen(*puts(gang("first", 1, cpu=3), gang("g", 1, cpu=2, created=1), gang("large", 1, cpu=9, created=2)))
     written: dict[str, str] = {}
     monkeypatch.setattr(
-        told.telling.statuses,
+        told.status_reporter.statuses,
         "submit_pod_condition",
         lambda key, uid, condition, nominated: written.update({key: condition.message}),
     )
@@ -331,12 +333,12 @@ async def test_jobs_of_other_namespaces_are_unnamed_in_all_that_a_namespace_show
         told.happen(*puts(one))
     written: dict[str, str] = {}
     monkeypatch.setattr(
-        told.telling.statuses,
+        told.status_reporter.statuses,
         "submit_pod_condition",
         lambda key, uid, condition, nominated: written.update({key: condition.message}),
     )
     monkeypatch.setattr(
-        told.telling.recorder,
+        told.status_reporter.recorder,
         "record",
         lambda kind, key, uid, type, reason, message: written.update({f"{kind} {key}": message}),
     )

@@ -20,7 +20,7 @@ from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.cycle.watchdog import Watchdog
 from vcd.daemon.persistence.state_writer import StateWriter, restore
 from vcd.daemon.reporting import verdicts
-from vcd.daemon.reporting.verdicts import FIGURES, Verdicts
+from vcd.daemon.reporting.verdicts import QUANTITIES_DELAY, Verdicts
 from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.model import events as ev
@@ -158,7 +158,7 @@ async def test_the_same_is_not_shown_again_and_other_figures_after_a_while(repli
     assert len(replica.shown) == 1
     await replica.session(gang("g", 1, cpu=3), seconds=0)
     assert len(replica.shown) == 1
-    await replica.clock.advance_when_asleep(FIGURES)
+    await replica.clock.advance_when_asleep(QUANTITIES_DELAY)
     await until(lambda: len(replica.shown) == 2)
     assert replica.shown[1] == ("default/g", f"{FULL}1 of 4 cpu are free, and it needs 3; default/x holds most")
 
@@ -175,7 +175,7 @@ async def test_a_remark_on_holds_follows_a_verdict_that_it_explains_and_ends_as_
     await replica.state_writer.put([ev.ObjectGone("PodGroup", "default/a"), ev.ObjectGone("Pod", "default/a-0")])
     await replica.session(gang("x", 1, on=["n"], cpu=3), seconds=0)
     assert "nominated" in replica.shows["default/g"]
-    await replica.clock.advance_when_asleep(FIGURES)
+    await replica.clock.advance_when_asleep(QUANTITIES_DELAY)
     await until(lambda: replica.shows["default/g"] == alone)
 
 
@@ -347,7 +347,7 @@ async def test_a_next_session_waits_for_one_group_at_most(replica: Replica, monk
 
 
 async def test_many_groups_are_asked_about_some_at_a_time(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verdicts, "MOST", 2)
+    monkeypatch.setattr(verdicts, "MAX_GROUPS", 2)
     paused, go_on = asyncio.Event(), asyncio.Event()
 
     async def sleep(seconds: float) -> None:

@@ -7,7 +7,7 @@ from typing import cast
 
 from tests.dsl import group
 from tests.world import World
-from vcd.daemon.reporting.wait_history import KnownWaits, ToldSession
+from vcd.daemon.reporting.wait_history import ReportedSession, WaitHistory
 from vcd.diagnosis.waittimeline import MOST_SPANS, WaitTimeline
 from vcd.model import events as ev
 from vcd.scheduling.session.session import Session
@@ -15,16 +15,16 @@ from vcd.scheduling.session.session import Session
 GROUP = "default/g"
 
 
-def _told(number: int, *reasons: ev.Waiting) -> ToldSession:
+def _told(number: int, *reasons: ev.Waiting) -> ReportedSession:
     """A session that says why the group waits, or that it does not."""
     record = ev.SessionDecided(number, 0, "", number * 10**9, 0, 1, {}, b"")
-    return ToldSession(record, number, record.now, cast(Session, None), {GROUP: reasons}, [])
+    return ReportedSession(record, number, record.now, cast(Session, None), {GROUP: reasons}, [])
 
 
 def test_of_the_waits_that_are_over_the_last_one_stays() -> None:
-    waits = KnownWaits(Path("log"), World(group("g")).state)
+    waits = WaitHistory(Path("log"), World(group("g")).state)
     for number in range(1, 9):
-        waits.count(_told(number, *[ev.Waiting(GROUP, "predicate")] * (number % 2)))
+        waits.fold(_told(number, *[ev.Waiting(GROUP, "predicate")] * (number % 2)))
     last = waits.last(GROUP)
     assert last is not None
     assert (last.start, last.end, last.first) == (7 * 10**9, 8 * 10**9, 7)
@@ -32,9 +32,9 @@ def test_of_the_waits_that_are_over_the_last_one_stays() -> None:
 
 
 def test_of_a_wait_whose_reasons_change_again_and_again_the_older_half_is_summed() -> None:
-    waits, sessions = KnownWaits(Path("log"), World(group("g")).state), 1001
+    waits, sessions = WaitHistory(Path("log"), World(group("g")).state), 1001
     for number in range(1, sessions + 1):
-        waits.count(_told(number, ev.Waiting(GROUP, ("enqueue", "predicate")[number % 2])))
+        waits.fold(_told(number, ev.Waiting(GROUP, ("enqueue", "predicate")[number % 2])))
     last = waits.last(GROUP)
     assert last is not None
     assert len(last.spans) <= MOST_SPANS + 1

@@ -71,14 +71,14 @@ class Holds:
         witness.services.append(self._watch)
 
     def _watch(self, machine: Machine, service: SchedulerService) -> None:
-        tell = service.telling.session
+        tell = service.status_reporter.session
 
         def watched(record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: Any) -> None:
             for what in untrue(plan, session):
                 self._sim.violated("reasons are true", f"{machine.name}, session at {session.now}: {what}")
             tell(record, plan, session, durations)
 
-        service.telling.session = watched  # type: ignore[method-assign]
+        service.status_reporter.session = watched  # type: ignore[method-assign]
 
 
 def untrue(plan: ev.Plan, session: Session) -> Iterator[str]:

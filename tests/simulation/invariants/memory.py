@@ -47,14 +47,14 @@ _KEEP = (
 """What may keep what is gone, by class."""
 _KEEP_AS = {
     (SnapshotMaker, "_copies"),  # what the last snapshot shares with the next one
-    (Cycle, "_said"),  # what the last session that was logged said of queues
+    (Cycle, "_last_usage"),  # what the last session that was logged said of queues
     (ClusterState, "held_namespaces"),  # namespaces in which others bound pods, until the next session after the hold
     (Interlock, "_last"),  # the same, of the last minutes (--others-quiet-period)
     (Verdicts, "_session"),  # the last session, which is asked
 }
 """The same by class and attribute."""
 _BY_WHAT_IS_THERE = {
-    (Interlock, "_ours"),  # of pods that are there UIDs and nodes of binds that may still come
+    (Interlock, "_chosen"),  # of pods that are there UIDs and nodes of binds that may still come
     (ClusterState, "nomination_turns"),  # of such pods the node
 }
 """Mappings of which the keys alone have to be there, by class and attribute."""

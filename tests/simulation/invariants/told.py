@@ -52,8 +52,8 @@ class Told:
         sim.store.subscribe(["events"], self._event)
 
     def _begun(self, _: Machine, service: SchedulerService) -> None:
-        show = service.verdicts.show
-        service.verdicts.show = lambda group, message, first: self._diagnosed(show, group, message, first)
+        report = service.verdicts.report
+        service.verdicts.report = lambda group, message, first: self._diagnosed(report, group, message, first)
 
     def _decided(self, _: Machine, __: SchedulerService, event: ev.SessionDecided) -> None:
         for reasons in ev.waits_by_group(event.accepted().waiting).values():
@@ -119,7 +119,7 @@ class Told:
         own = [_in_words(each, reasons) for each in reasons if key in each.pods][:1]
         nominated = pod["status"].get("nominatedNodeName")
         room = [f"waits for capacity that evictions free on node {nominated}"] if nominated else []
-        sentence = service.telling._sentences.get(group)
+        sentence = service.status_reporter._sentences.get(group)
         message, why = told.get("message", ""), [sentence] if sentence else [*own, _joined(reasons), *self._stated]
         if told["status"] != "False" or message.partition(OWN)[0] not in [*why, *room]:
             self._sim.violated("reasons are true", f"{key} says {told['status']}, {message!r}, and not {why}")
@@ -130,11 +130,12 @@ class Told:
         if not reasons or (last.get("type"), last.get("status")) != ("Unschedulable", "True"):
             return
         known = service.verdicts._known.get(key)
-        if known is None or known.said is None:  # by what held longest before this program began
+        if known is None or known.reported is None:  # by what held longest before this program began
             return
-        if service.clock.monotonic() - known.since < _WRITTEN:
+        if service.clock.monotonic() - known.reported_at < _WRITTEN:
             return
-        held = known.said.message if key in service.verdicts._held else ""  # other figures are told after a while
+        # other figures are told after a while
+        held = known.reported.message if key in service.verdicts._delayed else ""
         whole = _joined([each for each in reasons if each.gate != "gang"] or reasons)
         namespace = key.partition("/")[0]
         verdicts = [

@@ -85,8 +85,8 @@ class DefaultQueues:
                 if isinstance(error, ApiError) and error.status == 409:
                     continue  # it exists now
                 failed.append(name)
-                if retries[name].failed_anew(error):
-                    self._tell(name, error)
+                if retries[name].is_new_failure(error):
+                    self._report(name, error)
         return failed
 
     async def _make(self, name: str, reclaimable: bool) -> None:
@@ -100,6 +100,6 @@ class DefaultQueues:
         await self.client.request("POST", _QUEUE.path, raw, urgency=Urgency.STATUS, fence=self.fence)
         log.info("queue made", queue=name)
 
-    def _tell(self, name: str, error: KubeError) -> None:
+    def _report(self, name: str, error: KubeError) -> None:
         log.warning("queue missing", queue=name, error=str(error))
         self.refused(f"queue {name} is missing and cannot be made: {error}; create it, or let vcd create queues")

@@ -1,4 +1,8 @@
-"""PodGroups for pods that bring none, in the place of Volcano's podgroup controller (``--controllers=podgroup``)."""
+"""Creates PodGroups for pods without one, in place of Volcano's podgroup controller (``--controllers=podgroup``).
+
+Before changing it: all work follows from the state, and names are deterministic. So a new leader continues where the
+last one stopped, and creates nothing twice.
+"""
 
 from __future__ import annotations
 
@@ -31,34 +35,34 @@ log = structlog.get_logger(__name__)
 
 _POD, _GROUP = KINDS["Pod"], KINDS["PodGroup"]
 _LOOK = 1.0
-"""Seconds between looks at which pods lack a group, or lost it; those that come are seen at once."""
+"""Seconds between scans for pods that lack a group or lost it. New pods are handled at once."""
 _SWEEP = 10.0
-"""Seconds between two sweeps for groups that nobody needs."""
+"""Seconds between two sweeps for unneeded groups."""
 _SHOWS = 10.0
-"""Seconds within which the watch shows what was written."""
+"""Seconds within which the watch delivers a write."""
 _WORKERS = 16
 _CAPACITY = 200_000
-"""Groups that wait to be made; for others the next look comes."""
+"""The most queued groups. The next scan finds the others."""
 _FIRST_PAUSE = 0.2
-"""Seconds between two attempts at first."""
+"""Seconds after the first failed attempt."""
 _PATIENCE = 3
-"""Attempts after which a fault or conflict that may pass is told, too."""
+"""Attempts after which a temporary fault or conflict is reported, too."""
 _COLLECTED = 6
-"""Attempts, in a quarter of a minute, after which pods are told of whose owner is gone and that are not collected."""
+"""Attempts, within 15 seconds, after which pods are reported whose owner is gone and that were not collected."""
 _SETS = frozenset({"ReplicaSet", "StatefulSet"})
-"""Whose group follows their annotations and template, and goes when they are scaled to nothing."""
+"""Owners whose group follows their annotations and template, and is deleted when they are scaled to 0."""
 
 
 class _Retry(Retry):
-    """A group that could not be made; ``told_to`` has the pods that were told why, and their UIDs."""
+    """A group that could not be created. ``reported_to`` maps the pods at which this was reported to their UIDs."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock, _FIRST_PAUSE)
-        self.told_to: dict[str, str] = {}
+        self.reported_to: dict[str, str] = {}
 
 
 class _Lack(NamedTuple):
-    """The group that a pod lacks, and its UID where it names none yet."""
+    """The group that a pod lacks. ``uid`` is the pod's, empty if the pod already names the group."""
 
     group: str
     uid: str
@@ -66,14 +70,13 @@ class _Lack(NamedTuple):
 
 @dataclass(eq=False)
 class PodGroups:
-    """Makes the group of each pod of ours that names none, and names it in the pod's annotation, while this replica
+    """Creates the group of each of vcd's pods that names none, and names it in the pod's annotation, while this replica
     leads (``fence``).
 
-    Everything follows from the state: names are deterministic, so that nothing is made twice, whoever led before. What
-    the API server refuses is told to ``refused`` with the pods that wait for it, and tried again after a growing pause.
-    Groups go with their owners by the API server's garbage collection; that of a set which was scaled to nothing is
-    deleted here. Owner references are the pod's own, without ``blockOwnerDeletion``: nobody's deletion waits for a
-    group, and so no right over anybody's finalizers is needed.
+    What the API server refuses is reported through ``refused`` for each pod, and tried again after a growing pause.
+    The API server's garbage collection deletes groups with their owners; groups of sets with 0 replicas are deleted
+    here. Owner references are copied from the pod without ``blockOwnerDeletion``, so that no deletion waits for a
+    group, and vcd needs no permission on finalizers.
     """
 
     client: KubeClient
@@ -87,60 +90,60 @@ class PodGroups:
         self._workloads = Workloads(self.client, self.fence)
         self._work: WorkQueue[str, None] = WorkQueue(_CAPACITY, lane_of=namespace_lane)
         self._pods: dict[str, dict[str, None]] = {}
-        """The pods that are to be named a group, by the group's key."""
+        """Pods to be annotated with a group, by the group's key."""
         self._lacks: dict[str, _Lack] = {}
-        """What pods lacked when they were last looked at, by key; until they change."""
+        """Pods without their group as of their last change, by key."""
         self._retries: dict[str, _Retry] = {}
-        """Groups that could not be made."""
-        self._named: LruCache[str, float] = LruCache(_CAPACITY)
-        """When pods were named their group that the watch has not shown so, by UID: one that comes again is another."""
-        self._made: LruCache[str, float] = LruCache(_CAPACITY)
-        """When groups were asked for that the watch has not shown yet."""
+        """Groups that could not be created."""
+        self._annotated_at: LruCache[str, float] = LruCache(_CAPACITY)
+        """When pods were annotated, by UID, because a recreated pod is another one."""
+        self._created_at: LruCache[str, float] = LruCache(_CAPACITY)
+        """When groups were created that the watch has not delivered yet."""
         self._unneeded: set[str] = set()
         """Groups without pods, as of the last sweep."""
-        self._unswept: dict[str, Retry] = {}
-        """Those of them that could not be looked after."""
+        self._sweep_retries: dict[str, Retry] = {}
+        """Groups without pods that could not be checked or deleted."""
 
     def observe(self, event: ev.Event) -> None:
-        """An event was folded: a group is shown, or a pod may lack its own."""
+        """Note an event that is in the state: an observed group, or a pod that may lack its group."""
         if isinstance(event, (ev.ObjectPut, ev.ObjectGone)) and event.kind == "Pod":
             self._lacks.pop(event.key, None)
         if not isinstance(event, ev.ObjectPut) or event.payload is None:
             return
         if event.kind == "PodGroup":
-            self._made.drop(event.key)
+            self._created_at.drop(event.key)
         elif event.kind == "Pod" and self.fence():
             row = self.state.tasks.row_of.get(event.key)
             if row is not None and self.state.tasks.at(row, "job") < 0:
                 self._consider(event.key)
 
     async def run(self) -> NoReturn:
-        """Make what is missing until cancelled."""
+        """Create missing groups until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._work.serve(_WORKERS, self._attend))
-            tasks.create_task(self._look())
-            tasks.create_task(self._sweep_at_times())  # which asks for one owner after the other
+            tasks.create_task(self._work.serve(_WORKERS, self._process))
+            tasks.create_task(self._scan())
+            tasks.create_task(self._sweep_periodically())  # a task of its own, as it requests one owner after the other
         raise RuntimeError("workers ended")
 
-    # --- what is missing ------------------------------------------------------------------------------------------
+    # --- missing groups -------------------------------------------------------------------------------------------
 
-    async def _look(self) -> NoReturn:
+    async def _scan(self) -> NoReturn:
         while True:
             if self.fence():
-                await in_slices(self._considered([*self._groupless(), *self._orphaned()]))
+                await in_slices(self._consider_all([*self._pods_without_group(), *self._pods_of_deleted_groups()]))
             await self.clock.sleep(_LOOK)
 
-    def _groupless(self) -> Iterator[str]:
-        """The keys of pods of ours that name no group."""
+    def _pods_without_group(self) -> Iterator[str]:
+        """Yield the keys of vcd's pods that name no group."""
         tasks, names = self.state.tasks, self.state.settings.scheduler_names
-        ours = [number for number, name in enumerate(self.state.schedulers.values) if name in names or not names]
-        for row in np.flatnonzero((tasks.column("job") < 0) & np.isin(tasks.column("scheduler"), ours)).tolist():
+        schedulers = [number for number, name in enumerate(self.state.schedulers.values) if name in names or not names]
+        for row in np.flatnonzero((tasks.column("job") < 0) & np.isin(tasks.column("scheduler"), schedulers)).tolist():
             if (key := tasks.keys[row]) is not None:
                 yield key
 
-    def _orphaned(self) -> Iterator[str]:
-        """The keys of pods whose group of this making is gone."""
-        missing = {key for key in self.state.former if _is_made(key)}
+    def _pods_of_deleted_groups(self) -> Iterator[str]:
+        """Yield the keys of pods whose group was created here and is deleted."""
+        missing = {key for key in self.state.former if _has_own_name(key)}
         if missing:
             tasks = self.state.tasks
             jobs = [number for number, key in enumerate(self.state.job_keys.values) if key in missing]
@@ -148,21 +151,21 @@ class PodGroups:
                 if (key := tasks.keys[row]) is not None:
                     yield key
 
-    def _considered(self, keys: list[str]) -> Iterator[None]:
-        """Consider pods, with a pause wherever a yield is: there may be a great many."""
+    def _consider_all(self, keys: list[str]) -> Iterator[None]:
+        """Consider pods in slices that end at each yield."""
         for key in keys:
             self._consider(key)
             yield
 
     def _consider(self, key: str) -> None:
-        """Queue a pod where it lacks its group, unless that rests or was named just now."""
-        lack = self._lacks.get(key) or self._look_at(key)
+        """Queue a pod that lacks its group, unless a retry pauses or the pod was annotated just now."""
+        lack = self._lacks.get(key) or self._find_lack(key)
         if lack is not None and not self._rests(lack):
             self._pods.setdefault(lack.group, {})[key] = None
             self._work.put(lack.group, None)
 
-    def _look_at(self, key: str) -> _Lack | None:
-        """What a pod lacks, as is remembered; None where it lacks nothing."""
+    def _find_lack(self, key: str) -> _Lack | None:
+        """Return and cache the group that a pod lacks; None if it has one."""
         pod = self.state.pod(key)
         if pod is None or not self._is_without(pod):
             return None
@@ -170,11 +173,11 @@ class PodGroups:
         return lack
 
     def _rests(self, lack: _Lack) -> bool:
-        retry, named = self._retries.get(lack.group), self._named.get(lack.uid)
+        retry, named = self._retries.get(lack.group), self._annotated_at.get(lack.uid)
         return (retry is not None and retry.rests) or (named is not None and self.clock.monotonic() < named + _SHOWS)
 
     def _is_without(self, pod: Pod) -> bool:
-        """Whether a pod lacks its group."""
+        """Return whether a pod lacks its group."""
         names = self.state.settings.scheduler_names
         if (names and pod.spec.scheduler_name not in names) or pod.metadata.deletion_timestamp is not None:
             return False
@@ -182,34 +185,34 @@ class PodGroups:
             return False
         return not pod.group_key or (pod.group_key not in self.state.groups and pod.group_key == group_key(pod))
 
-    # --- making it ------------------------------------------------------------------------------------------------
+    # --- creation -------------------------------------------------------------------------------------------------
 
-    async def _attend(self, group: str, _: None) -> None:
+    async def _process(self, group: str, _: None) -> None:
         found = [self.state.pod(key) for key in self._pods.pop(group, {})]
         pods = [pod for pod in found if pod is not None and self._is_without(pod)]
         if not pods:
             self._retries.pop(group, None)
             return
         if (retry := self._retries.get(group)) is not None and retry.rests:
-            return  # queued by a look while the attempt went on that failed
+            return  # a scan queued it during the attempt that failed
         try:
-            await self._bring_about(group, pods[0])
-            await self._name(group, pods)
+            await self._ensure(group, pods[0])
+            await self._annotate_all(group, pods)
         except LeadershipLost:
             self._pods.clear()
-            self._retries.clear()  # who leads next looks for itself
-        except WorkloadGone as error:  # so is what it owns, once the API server has collected it
+            self._retries.clear()  # the next leader finds them itself
+        except WorkloadGone as error:  # the API server's garbage collection should delete the pods soon
             if (retry := self._failed(group)).attempts >= _COLLECTED:
                 why = f"its owner is not there ({error}); delete the pod, or its reference"
-                self._tell_pods(retry, group, pods, why)
+                self._report_at_pods(retry, group, pods, why)
         except KubeError as error:
-            self._tell(self._failed(group, error), group, pods, error)
+            self._report(self._failed(group, error), group, pods, error)
         else:
             self._retries.pop(group, None)
 
-    async def _bring_about(self, group: str, pod: Pod) -> None:
-        """Make a group, or bring that of a set up to date. Raises KubeError, WorkloadGone."""
-        record, made = self.state.groups.get(group), self._made.get(group)
+    async def _ensure(self, group: str, pod: Pod) -> None:
+        """Create a group, or update the group of a set. Raises KubeError, WorkloadGone."""
+        record, made = self.state.groups.get(group), self._created_at.get(group)
         if record is None and made is not None and self.clock.monotonic() < made + _SHOWS:
             return
         if record is not None and not any(owner.kind in _SETS for owner in pod.metadata.owner_references):
@@ -223,25 +226,26 @@ class PodGroups:
             log.info("podgroup follows its workload", group=group)
 
     def _queue_of(self, namespace: str) -> str:
-        """The queue that a namespace names for groups that name none, as Volcano's webhook fills it in."""
+        """Return the queue that a namespace's annotation names, as Volcano's webhook does; empty if none."""
         found = self.state.others.get("Namespace", {}).get(namespace)
         return "" if found is None else found.metadata.annotations.get(QUEUE_ANNOTATION, "")
 
     async def _create(self, group: str, wanted: Manifest) -> None:
         body = {"apiVersion": _GROUP.api_version, "kind": "PodGroup", **wanted}
         path = _GROUP.object_path(group).rpartition("/")[0]
-        self._made.set(group, self.clock.monotonic())  # first: the watch may show the group before the answer is here
+        # first, because the watch may deliver it before the response
+        self._created_at.set(group, self.clock.monotonic())
         try:
             await self._write("POST", path, body)
         except KubeError as error:
-            self._made.drop(group)
+            self._created_at.drop(group)
             if not isinstance(error, ApiError) or error.reason != "AlreadyExists":
                 raise
         else:
             log.info("podgroup made", group=group, minimum=wanted["spec"]["minMember"])
 
-    async def _name(self, group: str, pods: list[Pod]) -> None:
-        """Name the group in the pods' annotations. Raises the first KubeError, once all were tried."""
+    async def _annotate_all(self, group: str, pods: list[Pod]) -> None:
+        """Annotate the pods with the group. Raises the first KubeError after all attempts."""
         naming = (self._annotate(pod, group.partition("/")[2]) for pod in pods if pod.group_key != group)
         errors = [error for error in await asyncio.gather(*naming, return_exceptions=True) if error is not None]
         for error in errors:
@@ -255,7 +259,7 @@ class PodGroups:
         except ApiError as error:
             if error.status != 404:
                 raise
-        self._named.set(pod.metadata.uid, self.clock.monotonic())
+        self._annotated_at.set(pod.metadata.uid, self.clock.monotonic())
 
     async def _write(self, method: str, path: str, body: Any) -> None:
         raw, content_type = msgspec.json.encode(body), MERGE_PATCH if method == "PATCH" else "application/json"
@@ -263,59 +267,59 @@ class PodGroups:
             method, path, raw, content_type=content_type, urgency=Urgency.STATUS, fence=self.fence
         )
 
-    # --- what goes wrong ------------------------------------------------------------------------------------------
+    # --- faults ---------------------------------------------------------------------------------------------------
 
     def _failed(self, group: str, error: KubeError | None = None) -> _Retry:
         retry = self._retries.setdefault(group, _Retry(self.clock))
         retry.failed(error)
         return retry
 
-    def _tell(self, retry: _Retry, group: str, pods: list[Pod], error: KubeError) -> None:
-        means_it = is_final(error) and not (isinstance(error, ApiError) and error.status == 409)
-        if means_it or retry.attempts >= _PATIENCE:
-            self._tell_pods(retry, group, pods, str(error))
+    def _report(self, retry: _Retry, group: str, pods: list[Pod], error: KubeError) -> None:
+        is_permanent = is_final(error) and not (isinstance(error, ApiError) and error.status == 409)
+        if is_permanent or retry.attempts >= _PATIENCE:
+            self._report_at_pods(retry, group, pods, str(error))
 
-    def _tell_pods(self, retry: _Retry, group: str, pods: list[Pod], why: str) -> None:
-        """Tell the pods that wait for a group why it cannot be made, each once."""
+    def _report_at_pods(self, retry: _Retry, group: str, pods: list[Pod], why: str) -> None:
+        """Report at each pod once why its group cannot be created."""
         words = f"its PodGroup {group.partition('/')[2]} cannot be made: {why}"
-        if retry.is_news(words):
-            retry.told_to = {}
+        if retry.is_new_reason(words):
+            retry.reported_to = {}
             log.warning("podgroup missing", group=group, pods=len(pods), error=why)
         for pod in pods:
-            if retry.told_to.get(pod.key) != pod.metadata.uid:
+            if retry.reported_to.get(pod.key) != pod.metadata.uid:
                 self.refused(pod, words)
-        known = retry.told_to | {pod.key: pod.metadata.uid for pod in pods}
-        retry.told_to = {key: uid for key, uid in known.items() if key in self.state.tasks.row_of}
+        known = retry.reported_to | {pod.key: pod.metadata.uid for pod in pods}
+        retry.reported_to = {key: uid for key, uid in known.items() if key in self.state.tasks.row_of}
 
-    # --- what nobody needs any more -------------------------------------------------------------------------------
+    # --- unneeded groups ------------------------------------------------------------------------------------------
 
-    async def _sweep_at_times(self) -> NoReturn:
+    async def _sweep_periodically(self) -> NoReturn:
         while True:
             await self.clock.sleep(_SWEEP)
             if self.fence():
                 await self._sweep()
 
     async def _sweep(self) -> None:
-        """Delete groups of sets that were scaled to nothing, which would ask for room as long as the set is there.
+        """Delete groups of sets that are scaled to 0, because their minResources would still request capacity.
 
-        Looked at are those that no pod named at two sweeps.
+        Only groups that had no pods in two sweeps are considered.
         """
         now = self.clock.monotonic()
         self._retries = {key: retry for key, retry in self._retries.items() if now < retry.due + LONGEST_PAUSE}
-        without = {key for key in self.state.groups if _is_made(key) and key not in self.state.job_keys}
-        self._unswept = {key: retry for key, retry in self._unswept.items() if key in without}
-        resting = {key for key, retry in self._unswept.items() if retry.rests}
+        without = {key for key in self.state.groups if _has_own_name(key) and key not in self.state.job_keys}
+        self._sweep_retries = {key: retry for key, retry in self._sweep_retries.items() if key in without}
+        resting = {key for key, retry in self._sweep_retries.items() if retry.rests}
         for key in sorted((without & self._unneeded) - resting):
             try:
                 await self._delete_if_unneeded(key)
             except LeadershipLost:
                 break
             except KubeError as error:
-                retry = self._unswept.setdefault(key, Retry(self.clock, _SWEEP))
-                if retry.failed_anew(error):
+                retry = self._sweep_retries.setdefault(key, Retry(self.clock, _SWEEP))
+                if retry.is_new_failure(error):
                     log.warning("podgroup not looked after", group=key, error=str(error))
             else:
-                self._unswept.pop(key, None)
+                self._sweep_retries.pop(key, None)
         self._unneeded = without
 
     async def _delete_if_unneeded(self, key: str) -> None:
@@ -330,10 +334,10 @@ class PodGroups:
             if error.status not in (404, 409):
                 raise
         else:
-            self._made.drop(key)
+            self._created_at.drop(key)
             log.info("podgroup deleted", group=key, reason="its owner is scaled to nothing")
 
 
-def _is_made(group: str) -> bool:
-    """Whether a group's name is one that is given here."""
+def _has_own_name(group: str) -> bool:
+    """Return whether a group's name is one of this controller."""
     return group.partition("/")[2].startswith(NAME_PREFIX)

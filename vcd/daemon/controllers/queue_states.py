@@ -65,9 +65,9 @@ class QueueStates:
         self._begin()
 
     def _begin(self) -> None:
-        """Know nothing of what the server shows: a term begins."""
-        self._shown: dict[str, tuple[str, dict[str, int]]] = {}
-        """The counts that queues show, with their UIDs: one that comes again under its name shows none."""
+        """Begin a term: forget what the API server has, as another replica may have written."""
+        self._written_counts: dict[str, tuple[str, dict[str, int]]] = {}
+        """The written counts of each queue, with the queue's UID, because a recreated queue has none."""
         self._retries: dict[str, Retry] = {}
         """Queues that could not be written."""
         self._places: dict[str, tuple[str, str]] = {}
@@ -75,24 +75,24 @@ class QueueStates:
         self._counts: dict[str, Counter[str]] = {}
         """Number of PodGroups by phase, of each queue with any."""
         self._groups_seen = self._queues_seen = -1
-        self._written: dict[str, str] = {}
-        """The versions of queues as they were answered to our last writes."""
+        self._written_versions: dict[str, str] = {}
+        """The resourceVersion of each queue after this controller's last write."""
         self._overwritten: set[str] = set()
-        """Queues that somebody else wrote to since."""
+        """Queues that another client changed since."""
 
     def observe(self, event: ev.Event) -> None:
-        """An event was folded: what was written may show no more, as after a restore."""
+        """Note an event that is in the state. After a list or another client's write, written counts may be gone."""
         if isinstance(event, ev.KindListed) and event.kind == "Queue":
-            self._shown.clear()
+            self._written_counts.clear()
             self._queues_seen = -1
-        elif isinstance(event, ev.ObjectPut) and event.kind == "Queue" and event.key in self._shown:
-            ours = self._written.get(event.key), self.answered(event.key)
-            if event.resource_version not in ours:
-                del self._shown[event.key]
+        elif isinstance(event, ev.ObjectPut) and event.kind == "Queue" and event.key in self._written_counts:
+            own_versions = self._written_versions.get(event.key), self.answered(event.key)
+            if event.resource_version not in own_versions:
+                del self._written_counts[event.key]
                 self._overwritten.add(event.key)
 
     async def run(self) -> NoReturn:
-        """Look and write until cancelled."""
+        """Write changes until cancelled."""
         while True:
             if not self.fence():
                 self._begin()
@@ -101,15 +101,15 @@ class QueueStates:
                     for name in sorted(self._due()):
                         await self._attend(name)
                 except LeadershipLost:
-                    self._begin()  # and the others are written from counts that are made anew
+                    self._begin()  # queues without a write yet are written from new counts
             await self.clock.sleep(_LOOK)
 
     # --- what is due ------------------------------------------------------------------------------------------------
 
     def _due(self) -> set[str]:
-        """The queues that changed since the last look, or whose groups or parents did, and those that rested."""
+        """Return the queues that changed since the last call, or whose groups or parents did, and due retries."""
         queues = self.state.queues
-        for known in (self._shown, self._written, self._retries):
+        for known in (self._written_counts, self._written_versions, self._retries):
             for name in known.keys() - queues.keys():
                 del known[name]
         changed = set(self._retries)
@@ -127,7 +127,7 @@ class QueueStates:
         return set(self.state.queues if found is None else found)
 
     def _changed_groups(self) -> set[str]:
-        """Count groups anew that changed; the queues that this concerns."""
+        """Count changed groups again. Return their queues."""
         changes, groups = self.state.changed_groups, self.state.groups
         found = None if self._groups_seen < 0 else changes.since(self._groups_seen)
         self._groups_seen = changes.count
@@ -147,22 +147,22 @@ class QueueStates:
     def _count(self, queue: str, phase: str, change: int) -> None:
         counts = self._counts.setdefault(queue, Counter())
         counts[phase] += change
-        if not counts.total():  # groups name queues that never were
+        if not counts.total():  # groups may name queues that do not exist
             del self._counts[queue]
 
-    # --- writing it -------------------------------------------------------------------------------------------------
+    # --- writes -----------------------------------------------------------------------------------------------------
 
     async def _attend(self, name: str) -> None:
-        """Write what is due of a queue. Raises LeadershipLost."""
+        """Write a queue's changes. Raises LeadershipLost."""
         try:
             await self._write(name)
         except LeadershipLost:
             raise
         except KubeError as error:
             if isinstance(error, ObsoleteWrite) or (isinstance(error, ApiError) and error.status == 404):
-                return  # it was changed or deleted meanwhile, as the watch will show
+                return  # changed or deleted since; the watch will deliver that
             retry = self._retries.setdefault(name, Retry(self.clock, _LOOK))
-            if retry.failed_anew(error):
+            if retry.is_new_failure(error):
                 log.warning("queue status not written", queue=name, error=str(error))
         else:
             self._retries.pop(name, None)
@@ -177,25 +177,25 @@ class QueueStates:
         action = "" if name == ROOT else action_of_parent(state, parent, marks)
         wanted = state_after(state, action, counts.total())
         version = await self._version_of(queue) if wanted != state else ""
-        if action == CLOSE:  # the mark comes before the state, and goes after it: with it alone nothing is lost
+        if action == CLOSE:  # written before the state and removed after it: the mark alone has no effect
             version = await self._mark(name, "true", version)
-        told = queue.metadata.uid, counts_by_phase(counts)
-        changed: dict[str, Any] = {} if told == self._shown.get(name) else dict(told[1])
+        counted = queue.metadata.uid, counts_by_phase(counts)
+        changed: dict[str, Any] = {} if counted == self._written_counts.get(name) else dict(counted[1])
         if wanted != state:
             changed["state"] = wanted
         if changed:
             path = f"{_QUEUE.object_path(name)}/status"
-            self._written[name] = await self._patch(path, {"status": changed}, version)
-            self._shown[name] = told
+            self._written_versions[name] = await self._patch(path, {"status": changed}, version)
+            self._written_counts[name] = counted
         if wanted != state:
             log.info("queue state", queue=name, state=wanted, before=state)
         if wanted == OPEN == parent and marks.get(CLOSED_BY_PARENT) == "true":
             await self._mark(name, "false")
 
     async def _version_of(self, queue: Queue) -> str:
-        """The version of a queue, read now. Raises ObsoleteWrite until the watch has delivered the last write.
+        """Read a queue's current resourceVersion. Raises ObsoleteWrite if the state has another queue state.
 
-        Our own writes make versions, too, faster than the watch shows them: none that it showed would do.
+        The version in the state may be older than this controller's own last write.
         """
         path = _QUEUE.object_path(queue.key)
         try:
@@ -207,7 +207,7 @@ class QueueStates:
         return version
 
     async def _mark(self, name: str, value: str, version: str = "") -> str:
-        """Say whether a queue's parent closed it, so that it opens with it; returns the queue's version."""
+        """Annotate whether a queue was closed by its parent, and opens with it. Return the new resourceVersion."""
         annotations = {CLOSED_BY_PARENT: value}
         return await self._patch(_QUEUE.object_path(name), {"metadata": {"annotations": annotations}}, version)
 
@@ -216,7 +216,7 @@ class QueueStates:
         return OPEN if parent is None else parent.queue.status.state or OPEN
 
     async def _patch(self, path: str, body: dict[str, Any], version: str = "") -> str:
-        """Returns the queue's version then. A ``version`` is a precondition, and the queue's UID with it."""
+        """Patch an object and return its new resourceVersion. ``version`` is a precondition."""
         if version:
             body = {**body, "metadata": {**body.get("metadata", {}), "resourceVersion": version}}
         raw = await self.client.request(

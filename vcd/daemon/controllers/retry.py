@@ -16,7 +16,7 @@ class Retry:
     def __init__(self, clock: Clock, first_pause: float) -> None:
         self._clock = clock
         self._pauses = Backoff(first_pause, LONGEST_PAUSE)
-        self._told = ""
+        self._last_reported = ""
         self.attempts = 0
         """Failed attempts."""
         self.due = 0.0
@@ -33,14 +33,14 @@ class Retry:
         self.due = self._clock.monotonic() + pause
         self.attempts += 1
 
-    def failed_anew(self, error: KubeError) -> bool:
+    def is_new_failure(self, error: KubeError) -> bool:
         """Note a failed attempt; return whether its reason is new."""
         self.failed(error)
-        return self.is_news(str(error))
+        return self.is_new_reason(str(error))
 
-    def is_news(self, reason: str) -> bool:
+    def is_new_reason(self, reason: str) -> bool:
         """Return whether a reason differs from the last reported one, and remember it."""
-        before, self._told = self._told, reason
+        before, self._last_reported = self._last_reported, reason
         return reason != before
 
     async def pause(self) -> None:

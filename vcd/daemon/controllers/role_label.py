@@ -49,7 +49,7 @@ class RoleLabel:
             try:
                 await self._show(role)
             except KubeError as error:
-                if retry.failed_anew(error):
+                if retry.is_new_failure(error):
                     log.warning("label not set", pod=self.key, label=LABEL, error=str(error))
                 await retry.pause()
             else:

@@ -49,12 +49,12 @@ class _Spec(msgspec.Struct, frozen=True):
     replicas: int | None = None
 
 
-class _Shown(msgspec.Struct, frozen=True):
+class _Workload(msgspec.Struct, frozen=True):
     metadata: _Meta
     spec: _Spec = _Spec()
 
 
-_decoder = msgspec.json.Decoder(_Shown, strict=False)
+_decoder = msgspec.json.Decoder(_Workload, strict=False)
 
 
 class Workloads:
@@ -87,7 +87,7 @@ class Workloads:
             return None
         return OwnerManifest(shown.metadata.annotations, shown.metadata.labels, shown.spec.replicas)
 
-    async def _get(self, namespace: str, owner: OwnerReference) -> _Shown | None:
+    async def _get(self, namespace: str, owner: OwnerReference) -> _Workload | None:
         """Read an owner; None if its kind is not in `_PATHS`. Raises KubeError, WorkloadGone."""
         form = _PATHS.get((owner.api_version.rpartition("/")[0], owner.kind))
         if form is None:

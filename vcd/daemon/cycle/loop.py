@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 Handover = Callable[[ev.SessionDecided | None, ev.Plan, Session, dict[str, float]], None]
 Read = Callable[[ev.Plan, Snapshot], Awaitable[ReadObjects]]
-"""Reads at the API server what a plan depends on and the watches may not have shown yet."""
+"""Reads objects at the API server that a plan depends on and whose watches may be behind."""
 Gather = Callable[[int, asyncio.Event], Awaitable[None]]
 """Waits after a change for related changes, so that one session decides on all of them. Arguments: the number of
 successive sessions that decided nothing, and the event that is set for new work."""
@@ -73,7 +73,7 @@ async def _nothing_read(plan: ev.Plan, snapshot: Snapshot) -> ReadObjects:
     return ReadObjects()
 
 
-def _says_something(plan: ev.Plan) -> bool:
+def _has_content(plan: ev.Plan) -> bool:
     return plan != ev.Plan()
 
 
@@ -119,7 +119,7 @@ class Cycle:
     outside: Outside = NOBODY
     watchdog: InitVar[Watchdog | None] = None
     check: ReplayCheck | None = None
-    is_news: Callable[[ev.Plan], bool] = _says_something
+    is_news: Callable[[ev.Plan], bool] = _has_content
     is_done: bool = True
     read: Read = _nothing_read
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -130,11 +130,11 @@ class Cycle:
         self._memory = Memory()
         self._maker = SnapshotMaker(self.state_writer.state)
         self._epoch: int | None = None
-        self._said: tuple[tuple[ev.QueueUsage, ...], int] | None = None
+        self._last_usage: tuple[tuple[ev.QueueUsage, ...], int] | None = None
         """Queue usage of the last session logged under the epoch, and the time of that session."""
         self._wakes = _Wakes()
         self._looked_at = 0
-        """The time of the last session (ns since the epoch), or of the last look by a replica that does not lead. A
+        """The time of the last session (ns since the epoch), or of the last check by a replica that does not lead. A
         later deadline still calls for a session, even if it has passed: a session takes time."""
         self._round_began: int | None = None
         """Start of the round while jobs wait for their turn (ns since the epoch)."""
@@ -195,7 +195,7 @@ class Cycle:
     async def once(self, epoch: int) -> bool:
         """Decide one session under ``epoch``; return whether the next one must follow at once."""
         if epoch != self._epoch:
-            self._memory, self._epoch, self._said = Memory(), epoch, None
+            self._memory, self._epoch, self._last_usage = Memory(), epoch, None
         structlog.contextvars.bind_contextvars(session=self.state_writer.log.last_session + 1)
         async with self.deciding:
             return await self._once(epoch)
@@ -262,7 +262,7 @@ class Cycle:
         (record,) = records
         self.logged = logged
         self.sessions += 1
-        self._said = plan.queues, decided.now
+        self._last_usage = plan.queues, decided.now
         if self.check is not None:
             self.check.see(snapshot, decided.policy, record)
         durations["total"] = stopwatch.total()
@@ -273,7 +273,7 @@ class Cycle:
         return self.is_done and (plan.more or bool(record.stale))
 
     def _record(self, decided: _Decided, head: Snapshot, doubts: Mapping[Reference, str]) -> ev.SessionDecided:
-        """The session as it is logged behind the head."""
+        """Return the session as it is logged after the head."""
         stale: tuple[tuple[int, str], ...] = ()
         if head.sequence != decided.snapshot.sequence or doubts:
             stale = stale_statements(decided.plan, head, decided.snapshot, doubts)
@@ -292,7 +292,7 @@ class Cycle:
         )
 
     def _is_void(self, decided: _Decided) -> bool | None:
-        """None while a plan may be logged, else whether to decide again at once; a void session is released."""
+        """Return None if a plan may be logged, else whether to decide again at once. Release a void session."""
         if self.may_decide() != decided.epoch:
             _log.warning("leadership was lost while deciding; the plan is dropped", epoch=decided.epoch)
             decided.session.release()
@@ -303,7 +303,7 @@ class Cycle:
         return None
 
     def _is_about_others(self, plan: ev.Plan, snapshot: Snapshot) -> bool:
-        """Return whether a PodGroup of the plan was deleted and created again meanwhile."""
+        """Return whether a PodGroup of the plan was deleted and created again since the snapshot."""
         there, decided = self.state_writer.state.groups, snapshot.groups
         return self.state_writer.state.sequence != snapshot.sequence and any(
             there[key].group.metadata.uid != decided[key].group.metadata.uid
@@ -313,9 +313,9 @@ class Cycle:
 
     def _repeats(self, plan: ev.Plan, now: int) -> bool:
         """Return whether a plan only repeats the queue usage of a session within the period, which is being written."""
-        if self._said is None or not plan.queues or plan != ev.Plan(queues=plan.queues):
+        if self._last_usage is None or not plan.queues or plan != ev.Plan(queues=plan.queues):
             return False
-        queues, at = self._said
+        queues, at = self._last_usage
         return queues == plan.queues and 0 <= now - at < self.period * 1e9
 
     def _decide(
@@ -345,20 +345,23 @@ class Cycle:
 
 
 class _Wakes:
-    """When plugins ask for a session without an event. After many sessions, and a day, in which nothing came of it they
-    are not heeded: a window that opens every day would keep a simulated cluster that is done from its end."""
+    """The times at which plugins want a session although no event came.
+
+    They are ignored once `_SESSIONS` sessions and `_SPAN` nanoseconds passed without a decision or a change in the
+    numbers of groups and pending pods. Otherwise a plugin with a daily window would keep a finished simulation running.
+    """
 
     _SESSIONS, _SPAN = 60, 24 * 3600 * 1_000_000_000
 
     def __init__(self) -> None:
         self.ahead: tuple[int, ...] = ()
         self._work = (-1, -1)
-        """How many groups there are, and pods that wait."""
+        """Numbers of groups and of pending pods."""
         self._vain = 0
         self._since = 0
 
     def note(self, session: Session, plan: ev.Plan) -> None:
-        """Take over what plugins asked for in a session."""
+        """Note the times that plugins requested in a session."""
         work = len(session.jobs), int(session.jobs.counts[:, TaskStatus.PENDING].sum())
         if plan.statements or work != self._work:
             self._work, self._vain, self._since = work, 0, session.now
@@ -380,7 +383,7 @@ class _Stopwatch:
         self._last = now
 
     def restart(self) -> None:
-        """Let what passed since the last mark count for nothing."""
+        """Ignore the time since the last mark."""
         self._last = time.perf_counter()
 
     def total(self) -> float:

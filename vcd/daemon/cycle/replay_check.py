@@ -35,7 +35,7 @@ class ReplayCheck:
 
     def see(self, snapshot: Snapshot, policy: Policy, record: ev.SessionDecided) -> None:
         """Check a session that was decided and logged, if it is due."""
-        if self._every and not record.session % self._every and self._running is None and _is_all_ours(policy):
+        if self._every and not record.session % self._every and self._running is None and _is_builtin_only(policy):
             self._running = asyncio.get_running_loop().create_task(self._check(snapshot, policy, record))
 
     async def idle(self) -> None:
@@ -62,6 +62,6 @@ def _encoded(snapshot: Snapshot, policy: Policy, record: ev.SessionDecided) -> b
     return ev.encode_plan(plan)
 
 
-def _is_all_ours(policy: Policy) -> bool:
+def _is_builtin_only(policy: Policy) -> bool:
     used = [plugins()[option.name] for tier in policy.tiers for option in tier]
     return all(map(is_ours, used)) and all(is_ours(actions()[name]) for name in policy.actions)

@@ -58,7 +58,7 @@ class Watchdog:
         self._since = 0.0
         self._spent: dict[str, float] = {}
         self._late: _Late | None = None
-        self._untold: list[_Late] = []
+        self._unreported: list[_Late] = []
 
     # --- in the event loop ------------------------------------------------------------------------------------------
 
@@ -68,14 +68,14 @@ class Watchdog:
         return tuple(late.fault for _, late in sorted(self.state_writer.state.late.items()) if now < late.until)
 
     async def attend(self, deciding: Coroutine[Any, Any, T]) -> T:
-        """Await a session that another thread decides, and check for late plugins meanwhile."""
+        """Await a session that another thread decides, and check for late plugins while it runs."""
         task = asyncio.get_running_loop().create_task(deciding)
         try:
             while not task.done():
                 await asyncio.wait({task}, timeout=min(_LOOKS, self.limit / 20))
                 with self._lock:
                     self._look()
-                await self._tell()
+                await self._log_late()
             return task.result()
         finally:
             if not task.done() and self.stuck() is None:
@@ -87,11 +87,11 @@ class Watchdog:
         late = self._late
         return None if late is None else f"{late.name} does not come back from {late.point}"
 
-    async def _tell(self) -> None:
+    async def _log_late(self) -> None:
         """Log late plugins and how long they are left out."""
         with self._lock:
-            untold, self._untold = self._untold, []
-        for name, _, fault in untold:
+            unreported, self._unreported = self._unreported, []
+        for name, _, fault in unreported:
             now, pause = self.wall(), round(self.limit * PAUSES * 1e9)
             before = self.state_writer.state.late.get(name)
             if before is not None and now < before.until + before.pause:
@@ -146,5 +146,5 @@ class Watchdog:
             allowed = self.limit * (ACTION_ALLOWANCE if name.startswith(action_name("")) else 1)
             if spent > allowed and self._late is None:
                 self._late = _Late(name, point, f"{name}: took more than {allowed:g} s in one session, at {point}")
-                self._untold.append(self._late)
+                self._unreported.append(self._late)
         self._since = now

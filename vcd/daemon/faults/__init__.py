@@ -1,1 +1,1 @@
-"""Faults of the installation: what keeps vcd from scheduling and is not the fault of a job."""
+"""Faults of the installation: conditions that prevent vcd from scheduling and are not caused by a job."""

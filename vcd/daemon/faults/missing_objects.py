@@ -1,8 +1,8 @@
 """Finds objects that jobs lack and other components must create: PodGroups for pods, pods for PodGroups, nodes.
 
-Volcano's controllers make a PodGroup a moment after its pod, and the pods a moment after their PodGroup is admitted.
-Only what is lacking for longer is reported. No session looks at a pod without a PodGroup, so its Event and condition
-are made here.
+Volcano's controllers create a PodGroup shortly after its pod, and pods shortly after their PodGroup is admitted, so
+only longer absences are reported. No session considers a pod without a PodGroup, so its Event and condition are created
+here.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ PATIENCE = 5.0
 NO_PODS_AFTER = 300.0
 """Seconds for which an admitted group may lack all pods."""
 _AT_ONCE = 500
-"""Pods told in one look: the event loop has other work."""
+"""The most pods reported in one check, to keep the event loop responsive."""
 _UNNAMED = f"pods have no annotation {GROUP_NAME}"
 _MISSING = f"the PodGroup that pods name in {GROUP_NAME} does not exist"
 
 
 def pods_without_group(state: ClusterState) -> list[str]:
-    """Return the keys of pending pods of our schedulers whose PodGroup is unnamed, or missing."""
+    """Return the keys of vcd's pending pods that name no PodGroup, or one that does not exist."""
     tasks, names = state.tasks, state.settings.scheduler_names
     ours = [number for number, name in enumerate(state.schedulers.values) if name in names or not names]
     jobs = tasks.column("job")
     lacks = jobs < 0
     if state.former:
-        # one that cannot be read is there, and has an Event of its own
+        # an invalid PodGroup exists, and has an Event of its own
         missing = [state.job_keys.number(key) for key in state.former if ("PodGroup", key) not in state.bad]
         lacks = lacks | np.isin(jobs, [number for number in missing if number is not None])
     waits = (tasks.column("status") == TaskStatus.PENDING) & np.isin(tasks.column("scheduler"), ours)
@@ -47,9 +47,9 @@ def pods_without_group(state: ClusterState) -> list[str]:
 
 @dataclass(eq=False)
 class PodsWithoutGroup:
-    """Finds pods that lack a PodGroup, and passes each to ``tell`` once, with the reason, while ``leads`` says so.
+    """Finds pods that lack a PodGroup, and passes each to ``tell`` once, with the reason, while this replica ``leads``.
 
-    While no PodGroup can be listed, ``not_listed``, all pods lack theirs for that reason, which is a fault of its own.
+    ``not_listed`` returns whether PodGroups cannot be listed. Then all pods lack theirs, which is a fault of its own.
     """
 
     state: ClusterState
@@ -61,19 +61,19 @@ class PodsWithoutGroup:
 
     def __post_init__(self) -> None:
         self._since: dict[str, float] = {}
-        """When pods were first seen to lack a group, by key."""
-        self._told: dict[str, tuple[str, str]] = {}
-        """The UIDs of the pods that were told so, and the words, by key."""
+        """When pods were first found without a group, by key."""
+        self._reported: dict[str, tuple[str, str]] = {}
+        """UIDs of reported pods and the reported reason, by key."""
         self._was_not_listed = False
 
     def look(self) -> dict[str, Sighting]:
         """Return the namespaces with pods that lack a group for `PATIENCE`."""
         now, not_listed = self.clock.monotonic(), self.not_listed()
-        known = self._since if not_listed or not self._was_not_listed else {}  # their groups can be made only now
+        known = self._since if not_listed or not self._was_not_listed else {}  # groups could not be created before
         self._since = {key: known.get(key, now) for key in pods_without_group(self.state)}
         self._was_not_listed = not_listed
         due = [key for key, since in self._since.items() if now - since >= PATIENCE]
-        self._tell(due, not_listed=not_listed)
+        self._report(due, not_listed=not_listed)
         if not_listed:
             return {}
         counts = Counter(key.partition("/")[0] for key in due)
@@ -83,22 +83,22 @@ class PodsWithoutGroup:
     def _why(self, key: str) -> str:
         return _UNNAMED if self.state.tasks.at(self.state.tasks.row_of[key], "job") < 0 else _MISSING
 
-    def _tell(self, due: list[str], *, not_listed: bool) -> None:
-        kept = self._told if self.leads() else {}
-        self._told = {key: kept[key] for key in due if key in kept}
-        told = 0
+    def _report(self, due: list[str], *, not_listed: bool) -> None:
+        earlier = self._reported if self.leads() else {}
+        self._reported = {key: earlier[key] for key in due if key in earlier}
+        reported = 0
         for key in due:
             pod = self.state.pod(key)
             if pod is None or not self.leads():
                 continue
             if not pod.group_key and "podgroup" in self.state.settings.controllers:
-                continue  # `PodGroups` makes its group, or reports why it cannot
+                continue  # `PodGroups` creates its group, or reports why it cannot
             words = _words(pod, not_listed=not_listed)
-            if self._told.get(key) == (pod.metadata.uid, words):
+            if self._reported.get(key) == (pod.metadata.uid, words):
                 continue
-            self._told[key] = pod.metadata.uid, words
+            self._reported[key] = pod.metadata.uid, words
             self.tell(pod, words)
-            if (told := told + 1) == _AT_ONCE:
+            if (reported := reported + 1) == _AT_ONCE:
                 return
 
 
@@ -116,7 +116,7 @@ def _words(pod: Pod, *, not_listed: bool) -> str:
 
 @dataclass(eq=False)
 class GroupsWithoutPods:
-    """Finds PodGroups that are admitted and for which no pod was created."""
+    """Finds admitted PodGroups without pods."""
 
     state: ClusterState
     _: KW_ONLY
@@ -124,7 +124,7 @@ class GroupsWithoutPods:
 
     def __post_init__(self) -> None:
         self._since: dict[str, float] = {}
-        """When groups were first seen so, by key."""
+        """When groups were first found without pods, by key."""
 
     def look(self) -> dict[str, Sighting]:
         """Return the namespaces with such groups for `NO_PODS_AFTER`."""
@@ -137,7 +137,7 @@ class GroupsWithoutPods:
 
 
 def jobs_without_nodes(state: ClusterState) -> dict[str, Sighting]:
-    """Return the fault that jobs wait while this scheduler has no node at all."""
+    """Return the fault that jobs wait while this scheduler has no node."""
     if not state.waiting or "Node" not in state.listed or selected_nodes(state.nodes, state.settings.node_selector):
         return {}
     waiting = len(state.waiting)

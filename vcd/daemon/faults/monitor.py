@@ -24,37 +24,37 @@ from vcd.state.cluster import ClusterState
 _log = structlog.get_logger(__name__)
 
 _PERIOD = 2.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 _GRACE = 60.0
-"""Seconds for which a new process leaves a fault in the log that it has not found yet."""
+"""Seconds for which a new process does not end a logged fault that it has not found yet."""
 _REWORD = 600.0
-"""Seconds for which a fault keeps its message: answers name objects, and each would be another message."""
+"""Seconds until a fault's message may change. Responses name objects, so each one would be another message."""
 _SETTLED, _FORGOTTEN = 60.0, 600.0
-"""Seconds after the last refusal until a write counts as taken: if it succeeded since, and if nothing tried it."""
+"""Seconds after the last refusal until such writes count as accepted: after a success, and without an attempt."""
 _UNANSWERED = 3
-"""Writes in a row without an answer, each after an answer to another request, that make a fault."""
+"""Successive writes without a response that count as a fault, each after a response to another request."""
 _NO_ANSWER = (0, 504)
-"""No answer, and the API server's own answer when a write takes longer than the time that the client allows."""
+"""No response, and the API server's status for a write that exceeds the client's timeout."""
 _READS = ("get", "list", "watch")
 
 
 class Sighting(NamedTuple):
-    """A fault as it is seen now, and how many ``objects`` it concerns."""
+    """A fault that was found, and the number of ``objects`` that it affects."""
 
     message: str
     objects: int = 1
 
 
 Look = Callable[[], Mapping[str, Sighting]]
-"""Finds all faults of one code, by subject."""
+"""Returns all faults of one code, by subject."""
 
 
 @dataclass(eq=False)
 class FaultMonitor:
     """Collects faults, and logs and displays their changes.
 
-    ``sink`` logs events, while ``writes`` says that this replica writes the log. ``announce`` makes an Event where the
-    configuration is, from a reason and a message.
+    ``sink`` logs events, while this replica ``writes`` the log. ``announce(reason, message)`` records an Event at the
+    ConfigMap.
     """
 
     state: ClusterState
@@ -65,31 +65,31 @@ class FaultMonitor:
     _: KW_ONLY
     clock: Clock = SYSTEM_CLOCK
     looks: dict[str, Look] = field(default_factory=dict)
-    """By code."""
+    """Checks by code."""
 
     def __post_init__(self) -> None:
         self._began = self.clock.monotonic()
         self._reported: dict[str, dict[str, Sighting]] = {}
-        """What components reported and did not clear, by code and subject."""
+        """Reported faults that were not cleared, by code and subject."""
         self._listed: dict[tuple[str, str], Sighting] = {}
-        """The faults as of the last look, each with the message that it keeps."""
+        """The faults as of the last check, with their current messages."""
         self._worded: dict[tuple[str, str], float] = {}
-        """When faults got their messages."""
+        """When the messages were set."""
 
     def report(self, code: str, subject: str, message: str) -> None:
-        """Note a fault that no look finds, until it is cleared."""
+        """Report a fault until it is cleared."""
         self._reported.setdefault(code, {})[subject] = Sighting(message)
 
     def clear(self, code: str, subject: str) -> None:
-        """Note that a reported fault has ended."""
+        """End a reported fault."""
         self._reported.get(code, {}).pop(subject, None)
 
     def announce_all(self) -> None:
-        """Make the Events of all faults that last: this replica leads, and could make none before."""
+        """Record Events for all current faults, because this replica leads now."""
         self._announce(self._listed)
 
     def not_ready(self) -> str | None:
-        """The faults for which this replica is not ready as of now, in words; None without one."""
+        """Return the current faults that make this replica not ready, as text; None if there is none."""
         found = [
             InstallationFault(code, subject, one.message)
             for code in FAULTS
@@ -99,14 +99,14 @@ class FaultMonitor:
         return "; ".join(map(fault_in_words, found)) or None
 
     async def run(self) -> NoReturn:
-        """Look until cancelled."""
+        """Check periodically until cancelled."""
         while True:
             await self.look()
             await self.clock.sleep(_PERIOD)
 
     async def look(self) -> None:
-        """Look once, display what is found, and log what changed."""
-        before, self._listed = self._listed, self._kept_messages(self._found())
+        """Check once, update the metric, and log changes."""
+        before, self._listed = self._listed, self._stabilize_messages(self._found())
         self.series.show("vcd_installation_faults", {name: one.objects for name, one in self._listed.items()})
         self._announce_changes(before)
         if self.writes() and (changes := self._changes(before)):
@@ -130,7 +130,7 @@ class FaultMonitor:
         return {**self.looks.get(code, dict)(), **self._reported.get(code, {})}
 
     def _found(self) -> dict[tuple[str, str], Sighting]:
-        """All faults as they are now, in order; of each code those that were listed before come first."""
+        """Return all current faults, ordered by code; faults of the last check come first in their code."""
         found: dict[tuple[str, str], Sighting] = {}
         for code in FAULTS:
             sightings = self._sightings(code)
@@ -142,8 +142,8 @@ class FaultMonitor:
                 found[code, OTHERS] = Sighting("more subjects than are listed", objects)
         return found
 
-    def _kept_messages(self, found: dict[tuple[str, str], Sighting]) -> dict[tuple[str, str], Sighting]:
-        """The same with messages that change seldom."""
+    def _stabilize_messages(self, found: dict[tuple[str, str], Sighting]) -> dict[tuple[str, str], Sighting]:
+        """Replace recent messages by the ones that are displayed."""
         now = self.clock.monotonic()
         for name, one in found.items():
             before = self._listed.get(name)
@@ -155,7 +155,7 @@ class FaultMonitor:
         return found
 
     def _announce_changes(self, before: Mapping[tuple[str, str], Sighting]) -> None:
-        """A log line for each change, and an Event for what begins or is another thing now."""
+        """Write a log line for each change, and an Event for each new fault or message."""
         for name in before.keys() - self._listed.keys():
             _log.info("a fault of the installation has ended", code=name[0], subject=name[1])
         for name, one in self._listed.items():
@@ -173,8 +173,8 @@ class FaultMonitor:
 
 @dataclass
 class _Failing:
-    """Writes of one kind that fail: the last answer, how many there were and where, when the last one failed, and when
-    such a write in that namespace succeeded since."""
+    """Failing writes of one kind: the last response, their number and namespaces, the time of the last failure, and of
+    a later success in the same namespace."""
 
     message: str = ""
     times: int = 0
@@ -183,7 +183,7 @@ class _Failing:
     taken_at: float = -math.inf
 
     def add(self, done: CompletedRequest, message: str, now: float) -> None:
-        """Note one more."""
+        """Note a failed write."""
         self.message, self.times, self.namespace, self.at = message, self.times + 1, done.namespace, now
 
     def is_over(self, now: float) -> bool:
@@ -195,7 +195,7 @@ class _Failing:
 class FailingWrites:
     """Notes which writes the API server refuses, and which it does not answer while it answers other requests.
 
-    A webhook may fail in one namespace only, so a write that succeeds elsewhere ends nothing.
+    A webhook may fail in one namespace only, so a success in another namespace does not end a fault.
     """
 
     clock: Clock = SYSTEM_CLOCK
@@ -204,12 +204,12 @@ class FailingWrites:
         self._refused: dict[tuple[str, str, int], _Failing] = {}
         """By verb, resource and HTTP status."""
         self._unanswered: dict[tuple[str, str, str], _Failing] = {}
-        """By verb, resource and namespace; those of an outage, when nothing is answered, count as one."""
+        """By verb, resource and namespace. All failures of an outage without any response count as one."""
         self._answered_at = -math.inf
-        """When the API server answered any request last."""
+        """Time of the API server's last response to any request."""
 
     def observe(self, done: CompletedRequest) -> None:
-        """Note how a request ended."""
+        """Note a completed request."""
         now, about = self.clock.monotonic(), (done.verb, done.resource)
         if done.verb not in _READS:
             if done.code in _NO_ANSWER:
@@ -231,7 +231,7 @@ class FailingWrites:
                 one.taken_at = now
 
     def refused(self) -> dict[str, Sighting]:
-        """The writes that are refused, by what is refused and the status."""
+        """Return the refused writes, by verb, resource and status."""
         now = self.clock.monotonic()
         self._refused = {name: one for name, one in self._refused.items() if not one.is_over(now)}
         return {
@@ -240,7 +240,7 @@ class FailingWrites:
         }
 
     def unanswered(self) -> dict[str, Sighting]:
-        """The writes that get no answer, by what is written."""
+        """Return the writes without a response, by verb and resource."""
         now, found = self.clock.monotonic(), dict[str, Sighting]()
         self._unanswered = {name: one for name, one in self._unanswered.items() if not one.is_over(now)}
         for (verb, resource, _), one in sorted(self._unanswered.items()):

@@ -1,1 +1,1 @@
-"""The HTTP endpoints for metrics and probes, and who may use the ports of a replica."""
+"""The HTTP endpoints for metrics and probes, and the authorization for a replica's ports."""

@@ -1,7 +1,7 @@
 """The HTTP endpoints of the daemon: ``/metrics`` on one address, ``/healthz`` and ``/readyz`` on another.
 
 The web page (`vcd.view`) and the log for other replicas (`replicas.network`) have ports of their own. Before changing
-it: probes must be answered while the replica begins anew, so they outlive a `SchedulerService`.
+it: probes must be answered while the replica restarts, so they outlive a `SchedulerService`.
 """
 
 from __future__ import annotations

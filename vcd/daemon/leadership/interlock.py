@@ -1,11 +1,11 @@
 """The interlock against another scheduler: report foreign binds, and hold back the namespaces in which they happen.
 
-A bind is foreign if a pod of ours that was observed without a node has one which no session of this log chose. While
-another replica holds the Lease nothing counts: its sessions may not be in this log. Pods that were first observed with
-their node, such as those of DaemonSets and static pods, do not count either.
+A bind is foreign if one of vcd's pods was observed without a node and gets a node that no session of this log chose.
+Nothing counts while another replica holds the Lease, because its sessions may not be in this log. Pods that were first
+observed with their node, such as those of DaemonSets and static pods, do not count either.
 
-Whoever may create pods/binding in a namespace can produce foreign binds there, and nowhere else. Therefore a foreign
-bind has consequences in its own namespace only. Which namespaces are held back is part of the state
+A client that may create pods/binding in a namespace can produce foreign binds there, and nowhere else. Therefore a
+foreign bind has consequences in its own namespace only. Which namespaces are held back is part of the state
 (``ClusterState.held_namespaces``), so that replays and the next leader have it.
 """
 
@@ -51,7 +51,7 @@ class ForeignBindSeen:
 
 @dataclass(eq=False)
 class Interlock:
-    """Detects foreign binds; ``leads``: whether this replica leads, ``sink`` logs events, ``report`` makes Events."""
+    """Detects foreign binds while this replica ``leads``. ``sink`` logs events, ``report`` records Events."""
 
     options: Options
     state: ClusterState
@@ -63,20 +63,20 @@ class Interlock:
 
     def __post_init__(self) -> None:
         self._period = round(self.options.others_quiet_period * SECOND)
-        self._ours: dict[str, set[tuple[str, str]]] = {}
+        self._chosen: dict[str, set[tuple[str, str]]] = {}
         """UIDs and nodes that sessions chose, by pod, until the pod has a node, because a call may take effect late."""
         for key, intent in self.state.intents.items():
-            self._ours.setdefault(key, set()).add((intent.uid, intent.node))
+            self._chosen.setdefault(key, set()).add((intent.uid, intent.node))
         self._unplaced: dict[str, str] = {}
-        """Pods of ours that were seen without a node, and their UIDs."""
+        """UIDs of vcd's pods that were observed without a node, by key."""
         self._placed: dict[str, str] = {}
-        """Pods of ours that were seen with a node, which they keep, and their UIDs."""
+        """UIDs of vcd's pods that were observed with a node, by key."""
         for key in self.state.tasks.row_of:
-            self._look(key)
+            self._note_node(key)
         self._last: dict[str, deque[int]] = {}
         """When the last foreign binds of a namespace were observed."""
         self._reported: deque[int] = deque(maxlen=_EVENTS)
-        """When the last Events were made."""
+        """When the last Events were recorded."""
         self._new: asyncio.Queue[ForeignBindSeen] = asyncio.Queue()
         self.metrics.series.add("vcd_foreign_binds_total", by=0)
         self.metrics.held_back = self.held_back
@@ -86,24 +86,24 @@ class Interlock:
         now = self.clock.wall()
         return sum(until > now for until in self.state.held_namespaces.values())
 
-    # --- who bound it -------------------------------------------------------------------------------------------------
+    # --- detection ----------------------------------------------------------------------------------------------------
 
     def observe(self, event: ev.Event) -> None:
         """Note an event that is in the state."""
         if isinstance(event, ev.SessionDecided):
             for operation in event.accepted().operations("bind"):
-                if operation.key in self.state.tasks.row_of:  # it may have gone while that was decided
-                    self._ours.setdefault(operation.key, set()).add((operation.uid, operation.node))
+                if operation.key in self.state.tasks.row_of:  # it may have been deleted since the snapshot
+                    self._chosen.setdefault(operation.key, set()).add((operation.uid, operation.node))
         elif isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)) and event.kind == "Pod":
-            bound = self._look(event.key)
+            bound = self._note_node(event.key)
             if bound is not None:
-                self._judge(*bound)
+                self._check_bind(*bound)
 
-    def _look(self, key: str) -> tuple[str, str, str] | None:
-        """Note a pod's node. Return key, UID and node if it is one of our pods that just got a node."""
+    def _note_node(self, key: str) -> tuple[str, str, str] | None:
+        """Note a pod's node. Return key, UID and node if it is one of vcd's pods and just got a node."""
         row, before = self.state.tasks.row_of.get(key), self._unplaced.pop(key, "")
         if row is None:
-            self._ours.pop(key, None)
+            self._chosen.pop(key, None)
             self._placed.pop(key, None)
             return None
         uid, node = cast(Pod, self.state.pods[row]).metadata.uid, self.state.shown_nodes[row]
@@ -117,18 +117,18 @@ class Interlock:
             self._unplaced[key] = uid
         return None
 
-    def _judge(self, key: str, uid: str, node: str) -> None:
-        if (uid, node) not in self._ours.pop(key, ()) and self.leads():
+    def _check_bind(self, key: str, uid: str, node: str) -> None:
+        if (uid, node) not in self._chosen.pop(key, ()) and self.leads():
             self._new.put_nowait(ForeignBindSeen(key, uid, node, self.clock.wall()))
 
-    # --- what follows -------------------------------------------------------------------------------------------------
+    # --- consequences -------------------------------------------------------------------------------------------------
 
     async def run(self) -> NoReturn:
         """Report foreign binds, and hold back namespaces in which there are too many, until cancelled."""
         while True:
-            await self._tell(await self._new.get())
+            await self._report_bind(await self._new.get())
 
-    async def _tell(self, found: ForeignBindSeen) -> None:
+    async def _report_bind(self, found: ForeignBindSeen) -> None:
         self.metrics.series.add("vcd_foreign_binds_total")
         _log.warning("somebody else bound a pod of ours", pod=found.key, node=found.node)
         if not self.leads():
@@ -142,7 +142,7 @@ class Interlock:
         await self.sink([ev.ForeignBound(found.key, found.uid, found.node, until)])
 
     def _held_until(self, found: ForeignBindSeen) -> int:
-        """Until when a foreign bind holds its namespace back (ns since the epoch); 0 if it does not."""
+        """Return until when a foreign bind holds back its namespace (ns since the epoch); 0 if it does not."""
         if self.options.lead_beside_others:
             return 0
         namespace, after = found.key.partition("/")[0], found.at - self._period

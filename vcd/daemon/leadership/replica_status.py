@@ -62,16 +62,16 @@ class StatusNote:
 
     async def run(self) -> None:
         """Update the status until cancelled, then remove it."""
-        told = ""
+        last_error = ""
         try:
             while True:
                 try:
                     await asyncio.to_thread(write_status, self.path, self.now())
-                    told = ""
+                    last_error = ""
                 except OSError as error:
-                    if str(error) != told:
-                        told = str(error)
-                        _log.warning("where the log stands is not told", event_log=str(self.path), reason=told)
+                    if str(error) != last_error:
+                        last_error = str(error)
+                        _log.warning("where the log stands is not told", event_log=str(self.path), reason=last_error)
                 await asyncio.sleep(EACH)  # not the simulated clock: readers compare with the machine's time
         finally:
             remove_status(self.path)

@@ -114,7 +114,7 @@ class Terms:
         """Return the coroutines to run while this replica may lead."""
         if not self._elected:
             return [self._lead(ev.LeadershipChanged(0, self.elector.identity, leading=True))]
-        return [self._follow(), self.make_room(), self.elector.run()]
+        return [self._follow(), self.release_if_stale(), self.elector.run()]
 
     def end(self) -> None:
         """Decide nothing more."""
@@ -129,7 +129,7 @@ class Terms:
         if self._elected:
             await self.elector.release(cut_off=cut_off)
 
-    async def make_room(self) -> None:
+    async def release_if_stale(self) -> None:
         """Release the Lease if this replica's view is stale, because another replica's may not be.
 
         It stands again after a pause that doubles from `_SHORTEST` to `_LONGEST`, until a term in which all lists
@@ -149,12 +149,12 @@ class Terms:
                 pauses.reset()
 
     async def _follow(self) -> None:
-        """On a win: wait out the old leader's requests, list anew, then decide (docs/laws.md, law 4)."""
+        """After a win: wait for the end of the old leader's requests, list again, then decide (docs/laws.md, law 4)."""
         async for change in self.elector.changes():
             self._epoch = None
             self.metrics.observe_leadership(change.leading, change.epoch)
             if change.leading:
-                self.watches.count_anew()  # what the watches missed before this term does not count against it
+                self.watches.restart_deadlines()  # what the watches missed before this term does not count against it
                 await self._lead(change)
             elif self.replica is not None:
                 raise TermEnded(f"no longer leading under epoch {change.epoch}", self.elector.abstains_until)

@@ -48,12 +48,12 @@ _log = structlog.get_logger(__name__)
 REMEMBERED_SESSIONS = 64
 """Sessions whose operations are still matched with their outcomes."""
 JOB_SERIES = 5000
-"""Jobs that have series of their own, unless told otherwise."""
+"""Default of the most jobs that have series of their own."""
 PAUSE_WINDOW = 60.0
-"""Seconds; the longest pause shown is of the current and the last window."""
+"""Seconds; the page exposes the longest pause of the current and the last window."""
 _TICK = 0.02
 _TRIED = ("queue", "predicate")
-"""Gates at which a pod was looked at and found no place."""
+"""Gates at which a considered pod found no node."""
 _PREEMPTING = ("preempt", "gangpreempt")
 _EVICTING = (*_PREEMPTING, "reclaim", "gangreclaim")
 _INQUEUE, _RESERVED = "volcano_queue_inqueue", "vcd_queue_enqueue_reserved"
@@ -62,7 +62,7 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _PENDING = int(TaskStatus.PENDING)
 _NOTHING: Final = -1
 """Marks a job that is not unschedulable. An unschedulable job may lack 0 tasks, so 0 cannot mark it."""
-_NOBODY: Final = np.zeros(0, np.int64)
+_NO_JOBS: Final = np.zeros(0, np.int64)
 """The jobs represented by a job without equivalent jobs."""
 _COMPLETED = Phase.COMPLETED.text
 _NANOSECONDS = 1_000_000_000
@@ -141,16 +141,16 @@ class _Jobs:
         return replace(self, progress=self.progress.copy())
 
     def follow(self, aligned: Alignment, jobs: GroupColumns, groups: Mapping[str, GroupRecord]) -> None:
-        """Have a session's jobs, and forget those whose groups are gone, or were made again under their names."""
+        """Take over a session's jobs. Drop jobs whose PodGroup was deleted or recreated."""
         self.away |= {key: (self.records[place], self.retries.item(place)) for key, place in aligned.gone.items()}
         self.retries = aligned.carried(self.retries)
         for place, before in self._changed(aligned, jobs.records):
-            if _is_another(jobs.records[place], before):
+            if _is_recreated(jobs.records[place], before):
                 self.retries[place] = 0
                 self.progress.pop(jobs.keys[place], None)
         self.records = jobs.records
         for key, (record, retries) in list(self.away.items()):
-            if key not in groups or _is_another(groups[key], record):
+            if key not in groups or _is_recreated(groups[key], record):
                 del self.away[key]
                 self.progress.pop(key, None)
             elif (index := jobs.index(key)) is not None:
@@ -158,17 +158,19 @@ class _Jobs:
                 del self.away[key]
 
     def _changed(self, aligned: Alignment, records: list[GroupRecord]) -> Iterator[tuple[int, GroupRecord]]:
-        """The places of jobs that were there and have another record now, with that of before. All the others cost no
-        step of Python's: there are tens of thousands."""
-        known = [*self.records, None]  # the last one is NEW's
+        """Yield the index and the earlier record of each known job with a new record.
+
+        Unchanged jobs, of which there can be tens of thousands, cost no Python step.
+        """
+        known = [*self.records, None]  # NEW is the index of the last one
         before = list(map(known.__getitem__, aligned.places.tolist()))
         for place in itertools.compress(range(len(records)), map(operator.is_not, records, before)):
             if (record := before[place]) is not None:
                 yield place, record
 
 
-def _is_another(group: GroupRecord, before: GroupRecord) -> bool:
-    """Return whether a PodGroup is another one than the last of its name."""
+def _is_recreated(group: GroupRecord, before: GroupRecord) -> bool:
+    """Return whether a PodGroup was recreated under the same name."""
     return (group.group.metadata.uid, group.created) != (before.group.metadata.uid, before.created)
 
 
@@ -218,9 +220,9 @@ class Metrics:
         for kind in ("Event", "PodGroup", "Queue", "Pod"):
             self.series.add("vcd_writes_dropped_total", kind, by=0)
         self._process = ProcessCollector(registry=None)
-        self.begin_anew()
+        self.begin_service()
 
-    def begin_anew(self) -> None:
+    def begin_service(self) -> None:
         """Drop all gauges and continue all counters, for the next service in this process.
 
         A counter that starts again in the same process would look like a restart to Prometheus, which would lose the
@@ -233,7 +235,7 @@ class Metrics:
         self.series.show("vcd_build_info", {(__version__,): 1})
         for name in ("vcd_loop_pause_seconds", "vcd_clock_ahead_seconds"):
             self.series.show(name, 0)
-        for name in () if self._shadow else ("vcd_leader", "vcd_epoch"):  # a shadow asks for no Lease
+        for name in () if self._shadow else ("vcd_leader", "vcd_epoch"):  # a shadow takes no Lease
             self.series.show(name, 0)
         self.series.show("vcd_shadow", self._shadow)
         self._series_left_out = False
@@ -241,10 +243,10 @@ class Metrics:
         self._pauses = [0.0, 0.0]
         """The longest pause of the current window and of the last one."""
         self._faulty: set[str] = set()
-        self._shows = True
-        """Whether to expose sessions: not while another replica leads, even if reports of our sessions still arrive."""
+        self._exposes = True
+        """Whether to expose sessions: not while another replica leads, even if own sessions are still reported."""
         self._decided: OrderedDict[int, _Decided] = OrderedDict()
-        """Sessions of ours, kept when the lease is lost: outcomes of calls that were under way still come."""
+        """Own sessions. They outlast the loss of the Lease, because outcomes of calls in flight still arrive."""
         self._forget_sessions()
 
     def _forget_sessions(self) -> None:
@@ -252,31 +254,30 @@ class Metrics:
         self._jobs = _Jobs()
         self._leader = SeriesStore(fam.LEADER)
         self._verdicts: Mapping[LabelValues, int] = {}
-        self._judged = self._clock()
-        """Pods that wait, by verdict, and since when their time is to be counted."""
+        self._counted_at = self._clock()
+        """Time up to which waiting pods were counted (monotonic seconds)."""
         self._queues: Collection[str] = ()
-        """Those of the session that was noted last."""
+        """Queues of the last session."""
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 
     def begin_session(
         self, session: Session, plan: Plan, record: SessionDecided | None, durations: Mapping[str, float]
     ) -> Callable[[], SessionSummary]:
-        """Note a session that ended. ``record`` is None for one in which nothing changed, and which was not logged.
+        """Note a session that ended. ``record`` is None if nothing changed in it, so that it was not logged.
 
-        ``durations`` are seconds: "snapshot", "open", each action's name, "close", "verify", "total", and, where they
-        were measured, "open/PLUGIN" and "close/PLUGIN". What it returns goes through all jobs, which takes long where
-        there are many, and may be called in any thread; what that returns is for ``end_session``. Sessions are noted
-        one after the other.
+        ``durations`` are seconds: "snapshot", "open", each action's name, "close", "verify", "total", and, if they
+        were measured, "open/PLUGIN" and "close/PLUGIN". The returned function visits all jobs. The caller calls it in
+        any thread, one session after the other, and passes its result to ``end_session``.
         """
         self._time(durations, framework_of(session).policy.actions)
         for option in (option for tier in framework_of(session).policy.tiers for option in tier):
             self.series.add("vcd_plugin_faults_total", option.name, by=0)
         for fault in plan.faults:
             self.series.add("vcd_plugin_faults_total", name_in(fault))
-        for name, told in session.problems.items():
-            if isinstance(told, Exception):
-                self._count_silent(name, "problems", told)
+        for name, result in session.problems.items():
+            if isinstance(result, Exception):
+                self._count_reporting_fault(name, "problems", result)
         self._count_lost()
         self._queues = session.queues.keys() | {NO_QUEUE}
         self._forget_gone_queues()
@@ -288,9 +289,9 @@ class Metrics:
         return functools.partial(_summary, self._jobs, session, plan, record)
 
     def end_session(self, summary: SessionSummary) -> None:
-        """Show what a session's summary says, unless the lease was lost meanwhile."""
+        """Add a session's summary to the counters, and expose its gauges unless the Lease was lost."""
         for name, error in summary.silent:
-            self._count_silent(name, "gauges", error)
+            self._count_reporting_fault(name, "gauges", error)
         for (name, *labels), count in summary.counts.items():
             self.series.add(name, *labels, by=count)
         placed = summary.placed
@@ -298,18 +299,18 @@ class Metrics:
         self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Assumed").observe_many(ages)
         ages = _ages([*placed.jobs.values()], placed.now)
         self.series.distribution("volcano_e2e_job_scheduling_latency_milliseconds").observe_many(ages)
-        if summary.jobs is self._jobs and self._shows:
+        if summary.jobs is self._jobs and self._exposes:
             for labels_of, count in summary.evicted.items():
                 self._leader.add("vcd_evictions_total", *labels_of, by=count)
             for queue, created in placed.by_queue.items():
                 self._leader.distribution("vcd_wait_seconds", queue).observe_many(_ages(created, placed.now) / 1000)
             self._view = summary.view
             self.observe_verdicts(summary.verdicts)
-            self._tell_series(len(summary.view.jobs))
+            self._note_left_out(len(summary.view.jobs))
         self._take_early(summary.session, placed.left)
 
     def _take_early(self, session: int, left: dict[tuple[int, int], int]) -> None:
-        """Now it is known of which pods outcomes are to come; take those that have come already."""
+        """Note the operations ``left``, and count the outcomes that arrived before they were known."""
         decided = self._decided.get(session)
         if decided is None:
             return
@@ -319,7 +320,7 @@ class Metrics:
         if not decided.left:
             del self._decided[session]
 
-    def _tell_series(self, jobs: int) -> None:
+    def _note_left_out(self, jobs: int) -> None:
         if (jobs > self._job_series) != self._series_left_out:
             self._series_left_out = jobs > self._job_series
             state = "left out" if self._series_left_out else "shown again"
@@ -344,8 +345,8 @@ class Metrics:
             opened = durations["open"] + durations.get("snapshot", 0.0)
             store.distribution("volcano_open_session_duration_milliseconds").observe(opened * 1000)
 
-    def _count_silent(self, name: str, what: str, error: Exception) -> None:
-        """A plugin that decided well and cannot tell: told once."""
+    def _count_reporting_fault(self, name: str, what: str, error: Exception) -> None:
+        """Count a plugin's fault in reporting; log the first one."""
         if name not in self._faulty:
             _log.error(f"plugin gives no {what}", plugin=name, error=repr(error), exc_info=error)
         self._faulty.add(name)
@@ -354,10 +355,10 @@ class Metrics:
     # --- everything else ----------------------------------------------------------------------------------------------
 
     def observe_outcome(self, done: OperationDone) -> None:
-        """Note what became of an operation; not of another replica's, which counts it itself."""
-        verb = "unknown"  # of a session before this start
+        """Count the outcome of an operation. Operations of another replica are counted there."""
+        verb = "unknown"  # of a session before this process
         decided = self._decided.get(done.session)
-        if decided is None and not self.watches():  # who follows another's log watches nothing
+        if decided is None and not self.watches():  # a follower, which has no watches
             return
         if decided is not None:
             verb = decided.plan.statements[done.statement].operations[done.operation].verb
@@ -372,7 +373,7 @@ class Metrics:
             self.series.add("volcano_schedule_attempts_total", "error")
 
     def _settle(self, decided: _Decided, done: OperationDone, at: float) -> None:
-        """An operation has its outcome: how long that took, where it is a bind that was made."""
+        """Note an outcome; observe the latencies of a bind that succeeded."""
         created = None if decided.left is None else decided.left.pop((done.statement, done.operation), None)
         verb = decided.plan.statements[done.statement].operations[done.operation].verb
         if created is None or verb != "bind" or done.result != "done":
@@ -384,45 +385,47 @@ class Metrics:
             self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Bound").observe(age)
 
     def judge(self, causes: Mapping[str, str]) -> Callable[[], dict[LabelValues, int]]:
-        """Note the causes that held longest, by group; what comes of it is for ``observe_verdicts``, and made where
-        sessions' summaries are made, one after the other."""
+        """Return a function that notes the causes that held longest, by group.
+
+        The caller calls it in the thread of sessions' summaries, and passes its result to ``observe_verdicts``.
+        """
         waiting = self._jobs.waiting
 
-        def judged() -> dict[LabelValues, int]:
+        def count_pods() -> dict[LabelValues, int]:
             waiting.judge(causes)
             return dict(waiting.verdicts.pods)
 
-        return judged
+        return count_pods
 
     def observe_verdicts(self, verdicts: Mapping[LabelValues, int]) -> None:
-        """Note how many pods wait, by queue and the cause of their group's wait."""
-        if not self._shows:
+        """Note the numbers of waiting pods, by queue and the cause of their group's wait."""
+        if not self._exposes:
             return
         self._count_lost()
         self._verdicts = verdicts
         self._leader.show("vcd_verdict_pods", dict(sorted(verdicts.items())))
-        self._forget_gone_queues()  # these may be of an earlier session than the one that was noted last
+        self._forget_gone_queues()  # the verdicts may be of an earlier session than the queues
 
     def _forget_gone_queues(self) -> None:
-        """Drop what is of queues that are gone: a counter that came back would begin below what it was."""
+        """Drop the series of deleted queues."""
         queues = self._queues
         self._verdicts = {labels: pods for labels, pods in self._verdicts.items() if labels[0] in queues}
         self._leader.forget(lambda label, queue: label.endswith("queue") and queue not in queues)
 
     def _count_lost(self) -> None:
-        """Count the time that pods waited since this was done last."""
-        now, before = self._clock(), self._judged
-        self._judged = now
+        """Count the time that pods waited since the last call."""
+        now, before = self._clock(), self._counted_at
+        self._counted_at = now
         for labels, pods in self._verdicts.items():
             self._leader.add("vcd_lost_pod_seconds_total", *labels, by=pods * max(0.0, now - before))
 
-    def observe_silent(self, name: str, what: str, error: Exception) -> None:
-        """Note that a plugin decided well and cannot tell something else."""
-        self._count_silent(name, what, error)
+    def observe_reporting_fault(self, name: str, what: str, error: Exception) -> None:
+        """Count a plugin's fault in reporting ``what``, such as the reasons of a job."""
+        self._count_reporting_fault(name, what, error)
 
     def observe_misconfigured(self, counts: Mapping[LabelValues, int]) -> None:
-        """Note how many problems plugins see in which objects, by kind and key, as of the last session."""
-        if self._shows:
+        """Note the numbers of problems that plugins found in the last session, by kind and key of the object."""
+        if self._exposes:
             self._leader.show("vcd_misconfigured", counts)
 
     def observe_request(self, done: CompletedRequest) -> None:
@@ -432,15 +435,15 @@ class Metrics:
         self.series.distribution("vcd_apiserver_request_duration_seconds", *about).observe(done.seconds)
 
     def observe_leadership(self, leading: bool, epoch: int) -> None:
-        """Note a win or a loss. Who does not lead shows nothing of sessions: the leader does."""
+        """Note that the Lease was won or lost. A follower exposes no sessions."""
         self.series.show("vcd_leader", leading)
         self.series.show("vcd_epoch", epoch)
-        self._shows = leading
+        self._exposes = leading
         if not leading:
             self._forget_sessions()
 
     def observe_pause(self, seconds: float) -> None:
-        """Note that the event loop did not turn for so long."""
+        """Note that the event loop was blocked for so many seconds."""
         windows = int((self._clock() - self._window) / PAUSE_WINDOW)
         if windows:
             self._window += windows * PAUSE_WINDOW
@@ -449,7 +452,7 @@ class Metrics:
         self.series.show("vcd_loop_pause_seconds", max(self._pauses))
 
     async def measure_pauses(self) -> None:
-        """Watch the event loop that it runs in, until cancelled."""
+        """Measure pauses of the running event loop until cancelled."""
         while True:
             began = time.monotonic()
             await asyncio.sleep(_TICK)
@@ -458,7 +461,7 @@ class Metrics:
     # --- the page -----------------------------------------------------------------------------------------------------
 
     def freeze(self) -> Callable[[], bytes]:
-        """Take what the page shows as it is now; the result writes it in Prometheus' text format, in any thread."""
+        """Copy all values. The returned function renders them in Prometheus' text format, in any thread."""
         kinds = Counter(kind for kind, _ in self.set_aside())
         self.series.show("vcd_objects_set_aside", {(kind,): kinds[kind] for kind in sorted(kinds)})
         if not self._shadow:
@@ -483,7 +486,7 @@ class Metrics:
 
 @dataclass(frozen=True)
 class _Page:
-    """A collector of frozen values, as prometheus-client asks for one; ``jobs`` is None where these have no series."""
+    """A collector of copied values for prometheus-client. ``jobs`` is None if single jobs have no series."""
 
     stores: tuple[SeriesStore, ...]
     view: _View | None
@@ -492,7 +495,7 @@ class _Page:
     process: ProcessCollector
 
     def collect(self) -> Iterator[Metric]:
-        """Every family once; a plugin's gauges cannot take a name of ours."""
+        """Yield every family once. A plugin's gauge with the name of a built-in family is left out."""
         seen: set[str] = set()
         for page in self._pages():
             if page.name not in seen:
@@ -507,11 +510,14 @@ class _Page:
         if view is not None:
             yield from view.series.pages()
             yield from _job_series(view, self.jobs).pages()
-            gauges = [gauge for gauge in view.gauges if self._shows(gauge)]
+            gauges = [gauge for gauge in view.gauges if self._exposes(gauge)]
             yield from _gauge_pages(each for gauge in gauges for each in _singly(gauge, view.jobs))
 
-    def _shows(self, gauge: Gauge | JobGauge) -> bool:
-        """Beside Volcano's queue controller its series are its own, else sums over both would double."""
+    def _exposes(self, gauge: Gauge | JobGauge) -> bool:
+        """Return whether to expose a gauge.
+
+        Series that Volcano's queue controller exposes are left out, because sums over both would double.
+        """
         if gauge.name.startswith(_OF_QUEUE_CONTROLLER):
             return self.controls_queues
         return self.jobs is not None or not _is_of_a_job(gauge)
@@ -582,7 +588,7 @@ def _evictions(session: Session, evicting: Sequence[_Evicting]) -> Counter[Label
 
 
 def _placements(session: Session, plan: Plan, now: int, stale: Mapping[int, str]) -> _Placed:
-    """The jobs and pods that were placed, and what outcomes are to come."""
+    """Return the jobs and pods that a session placed, and its operations without an outcome."""
     placed = _Placed(now)
     for number, statement in enumerate(plan.statements):
         index = session.jobs.index(statement.group)
@@ -602,15 +608,15 @@ def _placements(session: Session, plan: Plan, now: int, stale: Mapping[int, str]
 
 
 def _count_unschedulable(session: Session) -> tuple[Ints, int]:
-    """Of each unschedulable job the tasks that it lacks of its minimum, of others _NOTHING; and how many tasks found no
-    place."""
+    """Return for each job the tasks that it lacks of its minimum (_NOTHING if it is not unschedulable), and the number
+    of tasks that found no node."""
     lacks = np.full(len(session.jobs), _NOTHING, np.int64)
     failed = 0
-    stands_for = dict(session.classes.followers())
+    followers = dict(session.classes.followers())
     for job in session.views.jobs():
         if session.classes.follows[job.index]:
-            continue  # counted with the one that stands for it
-        others = stands_for.get(job.index, _NOBODY)
+            continue  # counted with its representative
+        others = followers.get(job.index, _NO_JOBS)
         refused = sum([waiting.tasks for waiting in job.why if waiting.gate in _TRIED])
         failed += min(refused, job.counts[_PENDING]) * (1 + len(others))
         if session.conditions.get(job.index, ("",))[0] == UNSCHEDULABLE:
@@ -619,7 +625,7 @@ def _count_unschedulable(session: Session) -> tuple[Ints, int]:
 
 
 def _phase_gauges(session: Session, plan: Plan, progress: dict[str, _Progress]) -> Iterator[Gauge]:
-    """Groups per queue and phase once the plan's statuses are written."""
+    """Yield the number of groups by queue and phase, with the plan's statuses applied."""
     jobs = session.jobs
     phases = jobs.phase.astype(np.int64)
     for status in plan.groups:
@@ -639,11 +645,11 @@ def _phase_gauges(session: Session, plan: Plan, progress: dict[str, _Progress]) 
 def _plugin_gauges(session: Session, silent: list[tuple[str, Exception]]) -> Iterator[Gauge | JobGauge]:
     for plugin in framework_of(session).plugins:
         try:
-            taken = session.gauges.get(plugin.name)  # else they would be asked unguarded
+            taken = session.gauges.get(plugin.name)  # computed under the guard of the session, if it is there
             if isinstance(taken, Exception):
                 raise taken
             gauges = _checked(plugin.gauges() if taken is None else taken, len(session.jobs))
-        except Exception as error:  # noqa: BLE001 - a plugin's fault must not end the cycle that it is told in
+        except Exception as error:  # noqa: BLE001 - a plugin's fault must not end the cycle
             silent.append((plugin.name, error))
             continue
         for gauge in gauges:
@@ -657,7 +663,7 @@ def _is_of_a_job(gauge: Gauge | JobGauge) -> bool:
 
 
 def _singly(gauge: Gauge | JobGauge, jobs: GroupColumns) -> Iterator[Gauge]:
-    """A gauge of each job one by one; another one as it is."""
+    """Yield the gauges of single jobs that a JobGauge holds; a Gauge unchanged."""
     if isinstance(gauge, Gauge):
         yield gauge
         return
@@ -667,7 +673,7 @@ def _singly(gauge: Gauge | JobGauge, jobs: GroupColumns) -> Iterator[Gauge]:
 
 
 def _gauge_pages(gauges: Iterable[Gauge]) -> Iterator[Metric]:
-    """Gauges by name; of two that give the same series, the later one counts, since a page must not hold both."""
+    """Yield gauges by name. If two have the same series, the later one wins, as a page must have each series once."""
     by_name: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for gauge in gauges:
         by_name.setdefault(gauge.name, {})[tuple(sorted(gauge.labels))] = gauge.value
@@ -680,8 +686,10 @@ def _gauge_pages(gauges: Iterable[Gauge]) -> Iterator[Metric]:
 
 
 def _job_series(view: _View, jobs: _Jobs | None) -> SeriesStore:
-    """Volcano's series by job; none without ``jobs``. Where a label has the name without the namespace, jobs of one
-    name add up."""
+    """Return Volcano's series of single jobs; none if ``jobs`` is None.
+
+    Labels without a namespace are Volcano's; values of jobs with the same name are added.
+    """
     store = SeriesStore(fam.JOBS)
     if jobs is None:
         return store
@@ -707,7 +715,7 @@ def _job_series(view: _View, jobs: _Jobs | None) -> SeriesStore:
 
 
 def _checked(gauges: Iterable[Gauge | JobGauge], jobs: int) -> list[Gauge | JobGauge]:
-    """The gauges of a plugin. Raises what it raises, and ValueError or TypeError for what is no gauge."""
+    """Return the gauges of a plugin. Raises the plugin's errors, and ValueError or TypeError for an invalid gauge."""
     result = [_checked_one(gauge, jobs) for gauge in gauges]
     for name in {gauge.name for gauge in result}:
         if not _NAME.fullmatch(name):
@@ -735,18 +743,18 @@ def _guarantees(session: Session) -> Iterator[Gauge]:
 
 
 def _in_units(session: Session, amounts: npt.NDArray[np.int64]) -> dict[LabelValues, float]:
-    """Amounts in the order of the session's resources as people write them: cores, bytes, pods, pieces."""
+    """Return quantities by resource in the units of specs: cores, bytes, pods, pieces."""
     names = session.snapshot.resources
     pairs = zip(names, amounts.tolist(), strict=True)
     return {(name,): amount / per_unit(name) for name, amount in pairs if name != UNOFFERED}
 
 
 def _ages(created: list[int], now: int) -> npt.NDArray[np.float64]:
-    """Milliseconds from these Unix seconds to ``now`` (Unix nanoseconds); 0 stands for no time, and is left out."""
+    """Return milliseconds from these Unix seconds to ``now`` (Unix nanoseconds). Unknown times (0) are left out."""
     times = np.array(created, np.float64)
     return np.maximum(now / 1_000_000 - times[times > 0] * 1000, 0.0)
 
 
 def _age(now: int, created: int) -> float:
-    """Milliseconds from ``created`` (Unix seconds) to ``now`` (Unix nanoseconds)."""
+    """Return milliseconds from ``created`` (Unix seconds) to ``now`` (Unix nanoseconds)."""
     return max(0.0, now / 1_000_000 - created * 1000)

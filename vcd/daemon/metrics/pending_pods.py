@@ -1,4 +1,7 @@
-"""Who waits, by queue, gate and cause: few words, however many reasons there are."""
+"""Counts waiting groups and pods by queue, gate and cause, for metrics with few label values.
+
+Only groups that changed since the last session are counted again, so the cost grows with the changes.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,11 @@ from vcd.state.rearranged import NEW
 from vcd.state.sums import Ints
 
 NO_QUEUE = ""
-"""Stands for every queue that does not exist, so that groups cannot make up labels."""
+"""Label of all queues that do not exist, so that groups cannot create label values."""
 
 _NEVER = int(np.iinfo(np.int64).max)
 _MOST_AT_ONCE: Final = 256
-"""So many keys are compared at once: of far more, each one that is new costs too much; far fewer are too many steps."""
+"""Keys per comparison. A larger number makes each new key costly; a smaller one needs too many steps."""
 
 Labels = tuple[str, str, str]
 """Queue, gate, cause."""
@@ -38,17 +41,16 @@ Verdict = tuple[str, ...]
 L = TypeVar("L", bound=tuple[str, ...])
 
 _Kinds = tuple[tuple[str, str, int], ...]
-"""Of each reason of a group: gate, cause, how many pods it concerns."""
-_TOLD, _PENDING, _QUEUE = range(3)
-"""What is compared of jobs from session to session, each as a number: what their groups are known to wait for, how many
-of their pods are pending, and their queue."""
-_NOT, _OTHER = 0, -1
-"""What the groups of jobs are told to wait for that do not wait; a number that differs from whatever is found next."""
+"""Gate, cause and number of pods of each reason of a group."""
+_REASONS, _PENDING, _QUEUE = range(3)
+"""Rows of the compared columns: number of the group's known reasons, pending pods, number of the queue."""
+_NONE, _OTHER = 0, -1
+"""Number of no reasons; and a number that differs from every number in the next session."""
 
 
 class Alignment:
-    """Where some keys were among those of before, NEW where they were not; ``gone`` are those of before that are not
-    here. Both are sorted."""
+    """``places`` are the earlier indices of the keys ``now``, NEW for new keys; ``gone`` the earlier indices of all
+    other keys. Both lists of keys must be sorted."""
 
     def __init__(self, before: list[str], now: list[str]) -> None:
         self.places = np.arange(len(now)) if now == before else _places(before, now)
@@ -57,13 +59,13 @@ class Alignment:
         self.gone = {before[place]: place for place in np.flatnonzero(gone).tolist()}
 
     def carried(self, columns: Ints) -> Ints:
-        """Columns that had a number for each key of before, with one for each of now, 0 for those that are new."""
+        """Reorder columns from the earlier keys to the keys now, with 0 for new keys."""
         nothing = np.zeros((*columns.shape[:-1], 1), np.int64)
         return np.append(columns, nothing, axis=-1).take(self.places, axis=-1)  # NEW is the last one
 
 
 def _places(before: list[str], now: list[str]) -> Ints:
-    """Equal stretches are compared as lists, which is fast: few of many keys come and go between two sessions."""
+    """Compare slices of both lists, which is fast because few of many keys change between two sessions."""
     places = np.full(len(now), NEW, np.int64)
     here = there = 0
     size = _MOST_AT_ONCE
@@ -82,14 +84,14 @@ def _places(before: list[str], now: list[str]) -> Ints:
 
 
 class _Waits(Generic[L]):
-    """How many groups have some labels, and pods of theirs; labels are here as long as a group has them."""
+    """Numbers of groups and pods by labels, for labels of at least one group."""
 
     def __init__(self) -> None:
         self.groups: Counter[L] = Counter()
         self.pods: Counter[L] = Counter()
 
     def count(self, labels: L, groups: int, pods: int) -> None:
-        """So many more, or less."""
+        """Add to the numbers; the arguments may be negative."""
         self.groups[labels] += groups
         self.pods[labels] += pods
         if not self.groups[labels]:
@@ -98,7 +100,7 @@ class _Waits(Generic[L]):
 
 @dataclass(slots=True)
 class _Known:
-    """What is known of a group that waits: why, how many of its pods are pending, these by label, and its verdict."""
+    """A counted group. ``share`` is its number of pending pods by label."""
 
     reasons: tuple[Waiting, ...]
     pending: int
@@ -107,11 +109,10 @@ class _Known:
 
 
 class WaitingCounts:
-    """Groups and pods that wait, kept up from session to session: only groups are looked at of which something is not
-    as it was when they were counted last.
+    """Numbers of waiting groups and pods, updated by each session.
 
-    A pod that several kinds of reasons keep waiting counts once for each kind; once in ``verdicts``, by the cause of
-    its group's wait: that which held longest where it is known, else the first that is given.
+    A pod counts once for each kind of reason in ``reasons``, and once in ``verdicts``, by the cause of its group's
+    wait: the one that held longest if it is known, else the first one.
     """
 
     def __init__(self) -> None:
@@ -122,55 +123,55 @@ class WaitingCounts:
         self._shares = Computed()
         self._keys: list[str] = []
         self._queues: list[str] = []
-        self._figures: Ints = np.zeros((3, 0), np.int64)
-        """The jobs and queues of the session that was counted last, and what is compared of jobs,"""
-        self._strangers: list[str] = []
-        """and groups that wait and are none of its jobs."""
+        self._compared: Ints = np.zeros((3, 0), np.int64)
+        """The compared columns of the last session, by job."""
+        self._no_jobs: list[str] = []
+        """Groups that wait and are not jobs of the last session."""
 
     def update(self, session: Session, plan: Plan) -> Alignment:
-        """Count as of the end of a session; where its jobs were among those of the one that was counted last."""
+        """Count the groups at the end of a session. Return how its jobs map to the last session's."""
         jobs, shown, changes = session.jobs, session.snapshot.waiting, waits_by_group(plan.waiting)
-        aligned, figures = Alignment(self._keys, jobs.keys), _figures_of(session)
-        found = {key: jobs.index(key) for key in (*changes, *self._strangers, *aligned.gone)}
+        aligned, compared = Alignment(self._keys, jobs.keys), _compared_columns(session)
+        found = {key: jobs.index(key) for key in (*changes, *self._no_jobs, *aligned.gone)}
         here = {key: index for key, index in found.items() if index is not None}
-        strangers = _strangers(session, [key for key in found if key not in here])
+        no_jobs = _no_jobs(session, [key for key in found if key not in here])
         queues = [queue.name for queue in session.queue_list]
-        differ = self._differ(figures, aligned, queues)
+        differ = self._differ(compared, aligned, queues)
         differ[list(here.values())] = True
         indices = np.flatnonzero(differ)
-        pending, queue = (figures[row, indices].tolist() for row in (_PENDING, _QUEUE))
+        pending, queue = (compared[row, indices].tolist() for row in (_PENDING, _QUEUE))
         for index, count, number in zip(indices.tolist(), pending, queue, strict=True):
             key = jobs.keys[index]
             self._count(key, queues[number], changes.get(key, shown.get(key, ())), count)
-        elsewhere = _pending_elsewhere(session) if strangers else Counter[str]()
-        for key in strangers:
+        elsewhere = _pending_elsewhere(session) if no_jobs else Counter[str]()
+        for key in no_jobs:
             self._count(key, NO_QUEUE, changes.get(key, shown.get(key, ())), elsewhere[key])
-        for key in changes.keys() & here.keys():  # whether what the plan says comes to hold is seen next time
-            figures[_TOLD, here[key]] = _OTHER if changes[key] else _NOT
-        self._keys, self._queues, self._figures = jobs.keys, queues, figures
-        self._strangers = [key for key in strangers if key in self._known]
+        for key in changes.keys() & here.keys():  # the next session shows whether the plan's reasons took effect
+            compared[_REASONS, here[key]] = _OTHER if changes[key] else _NONE
+        self._keys, self._queues, self._compared = jobs.keys, queues, compared
+        self._no_jobs = [key for key in no_jobs if key in self._known]
         return aligned
 
-    def _differ(self, figures: Ints, aligned: Alignment, queues: list[str]) -> npt.NDArray[np.bool_]:
-        """Which jobs of those that wait, or did, have other figures than when they were counted last."""
-        before = aligned.carried(self._figures)
-        if queues != self._queues:  # their numbers mean others
+    def _differ(self, compared: Ints, aligned: Alignment, queues: list[str]) -> npt.NDArray[np.bool_]:
+        """Return a mask of the jobs to count: waiting now or before, with a change in a compared column."""
+        before = aligned.carried(self._compared)
+        if queues != self._queues:  # the numbers of queues changed
             before[_QUEUE] = _OTHER
-        waits = (figures[_TOLD] != _NOT) | (before[_TOLD] != _NOT)
-        differ: npt.NDArray[np.bool_] = waits & (figures != before).any(axis=0)
+        waits = (compared[_REASONS] != _NONE) | (before[_REASONS] != _NONE)
+        differ: npt.NDArray[np.bool_] = waits & (compared != before).any(axis=0)
         return differ
 
     def _count(self, key: str, queue: str, reasons: tuple[Waiting, ...], pending: int) -> None:
-        """Count a group as it is now, in place of what it was."""
+        """Replace the counts of a group."""
         known = self._known.get(key)
         if known is not None:
             if known.reasons == reasons and known.pending == pending and known.verdict[0] == queue:
-                known.reasons = reasons  # those of the state, in place of a plan's: nothing is kept twice
+                known.reasons = reasons  # the state's tuple instead of the plan's equal one, to free memory
                 return
             self._tally(known, -1)
         holding = filter(keeps_back, reasons)
         kinds = tuple([(waiting.gate, cause_of(waiting), waiting.tasks) for waiting in holding])
-        if not kinds:  # remarks alone keep nobody waiting
+        if not kinds:  # remarks alone do not make a group wait
             self._known.pop(key, None)
             self._causes.pop(key, None)
             return
@@ -194,9 +195,11 @@ class WaitingCounts:
                 self.verdicts.count(known.verdict, 1, known.pending)
 
     def oldest(self, session: Session) -> dict[tuple[str], int]:
-        """By queue, when the oldest pod that waits was created, or the group where it has no pods; Unix seconds.
-        ``session`` is the one that was counted last."""
-        jobs, tasks, waits = session.jobs, session.snapshot.tasks, np.flatnonzero(self._figures[_TOLD] != _NOT)
+        """Return by queue when its oldest waiting pod, or group without pods, was created (Unix seconds).
+
+        ``session`` must be the last one that was counted.
+        """
+        jobs, tasks, waits = session.jobs, session.snapshot.tasks, np.flatnonzero(self._compared[_REASONS] != _NONE)
         times = np.full(len(jobs), _NEVER)
         rows = np.flatnonzero((session.job_of_row >= 0) & (tasks.status == TaskStatus.PENDING) & (tasks.created > 0))
         np.minimum.at(times, session.job_of_row[rows], tasks.created[rows])
@@ -207,31 +210,31 @@ class WaitingCounts:
         np.minimum.at(oldest, jobs.queue[waits], since)
         by_queue = zip(session.queue_list, oldest.tolist(), strict=True)
         found = {(queue.name,): time for queue, time in by_queue if time < _NEVER}
-        records = [session.snapshot.groups.get(key) for key in self._strangers if not self._known[key].pending]
+        records = [session.snapshot.groups.get(key) for key in self._no_jobs if not self._known[key].pending]
         if known := [record.created for record in records if record is not None and record.created > 0]:
             found[NO_QUEUE,] = min(known)
         return found
 
 
-def _strangers(session: Session, known: list[str]) -> list[str]:
-    """Those groups that are known to be none of a session's jobs, and all others that are none and wait."""
-    shown, told = session.snapshot.waiting, np.count_nonzero(session.jobs.derived(shown_reasons))
-    if told + sum(key in shown for key in known) == len(shown):
+def _no_jobs(session: Session, known: list[str]) -> list[str]:
+    """Return the waiting groups that are not jobs of the session, including all ``known`` ones."""
+    shown, waiting_jobs = session.snapshot.waiting, np.count_nonzero(session.jobs.derived(shown_reasons))
+    if waiting_jobs + sum(key in shown for key in known) == len(shown):
         return known
-    seen = {*session.jobs.keys, *known}  # some came in sessions that were not counted
+    seen = {*session.jobs.keys, *known}  # some appeared in sessions that were not counted
     return [*known, *(key for key in shown if key not in seen)]
 
 
-def _figures_of(session: Session) -> Ints:
+def _compared_columns(session: Session) -> Ints:
     jobs = session.jobs
-    figures = np.empty((3, len(jobs)), np.int64)
-    figures[_TOLD], figures[_QUEUE] = jobs.derived(shown_reasons), jobs.queue
-    figures[_PENDING] = jobs.counts[:, TaskStatus.PENDING]
-    return figures
+    compared = np.empty((3, len(jobs)), np.int64)
+    compared[_REASONS], compared[_QUEUE] = jobs.derived(shown_reasons), jobs.queue
+    compared[_PENDING] = jobs.counts[:, TaskStatus.PENDING]
+    return compared
 
 
 def _pending_elsewhere(session: Session) -> Counter[str]:
-    """How many pods are pending of groups whose queue does not exist: these are not among the session's jobs."""
+    """Return the number of pending pods of each group whose queue does not exist, so that it is no job."""
     tasks, names = session.snapshot.tasks, session.snapshot.job_keys
     found = tasks.job[(session.job_of_row < 0) & (tasks.job >= 0) & (tasks.status == TaskStatus.PENDING)]
     numbers, counts = np.unique(found, return_counts=True)
@@ -239,8 +242,7 @@ def _pending_elsewhere(session: Session) -> Counter[str]:
 
 
 def _share(queue: str, kinds: _Kinds, pending: int) -> tuple[dict[Labels, int], str]:
-    """A group's waiting pods by label: those that the reasons count, all pending ones for reasons of the group; and the
-    cause of its first reason."""
+    """Return a group's pending pods by label, and its cause. A reason without a number of pods counts all of them."""
     shares: dict[Labels, int] = {}
     for gate, cause, tasks in kinds:
         labels = (queue, gate, cause)

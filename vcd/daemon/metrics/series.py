@@ -28,9 +28,9 @@ class Family(NamedTuple):
     bounds: tuple[float, ...] = ()
 
     def page(self) -> Metric:
-        """The family without series, as prometheus-client writes it.
+        """Return the family without series.
 
-        It would add ``_total`` to a counter's name; a counter that Volcano names otherwise becomes untyped.
+        prometheus-client adds ``_total`` to a counter's name, so a counter without that suffix becomes untyped.
         """
         if self.kind != "counter":
             return Metric(self.name, self.doc, self.kind)
@@ -40,14 +40,14 @@ class Family(NamedTuple):
 
 
 def exponential(low: float, high: float, count: int) -> tuple[float, ...]:
-    """``count`` bounds from ``low`` to ``high``, each the same factor above the last (client_golang's
+    """Return ``count`` bounds from ``low`` to ``high`` with a constant factor between them (client_golang's
     ExponentialBucketsRange, which Volcano's histograms use)."""
     factor = (high / low) ** (1 / (count - 1))
     return tuple(low * factor**step for step in range(count))
 
 
 class Distribution:
-    """One histogram's counts: how many values lie at or below each bound."""
+    """The counts of one histogram. ``counts`` has the values of each bucket, not cumulative."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -68,13 +68,13 @@ class Distribution:
         self.total += float(values.sum())
 
     def copy(self) -> Distribution:
-        """As it is now."""
+        """Return a copy."""
         result = Distribution(self.bounds)
         result.counts, result.total = list(self.counts), self.total
         return result
 
     def samples(self, name: str, labels: dict[str, str]) -> Iterable[Sample]:
-        """Cumulative buckets, count and sum, as Prometheus has them."""
+        """Yield Prometheus' samples: cumulative buckets, count and sum."""
         count = 0
         for bound, more in zip((*self.bounds, float("inf")), self.counts, strict=True):
             count += more
@@ -85,8 +85,7 @@ class Distribution:
 
 
 class SeriesStore:
-    """The series of many families, counters and distributions each made when it is first counted. Not for two threads
-    at once."""
+    """The series of many families. Counters and distributions are created at their first use. Not thread-safe."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = {family.name: family for family in families}
@@ -99,23 +98,23 @@ class SeriesStore:
                 self._values[name] = {} if labels or kind == "gauge" else {(): 0.0}
 
     def add(self, name: str, *labels: str, by: float = 1.0) -> None:
-        """Count up."""
+        """Increase a counter."""
         values = self._values[name]
         values[labels] = values.get(labels, 0.0) + by
 
     def show(self, name: str, values: float | Mapping[LabelValues, float]) -> None:
-        """Set a family's one value, or all of its values by their labels, as they are now."""
+        """Set a family's single value, or replace all of its values by labels."""
         self._values[name] = dict(values) if isinstance(values, Mapping) else {(): values}
 
     def distribution(self, name: str, *labels: str) -> Distribution:
-        """A family's distribution under these labels, to observe values with."""
+        """Return a family's distribution for these labels, to observe values with."""
         found = self._distributions[name].get(labels)
         if found is None:
             found = self._distributions[name][labels] = Distribution(self._families[name].bounds)
         return found
 
     def forget(self, gone: Callable[[str, str], bool]) -> None:
-        """Drop the series with a label, by its name and value, that is gone."""
+        """Drop the series that have a label for which ``gone(name, value)`` is true."""
         kept: tuple[dict[str, dict[LabelValues, Any]], ...] = (self._values, self._distributions)
         for name, series in ((name, series) for values in kept for name, series in values.items()):
             names = self._families[name].labels
@@ -123,7 +122,7 @@ class SeriesStore:
                 del series[labels]
 
     def copy(self) -> SeriesStore:
-        """As it is now, for another thread to read."""
+        """Return a copy for another thread to read."""
         result = SeriesStore(self._families.values())
         result._values = {name: dict(values) for name, values in self._values.items()}
         result._distributions = {
@@ -133,13 +132,13 @@ class SeriesStore:
         return result
 
     def counted(self) -> SeriesStore:
-        """A copy of what was counted, without what was only shown."""
+        """Return a copy of counters and histograms, without gauges' values."""
         result = self.copy()
         result._values |= {name: {} for name, family in self._families.items() if family.kind == "gauge"}
         return result
 
     def pages(self) -> Iterable[Metric]:
-        """Every family, those without series included."""
+        """Yield every family, including those without series."""
         for name, family in self._families.items():
             page = family.page()
             for labels, value in (self._values.get(name) or self._distributions.get(name, {})).items():

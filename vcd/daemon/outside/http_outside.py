@@ -129,12 +129,12 @@ class HttpOutside:
     def _http(self) -> aiohttp.ClientSession:
         if self._session is None:
             trace = aiohttp.TraceConfig()
-            trace.on_connection_reuseconn.append(_note_kept)
+            trace.on_connection_reuseconn.append(_note_reuse)
             self._session = open_session(auto_decompress=False, trace_configs=[trace])
         return self._session
 
 
-async def _note_kept(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
+async def _note_reuse(_: aiohttp.ClientSession, context: SimpleNamespace, __: object) -> None:
     context.trace_request_ctx.append(True)
 
 

@@ -38,11 +38,11 @@ from vcd.state.records import seconds_of
 _log = structlog.get_logger(__name__)
 
 _LOOK = 1.0
-"""Seconds between looks whether there are nodes at all."""
+"""Seconds between checks for nodes, while there are none."""
 LARGEST = 32 << 20
-"""Bytes of the largest answer."""
+"""Largest accepted response in bytes."""
 PERIOD = "10m"
-"""Over which usage is averaged."""
+"""Time over which usage is averaged."""
 
 ELASTICSEARCH, METRICS_SERVER = "elasticsearch", "metrics_server"
 ADAPTOR = ("prometheus_adaptor", "prometheus_adapt")
@@ -58,19 +58,19 @@ CUSTOM_VERSIONS = ("v1beta2", "v1beta1")
 CPU_METRIC, MEMORY_METRIC = "node_cpu_usage_avg", "node_memory_usage_avg"
 
 Ask = Callable[..., Awaitable[Any]]
-"""Gives the JSON that answers a request: method, path and body. Raises UsageFailed."""
+"""Sends a request (method, path, body) and returns the decoded JSON. Raises UsageFailed."""
 
 
 class UsageFailed(Exception):
-    """A sample could not be taken; the message says why."""
+    """A sample could not be taken; the message states why."""
 
 
 @dataclass(eq=False)
 class UsagePoller:
-    """Takes a sample at each interval, as long as the configuration names where from.
+    """Takes a sample at each interval while the configuration names a source.
 
-    ``settings`` gives the section ``metrics`` in force, ``put`` logs and folds, ``observe`` is told "taken" or
-    "failed".
+    ``settings`` returns the section ``metrics`` in force, ``put`` logs and folds events, ``observe`` receives "taken"
+    or "failed".
     """
 
     client: KubeClient
@@ -80,7 +80,7 @@ class UsagePoller:
     observe: Callable[[str], None]
     clock: Clock = SYSTEM_CLOCK
     reloaded: asyncio.Event = field(default_factory=asyncio.Event, init=False)
-    """To be set when the configuration is another one: a sample is taken by it at once."""
+    """Set by the caller after a change of the configuration, to take a sample at once."""
 
     async def run(self) -> None:
         """Take samples until cancelled."""
@@ -97,7 +97,7 @@ class UsagePoller:
                 await run_until_first(self.clock.sleep(settings["interval"] / 1e9), self.reloaded.wait())
 
     async def once(self, settings: ArgumentValues) -> None:
-        """Take one sample and log it. A failure is told and counted, and changes nothing."""
+        """Take one sample and log it. A failure is logged and counted, and leaves the last sample in force."""
         try:
             event = answered(await self._sample(settings))
         except (UsageFailed, KubeError, ValueError) as error:
@@ -110,7 +110,7 @@ class UsagePoller:
         self.observe("taken")
 
     async def _sample(self, settings: ArgumentValues) -> Samples:
-        """The nodes' usage, within the time that taking a sample may take in all."""
+        """Return the nodes' usage. The timeout bounds the whole sample. Raises UsageFailed."""
         try:
             async with asyncio.timeout(settings["timeout"] / 1e9):
                 usage = (await self._found(settings)).usage(sorted(self.state.nodes))
@@ -127,24 +127,24 @@ class UsagePoller:
 
     async def _found(self, settings: ArgumentValues) -> _Found:
         found = _Found()
-        limit = 2 * settings["timeout"] / 1e9  # of a single request: the whole sample's is over before
+        limit = 2 * settings["timeout"] / 1e9  # per request; the timeout of the whole sample ends earlier
         if settings["type"] == METRICS_SERVER:
-            await self._ask_metrics_server(found, limit)
+            await self._query_metrics_server(found, limit)
         elif settings["type"] in ADAPTOR:
-            await self._ask_adapter(CPU_METRIC, found, found.cpu, limit)
-            await self._ask_adapter(MEMORY_METRIC, found, found.memory, limit)
+            await self._query_adapter(CPU_METRIC, found, found.cpu, limit)
+            await self._query_adapter(MEMORY_METRIC, found, found.memory, limit)
         else:
             async with _server(settings) as ask:
                 if settings["type"] == ELASTICSEARCH:
-                    await _ask_elasticsearch(ask, settings, sorted(self.state.nodes), found)
+                    await _query_elasticsearch(ask, settings, sorted(self.state.nodes), found)
                 else:
                     found.cpu, found.memory = await _query(ask, CPU_QUERY), await _query(ask, MEMORY_QUERY)
         return found
 
-    # --- by way of the API server -----------------------------------------------------------------------------------
+    # --- through the API server -------------------------------------------------------------------------------------
 
-    async def _ask_metrics_server(self, found: _Found, limit: float) -> None:
-        """Momentary usage, as percent of capacity (metrics.k8s.io)."""
+    async def _query_metrics_server(self, found: _Found, limit: float) -> None:
+        """Read current usage as percent of capacity (metrics.k8s.io)."""
         for item in _items(await self.client.request("GET", NODE_METRICS, timeout=limit)):
             name = item.metadata.name
             record = self.state.nodes.get(name)
@@ -157,8 +157,8 @@ class UsagePoller:
                 if part is not None:
                     result[name] = part
 
-    async def _ask_adapter(self, metric: str, found: _Found, result: dict[str, float], limit: float) -> None:
-        """A metric of all nodes that Prometheus Adapter offers, a part of 1 (custom.metrics.k8s.io)."""
+    async def _query_adapter(self, metric: str, found: _Found, result: dict[str, float], limit: float) -> None:
+        """Read a metric of all nodes from Prometheus Adapter, a fraction of 1 (custom.metrics.k8s.io)."""
         for version in CUSTOM_VERSIONS:
             path = f"{CUSTOM_METRICS}/{version}/nodes/*/{metric}"
             try:
@@ -176,15 +176,14 @@ class UsagePoller:
 
 @dataclass
 class _Found:
-    """A sample of nodes from a source: percent of cpu and memory, and the time of measurement, in nanoseconds since the
-    epoch, as far as it says."""
+    """Percent of cpu and memory by node, and the time of measurement (ns since the epoch) if the source states it."""
 
     cpu: dict[str, float] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
 
     def note_time(self, name: str, text: str | None) -> bool:
-        """Keep when a node was measured, the earlier time where it has several; False where that cannot be read."""
+        """Note when a node was measured, or the earliest of several times. Return whether the time is valid."""
         if not text:
             return True
         try:
@@ -195,7 +194,7 @@ class _Found:
         return measured > 0
 
     def usage(self, names: Sequence[str]) -> dict[str, NodeUsage]:
-        """The nodes of which both are known, as numbers from 0 to 100."""
+        """Return the usage of nodes with both values, limited to 0 to 100."""
         found: dict[str, NodeUsage] = {}
         for name in names:
             cpu, memory = self.cpu.get(name, math.nan), self.memory.get(name, math.nan)
@@ -209,7 +208,7 @@ def _bounded(value: float) -> float:
 
 
 def settings_of(given: Mapping[str, str]) -> ArgumentValues:
-    """The section ``metrics`` of a configuration; what is empty is not given."""
+    """Parse the section ``metrics`` of a configuration; empty values get their defaults."""
     return read_arguments(METRICS, {key: text for key, text in given.items() if text})[0]
 
 
@@ -218,7 +217,7 @@ def settings_of(given: Mapping[str, str]) -> ArgumentValues:
 
 @asynccontextmanager
 async def _server(settings: ArgumentValues) -> AsyncIterator[Ask]:
-    """A monitoring system, asked over HTTP, by a session of its own: samples are too seldom to keep a connection."""
+    """Open an HTTP session to a monitoring system. Samples are too rare to reuse a connection."""
     parts = urlsplit(settings["address"])
     if not parts.hostname:
         raise UsageFailed("metrics.address is no URL with http:// or https://")
@@ -246,11 +245,11 @@ async def _server(settings: ArgumentValues) -> AsyncIterator[Ask]:
 
 
 async def _query(ask: Ask, query: str) -> dict[str, float]:
-    """The values of an instant query, by node: instances are named as nodes are, with a port or without."""
-    told = await ask("GET", f"/api/v1/query?query={quote(query, safe='')}")
-    data = told.get("data") if isinstance(told, dict) else None
+    """Return the values of an instant query by node: the label instance is the node's name, with or without a port."""
+    answer = await ask("GET", f"/api/v1/query?query={quote(query, safe='')}")
+    data = answer.get("data") if isinstance(answer, dict) else None
     result = data.get("result") if isinstance(data, dict) and data.get("resultType") == "vector" else None
-    if not isinstance(result, list) or told.get("status") != "success":
+    if not isinstance(result, list) or answer.get("status") != "success":
         raise UsageFailed(f"Prometheus answered no vector to {query}")
     found: dict[str, float] = {}
     for each in result:
@@ -264,7 +263,7 @@ async def _query(ask: Ask, query: str) -> dict[str, float]:
     return found
 
 
-async def _ask_elasticsearch(ask: Ask, settings: ArgumentValues, names: Sequence[str], found: _Found) -> None:
+async def _query_elasticsearch(ask: Ask, settings: ArgumentValues, names: Sequence[str], found: _Found) -> None:
     """Query Metricbeat's documents of the nodes, averaged per host name."""
     host = settings["elasticsearch.hostnameFieldName"]
     body = {
@@ -287,9 +286,9 @@ async def _ask_elasticsearch(ask: Ask, settings: ArgumentValues, names: Sequence
             }
         },
     }
-    told = await ask("POST", f"/{quote(settings['elasticsearch.index'], safe='*,')}/_search", body)
+    answer = await ask("POST", f"/{quote(settings['elasticsearch.index'], safe='*,')}/_search", body)
     try:
-        for bucket in told["aggregations"]["nodes"]["buckets"]:
+        for bucket in answer["aggregations"]["nodes"]["buckets"]:
             for name, result in (("cpu", found.cpu), ("mem", found.memory)):
                 part = bucket[name]["value"]
                 if isinstance(part, int | float):
@@ -317,14 +316,14 @@ _list_decoder, _item_decoder = msgspec.json.Decoder(_List), msgspec.json.Decoder
 
 
 def _items(raw: bytes) -> Iterator[_Item]:
-    """The measurements of a list; what is none of them is passed over. Raises BadResponse."""
+    """Yield the valid measurements of a list. Raises BadResponse if it is no list."""
     for item in decode(_list_decoder, raw, "list of measurements").items:
         with contextlib.suppress(BadResponse):
             yield decode(_item_decoder, item, "measurement")
 
 
 def _part(used: Any, capacity: Any, read: Callable[[str | int | float], int]) -> float | None:
-    """``used`` as percent of ``capacity``; None where one of them cannot be read."""
+    """Return ``used`` as percent of ``capacity``; None if one of them is invalid."""
     try:
         whole = read(capacity)
         return 100.0 * read(used) / whole if whole > 0 else None

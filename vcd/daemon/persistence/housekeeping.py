@@ -107,7 +107,7 @@ def _sizes(log: EventLog, limit: int | None) -> dict[str, int]:
 
 
 def _used(folder: Path) -> int:
-    """Return the disk usage of a folder in bytes; files may disappear meanwhile."""
+    """Return the disk usage of a folder in bytes. Files that disappear are ignored."""
     found = 0
     for place, _, names in os.walk(folder):
         for name in names:

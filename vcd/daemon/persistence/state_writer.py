@@ -125,7 +125,7 @@ class StateWriter:
         return await self._shielded(self._put(events))
 
     async def put_at_head(self, make: Callable[[], Sequence[Event]]) -> int | None:
-        """Log the events that ``make`` returns, directly behind those that the state holds when it is called.
+        """Log the events that ``make`` returns, directly after the last event in the state.
 
         ``make`` sees every event that precedes its own in the log. Events that arrive later are logged behind them, so
         the wait is bounded by the calls under way, however many events arrive. Return the last event's sequence number

@@ -2,7 +2,7 @@
 
 A folder has ``lock``, held by the writing process, ``state.json``, which names the newest file and its extent, and the
 file ``events-N.sqlite``. History that the leader removed is removed from the file too, or, if a command reads the file,
-from a copy that becomes the newest file. If the log begins anew, another file is written; it becomes the newest once it
+from a copy that becomes the newest file. If the log is replaced, another file is written; it becomes the newest once it
 is complete.
 
 Before changing it: readers rely on a file that only grows while they hold its lock.
@@ -30,7 +30,7 @@ from vcd.eventlog.writer_status import SUFFIX
 _NAME = re.compile(r"events-([0-9]+)\.sqlite")
 _READERS, _FOLLOWERS = "-readers", "-followers"
 """Suffixes of the lock files of readers and of followers."""
-_BESIDE = ("", "-wal", "-shm", "-journal", "-lock", "-damaged", SUFFIX, f"{SUFFIX}.new", _READERS, _FOLLOWERS)
+_SUFFIXES = ("", "-wal", "-shm", "-journal", "-lock", "-damaged", SUFFIX, f"{SUFFIX}.new", _READERS, _FOLLOWERS)
 
 
 class Busy(Exception):
@@ -51,7 +51,7 @@ class State(msgspec.Struct, frozen=True):
 
 
 class Cache:
-    """The folder of one log. Errors of the file system are raised as ClusterError, which says how to fix them."""
+    """The folder of one log. Errors of the file system are raised as ClusterError, which states how to fix them."""
 
     def __init__(self, folder: Path) -> None:
         """Create the folder for its owner only. Raises ClusterError."""
@@ -115,15 +115,15 @@ class Cache:
     def path(self) -> Path:
         """Return the newest file, which may not exist yet."""
         state = self.state
-        return self._named("" if state is None else state.file) or self.folder / "events-1.sqlite"
+        return self._path_of("" if state is None else state.file) or self.folder / "events-1.sqlite"
 
     @property
     def written(self) -> Path:
         """Return the file to write: the newest, or its successor."""
         state = self.state
-        return self._named("" if state is None else state.successor) or self.path
+        return self._path_of("" if state is None else state.successor) or self.path
 
-    def _named(self, name: str) -> Path | None:
+    def _path_of(self, name: str) -> Path | None:
         return self.folder / name if _NAME.fullmatch(name) else None
 
     # --- for the writing process -------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Cache:
 
 @contextmanager
 def explained_errors(path: Path) -> Iterator[None]:
-    """Turn errors of a cached file into ClusterError, which says how to fix them, or DamagedLog, after which the caller
+    """Turn errors of a cached file into ClusterError, which states a remedy, or DamagedLog, after which the caller
     begins another file."""
     try:
         yield
@@ -209,7 +209,7 @@ def _locked(path: Path, how: int) -> Iterator[None]:
 
 def _remove(path: Path) -> None:
     with explained_errors(path):
-        for suffix in _BESIDE:
+        for suffix in _SUFFIXES:
             _of(path, suffix).unlink(missing_ok=True)
 
 

@@ -56,7 +56,7 @@ WITHOUT: Mapping[str, str] = {
 
 _WITHOUT_OTHERS = {"Pod": "pods elsewhere take no room, so that nodes look emptier than they are"}
 _NO_OTHERS = "those elsewhere count for nothing"
-"""What it lacks if a kind may be listed in one namespace only."""
+"""What a decision lacks if a kind may be listed in one namespace only."""
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -121,8 +121,10 @@ class _Reader:
         self._namespace = namespace
 
     async def all_of(self, kind: Kind) -> tuple[list[Manifest], Missing | None]:
-        """The objects of a kind that are read, of one namespace where no more may be; and what is missing of them, and
-        why. Raises ClusterError."""
+        """Return the objects of a kind, of one namespace if the user may not list more, and what is missing.
+
+        Raises ClusterError.
+        """
         found = await self._list(kind)
         if not isinstance(found, Missing):
             return found, None
@@ -135,7 +137,7 @@ class _Reader:
         return within, Missing(found.resource, why, found.role, without)
 
     async def _list(self, kind: Kind) -> list[Manifest] | Missing:
-        """The objects of a kind, or why they are missing. Raises ClusterError."""
+        """Return the objects of a kind, or why they are missing. Raises ClusterError."""
         found: list[Manifest] = []
         fields = kind.field_selector
         path = with_query(kind.path, urlencode({"fieldSelector": fields})) if fields else kind.path
@@ -143,7 +145,7 @@ class _Reader:
             async for page in self._client.list_pages(path):
                 if page.first:
                     found.clear()
-                # items of a list do not say what they are
+                # items of a list have no kind
                 head = {"apiVersion": kind.api_version, "kind": kind.manifest_kind}
                 found.extend(decode(_manifests, item, kind.name) | head for item in page.items)
         except ApiError as error:
@@ -164,7 +166,7 @@ class _Reader:
         return f"{what} ({', '.join(readers)} reads it)" if readers else what
 
     def _readers(self, kind: Kind) -> Iterable[str]:
-        """The plugins and actions of the configuration that declare a kind."""
+        """Yield the plugins and actions of the configuration that declare a kind."""
         on: list[type[Plugin] | type[Action]] = [plugins()[one.name] for tier in self._policy.tiers for one in tier]
         on += [actions()[name] for name in self._policy.actions]
         for extension in on:
@@ -179,13 +181,13 @@ _manifests: msgspec.json.Decoder[Manifest] = msgspec.json.Decoder(Manifest)
 
 
 def _resource(kind: Kind) -> str:
-    """As kubectl and roles name it: ``podgroups.scheduling.volcano.sh``."""
+    """Return the name for kubectl, such as ``podgroups.scheduling.volcano.sh``."""
     named = f"{kind.plural}.{kind.group}" if kind.group else kind.plural
     return f"{named} in namespace {kind.namespace}" if kind.namespace else named
 
 
 def _role(kind: Kind) -> str:
-    """The role that a list takes."""
+    """Return the role that a list requires, as text."""
     where = f"a Role in namespace {kind.namespace}" if kind.namespace else "a ClusterRole"
     which = f" (resourceNames {kind.object})" if kind.object else ""
     group = f"API group {kind.group}" if kind.group else 'API group ""'

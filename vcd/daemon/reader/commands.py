@@ -131,8 +131,8 @@ class _Thread(threading.Thread):
             self._task = self._loop.create_task(self._follow())
             self._loop.run_until_complete(self._task)
         except asyncio.CancelledError:
-            pass  # it was told to stop
-        except BaseException as error:  # noqa: BLE001 - who waits for it is told
+            pass  # `stop` was called
+        except BaseException as error:  # noqa: BLE001 - `began` raises it to the caller
             self._failure = error
             if self._followed is not None:
                 self._say(f"the log is followed no more: {error}")

@@ -17,7 +17,7 @@ from vcd.model.words import did_you_mean, some
 
 
 class ClusterError(ValueError):
-    """A cluster cannot be read; the message says which one, why, and what to do."""
+    """A cluster cannot be read; the message states which one, why, and what to do."""
 
 
 @dataclass(frozen=True)

@@ -69,16 +69,21 @@ class PodPort:
 
 
 class Finder:
-    """Asks one API server, whose address ``server`` is told in errors. Every method raises ClusterError for what is not
-    there or may not be done, and KubeError for a server that fails."""
+    """Queries one API server; ``server`` is its address for messages.
+
+    Every method raises ClusterError for a missing object or right, and KubeError for other failures.
+    """
 
     def __init__(self, client: KubeClient, server: str) -> None:
         self._client = client
         self._server = server
 
     async def lease(self, where: str) -> Lease:
-        """The Lease of the log to be read. ``where`` is NAMESPACE or NAMESPACE/NAME, or empty: then it is Volcano's, or
-        the only one that says where a log is. Raises NoLeader, too."""
+        """Return the Lease whose holder serves the log. Raises NoLeader, too.
+
+        ``where`` is NAMESPACE, NAMESPACE/NAME or empty. Without a name it is the Lease with the default name, or
+        the only one that states the address of a log.
+        """
         namespace, _, name = where.partition("/")
         usual = await self._lease_of(namespace or DEFAULT_NAMESPACE, name or DEFAULT_NAME)
         if usual is not None and (name or ADDRESS in _annotations(usual)):
@@ -89,7 +94,7 @@ class Finder:
         if len(found) == 1:
             return _read(found[0])
         if found:
-            names = some(sorted("/".join(_named(one)) for one in found), 10)
+            names = some(sorted("/".join(_key_of(one)) for one in found), 10)
             choose = "choose with --scheduler-namespace NAMESPACE/NAME"
             raise ClusterError(f"several schedulers serve a log ({names}); {choose}")
         if usual is not None:
@@ -98,7 +103,10 @@ class Finder:
         raise ClusterError(f"no Lease {at} says where a scheduler's log is: does vcd run there? If so, {SET_UP}")
 
     async def pod(self, lease: Lease) -> PodPort:
-        """The pod that holds a Lease, by its address, or its name where several have that."""
+        """Return the pod that holds a Lease, found by its address, and by its name if several have that address.
+
+        Raises NoLeader, too.
+        """
         where = urlsplit(lease.address.url)
         host, port = where.hostname or "", where.port or 443
         query = f"fieldSelector={quote(f'status.podIP={host},status.phase=Running')}" if _is_address(host) else ""
@@ -110,16 +118,16 @@ class Finder:
                     raise
                 beyond = f"; whether one is in another namespace cannot be told: {error}"
                 break
-            named = [one for one in found if _named(one)[1] in (lease.holder.rpartition("_")[0], lease.holder)]
+            named = [one for one in found if _key_of(one)[1] in (lease.holder.rpartition("_")[0], lease.holder)]
             if chosen := named or (found if query else []):
-                return PodPort(*_named(chosen[0]), port, str(_annotations(chosen[0]).get(READER) or ACCOUNT))
+                return PodPort(*_key_of(chosen[0]), port, str(_annotations(chosen[0]).get(READER) or ACCOUNT))
         else:
             beyond = ""
         held = f"{lease.holder} holds Lease {lease.namespace}/{lease.name}"
         raise NoLeader(f"{held}, and no running pod of {lease.namespace} has its address {host}{beyond}")
 
     async def token(self, at: PodPort, file: Path | None) -> str:
-        """The token to be shown: from a file, or made for the reader's ServiceAccount."""
+        """Return a token for the log: from a file, or a new one of the reader's ServiceAccount."""
         if file is not None:
             try:
                 token = (await asyncio.to_thread(file.read_text)).strip()
@@ -128,8 +136,8 @@ class Finder:
             if not re.fullmatch(r"[!-~]+", token):
                 raise ClusterError(f"--token-file {file} holds no token: one word without spaces, in ASCII")
             return token
-        asked = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS}
-        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": asked}
+        wanted = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS}
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": wanted}
         account, namespace = at.account, at.namespace
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/serviceaccounts/{quote(account, safe='')}/token"
         try:
@@ -141,14 +149,14 @@ class Finder:
                 raise ClusterError(
                     f"there is no ServiceAccount {account} in namespace {namespace}: {comes}; {other}"
                 ) from None
-            raise self._told(error, "create", f"serviceaccounts/token {account}", "", namespace) from None
+            raise self._explain_refusal(error, "create", f"serviceaccounts/token {account}", "", namespace) from None
         return str((decode(_object, raw, "TokenRequest").get("status") or {}).get("token", ""))
 
     def may_not_forward(self, error: ApiError, at: PodPort) -> Exception:
         """Explain a refused port-forward."""
         if error.status == 404:
             return NoLeader(f"pod {at.namespace}/{at.pod} is gone")
-        return self._told(error, "get and create", "pods/portforward", "", at.namespace)
+        return self._explain_refusal(error, "get and create", "pods/portforward", "", at.namespace)
 
     async def _lease_of(self, namespace: str, name: str) -> Object | None:
         path = f"/apis/coordination.k8s.io/v1/namespaces/{quote(namespace, safe='')}/leases/{quote(name, safe='')}"
@@ -157,7 +165,7 @@ class Finder:
         except ApiError as error:
             if error.status == 404:
                 return None
-            raise self._told(error, "get", f"{_LEASES} {name}", "coordination.k8s.io", namespace) from None
+            raise self._explain_refusal(error, "get", f"{_LEASES} {name}", "coordination.k8s.io", namespace) from None
 
     async def _leases(self, namespace: str) -> list[Object]:
         return await self._list("leases", "coordination.k8s.io", namespace, "")
@@ -172,11 +180,13 @@ class Finder:
                     found.clear()
                 found += [decode(_object, item, plural) for item in page.items]
         except ApiError as error:
-            raise self._told(error, "list", f"{plural}.{group}" if group else plural, group, namespace) from None
+            raise self._explain_refusal(
+                error, "list", f"{plural}.{group}" if group else plural, group, namespace
+            ) from None
         return found
 
-    def _told(self, error: ApiError, verb: str, what: str, group: str, namespace: str) -> Exception:
-        """An answer as an error that names the role that it takes; one that is about no rights as it is."""
+    def _explain_refusal(self, error: ApiError, verb: str, what: str, group: str, namespace: str) -> Exception:
+        """Turn a refusal into an error that names the required role; return other errors unchanged."""
         if error.status == 401:
             return refused(self._server, error)
         if error.status != 403:
@@ -194,8 +204,8 @@ class Finder:
 
 
 def _read(lease: Object) -> Lease:
-    """Raises ClusterError where the holder's log is not read anywhere, NoLeader where nobody holds it."""
-    namespace, name = _named(lease)
+    """Parse a Lease. Raises ClusterError if its holder serves no log, NoLeader if it has no holder."""
+    namespace, name = _key_of(lease)
     holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
     whose, _, address = str(_annotations(lease).get(ADDRESS) or "").rpartition(" ")
     if not holder:
@@ -209,12 +219,12 @@ def _read(lease: Object) -> Lease:
 
 
 def _not_served(lease: Object) -> ClusterError:
-    namespace, name = _named(lease)
+    namespace, name = _key_of(lease)
     holder = str((lease.get("spec") or {}).get("holderIdentity") or "") or "nobody"
     return ClusterError(f"{holder} holds Lease {namespace}/{name} and serves no log: {SET_UP}")
 
 
-def _named(of: Object) -> tuple[str, str]:
+def _key_of(of: Object) -> tuple[str, str]:
     metadata = of.get("metadata") or {}
     return str(metadata.get("namespace", "")), str(metadata.get("name", ""))
 

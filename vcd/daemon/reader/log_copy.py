@@ -44,7 +44,7 @@ UNMENDED = 5.0
 """Seconds between attempts if a user has to fix something first."""
 HOUSEKEEPING = 60.0
 """Seconds between runs of retention on a followed file."""
-TELL = 3.0
+REPORT_PERIOD = 3.0
 """Seconds between progress messages."""
 FRESH = 3.0
 """Seconds for which a complete file counts as current: another process follows the log."""
@@ -80,7 +80,7 @@ class LogCopier:
         self._cache: Cache | None = None
         self._ready: asyncio.Event = asyncio.Event()
         self._events = 0
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
     @property
     def cache(self) -> Cache:
@@ -91,7 +91,7 @@ class LogCopier:
     async def once(self) -> ReadUpTo:
         """Copy all that the leader has, or wait while another process does. Raises ClusterError, LogError."""
         await run_until_first(self._work(), self._ready.wait())
-        return self._taken()
+        return self._describe()
 
     async def forever(self, ready: Callable[[ReadUpTo], None]) -> None:
         """Copy until cancelled; call ``ready`` once the copy is complete for the first time.
@@ -101,12 +101,12 @@ class LogCopier:
 
         async def tell() -> None:
             await self._ready.wait()
-            ready(await asyncio.to_thread(self._taken))  # may wait for the lock while retention runs
+            ready(await asyncio.to_thread(self._describe))  # may wait for the lock while retention runs
             await asyncio.Event().wait()
 
         await run_until_first(self._work(), tell())
 
-    def _taken(self) -> ReadUpTo:
+    def _describe(self) -> ReadUpTo:
         state = self.cache.state
         assert state is not None
         with self.cache.reading() as path, LogReader(path) as reader:
@@ -132,7 +132,7 @@ class LogCopier:
                 if not self._ready.is_set() and waiting.is_over():
                     self._ready.set()
                 if not self._ready.is_set():
-                    self._tell("another command takes this log over; waiting for it")
+                    self._report("another command takes this log over; waiting for it")
                 await asyncio.sleep(PAUSE)
 
     async def _led(self, finder: Finder) -> Lease:
@@ -144,15 +144,15 @@ class LogCopier:
             except _PASSES as error:
                 if time.monotonic() > until:
                     raise ClusterError(f"no leader was found within {PATIENCE:.0f} s: {error}") from None
-                self._tell(str(error))
+                self._report(str(error))
                 await asyncio.sleep(PAUSE)
 
-    def _tell(self, text: str) -> None:
-        """Report progress at most once per `TELL` seconds, and not in the first ones."""
+    def _report(self, text: str) -> None:
+        """Report progress at most once per `REPORT_PERIOD` seconds, and not in the first ones."""
         now = time.monotonic()
-        self._told_at = self._told_at or now
-        if now - self._told_at >= TELL:
-            self._told_at = now
+        self._reported_at = self._reported_at or now
+        if now - self._reported_at >= REPORT_PERIOD:
+            self._reported_at = now
             self._say(text)
 
     # --- as the writing process --------------------------------------------------------------------------------------
@@ -173,13 +173,13 @@ class LogCopier:
             except ClusterError as error:
                 if not self._ready.is_set():
                     raise
-                self._tell(str(error))
+                self._report(str(error))
                 pause = UNMENDED
             except _PASSES as error:
                 refused += isinstance(error, LogError)
                 if not self._ready.is_set() and (time.monotonic() > until or refused >= MOST_REFUSALS):
                     raise ClusterError(f"the log of {lease.holder} cannot be read: {error or repr(error)}") from None
-                self._tell(f"the log of {lease.holder} is not reached ({error or repr(error)}); trying again")
+                self._report(f"the log of {lease.holder} is not reached ({error or repr(error)}); trying again")
             await asyncio.sleep(pause)
             with suppress(ClusterError, *_PASSES):
                 lease = await finder.lease(where)
@@ -254,7 +254,7 @@ class LogCopier:
                     await self._retain(log)
                 self._ready.set()
             elif follower.lag:
-                self._tell(f"taking over the log of {leader}: event {log.head:,} of {follower.head:,}")
+                self._report(f"taking over the log of {leader}: event {log.head:,} of {follower.head:,}")
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE):
                     await (asyncio.Event() if self._ready.is_set() else follower.caught_up).wait()

@@ -28,10 +28,10 @@ class Follower:
         self.name = name
         self.address = address
         self.has = 0
-        self.told = -1
+        self.reported = -1
         """The last reported end of the log, sent after all events up to it; -1 before the first report."""
         self.keeps_up = False
-        """Whether it is a replica that has everything up to ``told``, and was not late recently."""
+        """Whether it is a replica that has everything up to ``reported``, and was not late recently."""
         self._late_at = -FORGOTTEN
         self._pause = 0.0
 
@@ -45,7 +45,7 @@ class Follower:
     def has_all_up_to(self, sequence: int, now: float) -> None:
         """Note up to which event its log is durable."""
         self.has = max(self.has, sequence)
-        caught_up = 0 <= self.told <= self.has and now - self._late_at >= self._pause
+        caught_up = 0 <= self.reported <= self.has and now - self._late_at >= self._pause
         self.keeps_up = self.keeps_up or (bool(self.address) and caught_up)
 
 
@@ -84,12 +84,12 @@ class Followers:
             yield follower
         finally:
             self.connected.remove(follower)
-            self._tell()
+            self._notify()
 
     def has(self, follower: Follower, sequence: int) -> None:
         """Note up to which event a follower's log is durable."""
         follower.has_all_up_to(sequence, self._clock.monotonic())
-        self._tell()
+        self._notify()
 
     async def have(self, sequence: int) -> bool:
         """Wait until a follower that keeps up has an event; False if none keeps up or is expected, or on timeout."""
@@ -111,6 +111,6 @@ class Followers:
                 return False
             await run_until_first(self._moved.wait(), self._clock.sleep(left))
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._moved.set()
         self._moved = asyncio.Event()

@@ -17,7 +17,7 @@ from vcd.eventlog.rewind import rewind
 
 MOST, MOST_BYTES = 100, 1 << 30
 """Preserved files at most, and bytes of all but the newest; the oldest files are removed."""
-_BESIDE = ("-wal", "-shm")
+_SUFFIXES = ("-wal", "-shm")
 
 
 def rewind_and_preserve(path: Path, to: int | None) -> Path | None:
@@ -34,37 +34,37 @@ def rewind_and_preserve(path: Path, to: int | None) -> Path | None:
             to = None
     if to is not None and lost is not None:
         try:
-            export(path, aside := _beside(path), fold, lost)
+            export(path, aside := _choose_path(path), fold, lost)
         except DamagedLog:
             to = None
     if to is not None:
         rewind(path, to)
         return None if lost is None else aside
     if lost is None:
-        for each in (path, *(path.with_name(path.name + suffix) for suffix in _BESIDE)):
+        for each in (path, *(path.with_name(path.name + suffix) for suffix in _SUFFIXES)):
             each.unlink(missing_ok=True)
         return None
-    aside = _beside(path)
+    aside = _choose_path(path)
     path.rename(aside)
-    for suffix in _BESIDE:
+    for suffix in _SUFFIXES:
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
     return aside
 
 
-def _beside(path: Path) -> Path:
+def _choose_path(path: Path) -> Path:
     """Return an unused path for a preserved log, and remove the oldest ones above the limits."""
     named = re.compile(rf"{re.escape(path.stem)}-apart-[0-9]+{re.escape(path.suffix)}")
     found = [each for each in path.parent.iterdir() if named.fullmatch(each.name)]
     kept = sorted(found, key=lambda one: one.stat().st_mtime)
     while kept and (len(kept) >= MOST or sum(map(_bytes, kept)) > MOST_BYTES):
         oldest = kept.pop(0)
-        for suffix in ("", *_BESIDE, "-lock"):
+        for suffix in ("", *_SUFFIXES, "-lock"):
             oldest.with_name(oldest.name + suffix).unlink(missing_ok=True)
     names = (path.with_name(f"{path.stem}-apart-{number}{path.suffix}") for number in itertools.count(1))
     return next(name for name in names if not name.exists())
 
 
 def _bytes(log: Path) -> int:
-    files = (log.with_name(log.name + suffix) for suffix in ("", *_BESIDE))
+    files = (log.with_name(log.name + suffix) for suffix in ("", *_SUFFIXES))
     return sum(file.stat().st_size for file in files if file.exists())

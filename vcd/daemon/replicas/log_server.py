@@ -102,7 +102,7 @@ class LogServer:
                         packed = wire.packed(piece)
                         await socket.send_bytes(packed)
                         self._followers.sent += len(packed)
-            follower.told = head
+            follower.reported = head
             peers = [wire.Peer(one.name, one.address) for one in self._followers.replicas()]
             await socket.send_bytes(wire.packed(wire.LogEnd(head, peers)))
             if self._log.failure is not None:

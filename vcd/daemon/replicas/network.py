@@ -72,7 +72,7 @@ async def listening(
 
 async def accepted(request: web.Request) -> web.WebSocketResponse:
     """Upgrade a request that ``listening`` received."""
-    socket = web.WebSocketResponse(heartbeat=SILENCE, max_msg_size=wire.LARGEST_ASKED)
+    socket = web.WebSocketResponse(heartbeat=SILENCE, max_msg_size=wire.LARGEST_REQUEST)
     await socket.prepare(request)
     return socket
 

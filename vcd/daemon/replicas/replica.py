@@ -1,9 +1,10 @@
 """One replica among those that share a log: it serves its own log and follows the log of the Lease holder.
 
-This module connects the parts: `log_server` sends, `log_follower` receives, `follower_registry` tracks who has what,
-and `takeover` fetches missing events before this replica leads. `wire` has the protocol, `network` the connections.
+This module connects the parts: `log_server` sends, `log_follower` receives, `follower_registry` tracks how far each
+follower's log reaches, and `takeover` fetches missing events before this replica leads. `wire` has the protocol,
+`network` the connections.
 
-Before changing it: a replica that loses the Lease raises `TermEnded` and begins anew in its process. Its log may
+Before changing it: a replica that loses the Lease raises `TermEnded` and restarts in its process. Its log may
 hold events that the next leader does not have, so its state must not be used any more.
 """
 
@@ -84,13 +85,13 @@ class Replica:
         """When the last connection to a leader ended, by the monotonic clock."""
         elector.can_lead = self._may_stand
         self.followers = Followers(clock)
-        self.follower = self._made_follower()
+        self.follower = self._create_follower()
         self._led_by: dict[str, wire.Peer] = {}
         """The leader that was followed last, by name."""
         self.lacks = False
-        """Whether this replica began anew with the incomplete log of another replica."""
+        """Whether this replica restarted with the incomplete log of another replica."""
 
-    def _made_follower(self) -> LogFollower:
+    def _create_follower(self) -> LogFollower:
         return LogFollower(
             self._elector.identity, self._state_writer.log, self._state_writer.take, self._note_checkpoint
         )
@@ -163,7 +164,7 @@ class Replica:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
         peers = {peer.name: peer for peer in self.follower.peers}
-        await take_over([*(self._led_by | peers).values()], self._connection, self._made_follower)
+        await take_over([*(self._led_by | peers).values()], self._connection, self._create_follower)
         if self._state_writer.state.sequence != self._state_writer.log.head:
             raise LogReplaced
 

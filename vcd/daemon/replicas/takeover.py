@@ -40,7 +40,7 @@ async def take_over(peers: Sequence[wire.Peer], connect: Connect, follower: Call
         sockets = await asyncio.gather(*(_reached(stack, connect, peer) for peer in peers))
         for peer, socket in zip(peers, sockets, strict=True):
             if socket is not None:
-                await _taken(peer, socket, follower())
+                await _copy_from(peer, socket, follower())
 
 
 async def _reached(stack: AsyncExitStack, connect: Connect, peer: wire.Peer) -> Socket | None:
@@ -52,7 +52,7 @@ async def _reached(stack: AsyncExitStack, connect: Connect, peer: wire.Peer) -> 
         return None
 
 
-async def _taken(peer: wire.Peer, socket: Socket, follower: LogFollower) -> None:
+async def _copy_from(peer: wire.Peer, socket: Socket, follower: LogFollower) -> None:
     before = follower.has
     try:
         async with asyncio.timeout(TAKEN):

@@ -26,7 +26,7 @@ VERSION = 1
 """Version of the protocol. A follower with another version is refused."""
 LARGEST = 256 << 20
 """Largest message of a leader in bytes, unpacked: a checkpoint of some million pods."""
-LARGEST_ASKED = 1 << 20
+LARGEST_REQUEST = 1 << 20
 """Largest message of a follower in bytes, unpacked: the leader's event loop unpacks it."""
 LONGEST_NAME, MOST_POSITIONS = 300, 128
 """Limits of `Hello`: characters of name and address, and positions. Positions double in distance, so 64 reach the
@@ -103,7 +103,7 @@ def packed(message: ToLeader | ToFollower) -> bytes:
 
 def from_follower(data: Any) -> ToLeader:
     """Decode a follower's message. Raises BadMessage."""
-    said = _unpacked(_to_leader, data, LARGEST_ASKED)
+    said = _unpacked(_to_leader, data, LARGEST_REQUEST)
     if isinstance(said, Hello) and (
         max(len(said.name), len(said.address)) > LONGEST_NAME or len(said.positions) > MOST_POSITIONS
     ):

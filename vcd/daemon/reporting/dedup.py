@@ -22,15 +22,15 @@ class FaultDedup:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._told: dict[str, tuple[str, float]] = {}
+        self._reported: dict[str, tuple[str, float]] = {}
 
     def is_news(self, fault: str) -> bool:
         """Return whether to report a fault; then it counts as reported."""
         name, now = name_in(fault), self._clock()
-        before = self._told.get(name)
+        before = self._reported.get(name)
         if before is not None and now - before[1] < (REPEAT if fault == before[0] else CHANGE):
             return False
-        self._told[name] = (fault, now)
+        self._reported[name] = (fault, now)
         return True
 
 
@@ -38,7 +38,7 @@ class ProblemDedup:
     """The problems of the last session."""
 
     def __init__(self) -> None:
-        self._standing: dict[str, frozenset[Problem]] = {}
+        self._problems: dict[str, frozenset[Problem]] = {}
         """By plugin."""
         self._objects: frozenset[tuple[str, str]] = frozenset()
         """Kinds and keys that the problems are about."""
@@ -48,10 +48,10 @@ class ProblemDedup:
 
         If a plugin failed to report, its last problems remain.
         """
-        before, known = self._standing, self._all()
-        self._standing = {
-            name: before.get(name, frozenset()) if isinstance(told, Exception) else frozenset(told)
-            for name, told in session.problems.items()
+        before, known = self._problems, self._all()
+        self._problems = {
+            name: before.get(name, frozenset()) if isinstance(result, Exception) else frozenset(result)
+            for name, result in session.problems.items()
         }
         self._objects = frozenset((problem.kind, problem.key) for problem in self._all())
         return sorted(self._all() - known)
@@ -61,9 +61,9 @@ class ProblemDedup:
         if (kind, key) not in self._objects:
             return False
         self._objects -= {(kind, key)}
-        self._standing = {
+        self._problems = {
             name: frozenset(one for one in found if (one.kind, one.key) != (kind, key))
-            for name, found in self._standing.items()
+            for name, found in self._problems.items()
         }
         return True
 
@@ -72,7 +72,7 @@ class ProblemDedup:
         return dict(sorted(Counter((problem.kind, problem.key) for problem in self._all() if problem.kind).items()))
 
     def _all(self) -> frozenset[Problem]:
-        return frozenset().union(*self._standing.values())
+        return frozenset().union(*self._problems.values())
 
 
 def uid_of(state: ClusterState, kind: str, key: str) -> str:

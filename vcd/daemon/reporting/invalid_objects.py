@@ -20,7 +20,7 @@ from vcd.state.cluster import ClusterState
 _log = structlog.get_logger(__name__)
 
 
-class _Told(NamedTuple):
+class _Report(NamedTuple):
     message: str
     uid: str
 
@@ -32,36 +32,36 @@ class InvalidObjects:
     state: ClusterState
     recorder: EventRecorder
     conditions: StatusWriter
-    _told: dict[tuple[str, str], _Told] = field(default_factory=dict, init=False)
+    _reports: dict[tuple[str, str], _Report] = field(default_factory=dict, init=False)
 
     def observe(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
         """Note an event that is in the state."""
         name = event.kind, event.key
         message = self.state.bad.get(name)
-        before = self._told.get(name)
+        before = self._reports.get(name)
         if message is None:
-            self._told.pop(name, None)
+            self._reports.pop(name, None)
             return
-        told = _Told(message, _uid(event, before))
-        if told != before:
-            self._told[name] = told
+        report = _Report(message, _uid(event, before))
+        if report != before:
+            self._reports[name] = report
             _log.warning("object set aside", kind=event.kind, key=event.key, reason=message)
-            self._tell_owner(event.kind, event.key, told)
+            self._report(event.kind, event.key, report)
 
-    def tell_owners(self) -> None:
+    def report_all(self) -> None:
         """Report all known objects again: before this term, only the log had them."""
-        for (kind, key), told in self._told.items():
-            self._tell_owner(kind, key, told)
+        for (kind, key), report in self._reports.items():
+            self._report(kind, key, report)
 
-    def _tell_owner(self, kind: str, key: str, told: _Told) -> None:
+    def _report(self, kind: str, key: str, report: _Report) -> None:
         """Write an Event and, for a pod without a node, the condition."""
-        self.recorder.record(kind, key, told.uid, "Warning", "SetAside", told.message)
-        if kind == "Pod" and told.uid and self.state.pod(key) is None:
-            condition = Condition("PodScheduled", "False", "SchedulerError", told.message)
-            self.conditions.submit_pod_condition(key, told.uid, condition)
+        self.recorder.record(kind, key, report.uid, "Warning", "SetAside", report.message)
+        if kind == "Pod" and report.uid and self.state.pod(key) is None:
+            condition = Condition("PodScheduled", "False", "SchedulerError", report.message)
+            self.conditions.submit_pod_condition(key, report.uid, condition)
 
 
-def _uid(event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad, before: _Told | None) -> str:
+def _uid(event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad, before: _Report | None) -> str:
     """Return the object's UID, as far as it can be decoded."""
     if not isinstance(event, ev.ObjectPut):
         return ""

@@ -16,7 +16,7 @@ from vcd.state.cluster import ClusterState
 
 _GATED = "SchedulingGated"
 
-Told = tuple[str, Pod, tuple[ev.Waiting, ...]]
+LatePod = tuple[str, Pod, tuple[ev.Waiting, ...]]
 
 
 class LatePods:
@@ -39,12 +39,12 @@ class LatePods:
     def observe(self, event: ev.Event) -> None:
         """Note an event that is in the state."""
         if isinstance(event, ev.ObjectPut) and event.kind == "Pod" and event.payload is not None:
-            if self._is_untold(event.key):
+            if self._is_unreported(event.key):
                 self._since[event.key] = self._state.sequence
         elif isinstance(event, ev.ObjectGone) and event.kind == "Pod":
             self._since.pop(event.key, None)
 
-    def seen(self, sequence: int) -> Iterator[Told]:
+    def seen(self, sequence: int) -> Iterator[LatePod]:
         """Yield the pods that a session knew and left pending: key, pod, reasons of the group."""
         known = [key for key, since in self._since.items() if since <= sequence]
         for key in known:
@@ -59,11 +59,11 @@ class LatePods:
             if reasons:
                 yield key, pod, reasons
 
-    def _is_untold(self, key: str) -> bool:
+    def _is_unreported(self, key: str) -> bool:
         pod = self._pending(key)
-        told = None if pod is None else condition_of("PodScheduled", pod.status.conditions)
+        condition = None if pod is None else condition_of("PodScheduled", pod.status.conditions)
         # these conditions remain after the gate is removed or the group is created
-        return pod is not None and (told is None or told.reason in (_GATED, POD_GROUP_MISSING))
+        return pod is not None and (condition is None or condition.reason in (_GATED, POD_GROUP_MISSING))
 
     def _pending(self, key: str) -> Pod | None:
         """Return a pod that is pending and not gated."""
@@ -71,6 +71,6 @@ class LatePods:
         pod = None if row is None else self._state.pods[row]
         if row is None or pod is None or self._state.tasks.at(row, "status") != TaskStatus.PENDING:
             return None
-        told = condition_of("PodScheduled", pod.status.conditions)
-        is_gated = told is not None and told.reason == _GATED and pod.spec.scheduling_gates
+        condition = condition_of("PodScheduled", pod.status.conditions)
+        is_gated = condition is not None and condition.reason == _GATED and pod.spec.scheduling_gates
         return None if is_gated else pod

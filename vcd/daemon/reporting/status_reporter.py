@@ -1,4 +1,8 @@
-"""Telling what sessions find out where people look: the log, the metrics page, Events, conditions and statuses."""
+"""Reports the results of sessions: log lines, metrics, Events, and conditions and statuses of objects.
+
+Most of it runs in `FollowUp`, in slices after the session. Before changing it: objects may be deleted, recreated or
+changed between the decision and the write, so each write checks UID and current state.
+"""
 
 from __future__ import annotations
 
@@ -37,26 +41,26 @@ from vcd.state.records import GroupRecord
 from vcd.text.conditions import freed_on, sentence_of, stated, unschedulable
 
 _HAS_NO_NODE = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
-"""Who is bound by no session: who has room of a gang that waits is held there, and told as the others are."""
+"""States of tasks without a bind. Tasks that are allocated within a waiting gang are reported like pending ones."""
 
 _log = structlog.get_logger(__name__)
 
 
-def _let_go(record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int) -> None:
+def _release_session(record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int) -> None:
     session.release()
 
 
-def _evicted_for(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Operation]:
-    """The pods that wait for the room of others which a session evicts for them, and where."""
+def _nominations(record: ev.SessionDecided | None, plan: ev.Plan) -> list[ev.Operation]:
+    """Return the operations that nominate pods for the capacity of victims of the same statement."""
     stale = {} if record is None else dict(record.stale)
-    held = [one.operations for number, one in enumerate(plan.statements) if record is not None and number not in stale]
-    going = [operations for operations in held if any(operation.verb == "evict" for operation in operations)]
-    return [operation for operations in going for operation in operations if operation.verb == "pipeline"]
+    valid = [one.operations for number, one in enumerate(plan.statements) if record is not None and number not in stale]
+    evicting = [operations for operations in valid if any(operation.verb == "evict" for operation in operations)]
+    return [operation for operations in evicting for operation in operations if operation.verb == "pipeline"]
 
 
 @dataclass(eq=False)
-class Telling:
-    """Follows sessions and events. Only who leads (``leads``) writes to the API server."""
+class StatusReporter:
+    """Follows sessions and events, and writes to the API server while this replica leads (``leads``)."""
 
     options: Options
     client: InitVar[KubeClient]
@@ -66,8 +70,8 @@ class Telling:
     clock: InitVar[Clock]
 
     def __post_init__(self, client: KubeClient, clock: Clock) -> None:
-        self._shown_groups: dict[str, tuple[str, PodGroupStatus, str]] = {}
-        """Version, status and UID of groups, as the watch last told them."""
+        self._observed_groups: dict[str, tuple[str, PodGroupStatus, str]] = {}
+        """Version, status and UID of each group as last observed by the watch."""
         dropped = partial(self.metrics.series.add, "vcd_writes_dropped_total")
         self.recorder = EventRecorder(
             client, self.options.scheduler_names[0], self.leads, on_dropped=dropped, clock=clock, kinds=kinds()
@@ -75,77 +79,77 @@ class Telling:
         self.statuses = StatusWriter(
             client,
             self.leads,
-            known_group=self._shown_groups.get,
+            known_group=self._observed_groups.get,
             is_pending=self._may_wait,
-            is_current=self._holds,
-            observed_status=self._shown,
+            is_current=self._still_holds,
+            observed_status=self._observed_status,
             on_dropped=dropped,
             on_refused=self._status_refused,
             clock=clock,
         )
         self.followup = FollowUp()
-        self._fault_news = FaultDedup(clock.monotonic)
+        self._fault_dedup = FaultDedup(clock.monotonic)
         self._misconfigured = ProblemDedup()
-        self._latecomers = LatePods(self.state)
-        self._set_aside = InvalidObjects(self.state, self.recorder, self.statuses)
+        self._late_pods = LatePods(self.state)
+        self._invalid_objects = InvalidObjects(self.state, self.recorder, self.statuses)
         self._clock = clock
         self._messages: dict[str, str] = {}
-        """Of groups that have not their minimum, why, as last told."""
+        """The last message of the condition, by group below its minimum."""
         self._sentences: dict[str, str] = {}
-        """Of groups that wait, the diagnosis that condition, pods and Events state; missing until it is known."""
-        self._to_state: dict[str, None] = {}
-        """Groups whose pods are to state it."""
+        """The diagnosis that condition, pods and Events of a waiting group state; missing until it is known."""
+        self._unstated: dict[str, None] = {}
+        """Groups with a diagnosis that their pods and Events do not state yet."""
         self._nominated: set[str] = set()
-        """The pods whose condition states that they wait for capacity that evictions free."""
+        """Pods whose condition states that they wait for the capacity of victims."""
         self._texts = ReasonTexts()
-        self.told: Callable[[ev.SessionDecided | None, ev.Plan, Session, int], None] = _let_go
-        """Called with every session that was told, and when it was decided (ns); it has to release it."""
+        self.on_reported: Callable[[ev.SessionDecided | None, ev.Plan, Session, int], None] = _release_session
+        """Called with each reported session and its time (ns). The callee must release the session."""
 
     def begin(self) -> None:
-        """This replica leads: tell what only the log was told."""
+        """Begin a term: report what only the log has."""
         self.statuses.begin_term()
         self._sentences.clear()
-        self._latecomers.look()
-        self._set_aside.tell_owners()
+        self._late_pods.look()
+        self._invalid_objects.report_all()
         self.write_groups_again()
 
     def session(
         self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, durations: Mapping[str, float]
     ) -> None:
-        """A session was decided; ``record`` is None where nothing changed in it."""
+        """Report a session. ``record`` is None if nothing changed in it."""
         summary = self.metrics.begin_session(session, plan, record, durations)
-        self._tell_faults(plan, session)
-        self._tell_misconfigured(session)
+        self._report_faults(plan, session)
+        self._report_misconfigured(session)
         at = self._clock.wall()
-        self.followup.add(summary, lambda found: self._tell(found, record, plan, session, at))
+        self.followup.add(summary, lambda found: self._report(found, record, plan, session, at))
 
-    def _tell(
+    def _report(
         self, summary: SessionSummary, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int
     ) -> Iterator[None]:
-        """Show and write what a session found out, with a pause wherever a yield is: there may be a great deal."""
+        """Write the results of a session in slices that end at each yield."""
         self.metrics.end_session(summary)
         yield
-        evicted_for = _evicted_for(record, plan)
-        nominated = {**session.snapshot.nominated, **{pod.key: pod.node for pod in evicted_for}}
+        nominations = _nominations(record, plan)
+        nominated = {**session.snapshot.nominated, **{pod.key: pod.node for pod in nominations}}
         if record is not None:
             yield from self._note_messages(plan, session)
             decided = session.snapshot.groups
             yield from self._write_groups(plan.groups, decided, f"session-{record.session}")
             self.statuses.submit_queues(plan.queues)
-            yield from self._tell_waiting(plan, session, nominated)
-        yield from self._tell_latecomers(session, {waiting.group for waiting in plan.waiting}, nominated)
-        for pod in evicted_for:
-            self._tell_nominated(pod.key, pod.uid, pod.node)
+            yield from self._report_waiting(plan, session, nominated)
+        yield from self._report_late_pods(session, {waiting.group for waiting in plan.waiting}, nominated)
+        for pod in nominations:
+            self._report_nominated(pod.key, pod.uid, pod.node)
             yield
-        self.told(record, plan, session, at)
+        self.on_reported(record, plan, session, at)
 
     def retry_unwritten(self) -> None:
-        """What was decided and the API server does not show; of pods what it did not take."""
+        """Write statuses and conditions again that the API server does not have."""
         self.write_groups_again()
         self.statuses.retry_unwritten()
 
     def write_groups_again(self) -> None:
-        """Statuses that were decided and that the API server does not show: a crash or a long fault kept them back."""
+        """Write decided statuses that the API server does not have, for example after a crash."""
         if self.leads() and self.state.intended_status:
             self.followup.add(
                 lambda: list(self.state.intended_status.values()),
@@ -155,19 +159,18 @@ class Telling:
     def _write_groups(
         self, groups: Sequence[ev.GroupStatus], of: Mapping[str, GroupRecord], transition: str = ""
     ) -> Iterator[None]:
-        """Write statuses to the groups that they were decided about."""
+        """Submit statuses to the groups ``of`` the session that decided them."""
         for group in groups:
             if record := of.get(group.key):
-                self.statuses.submit_groups((self._in_words(group),), transition, record.group.metadata.uid)
+                self.statuses.submit_groups((self._with_message(group),), transition, record.group.metadata.uid)
             yield
 
-    # --- why groups have not their minimum --------------------------------------------------------------------------
+    # --- conditions of groups ---------------------------------------------------------------------------------------
 
     def _note_messages(self, plan: ev.Plan, session: Session) -> Iterator[None]:
-        """Note the message of groups that get the condition: the diagnosis if it is known, else the reasons until it
-        is."""
+        """Note the message of each group that gets the condition: the diagnosis if it is known, else the reasons."""
         for status in plan.groups:
-            if status.key not in self.state.groups:  # it went while that was decided
+            if status.key not in self.state.groups:  # deleted since the decision
                 continue
             reasons, index = self.state.waiting.get(status.key), session.jobs.index(status.key)
             if reasons and index is not None and status.condition is not None and status.condition[0] == NOT_READY:
@@ -178,28 +181,26 @@ class Telling:
                 self._messages[status.key] = message
                 yield
 
-    def _in_words(self, status: ev.GroupStatus) -> ev.GroupStatus:
-        """A status with the message of its condition. Without the condition where the message is not known yet, since a
-        verdict brings it."""
+    def _with_message(self, status: ev.GroupStatus) -> ev.GroupStatus:
+        """Return a status with the message of its condition, or without the condition until the message is known."""
         condition = status.condition
         if condition is None or condition[0] != NOT_READY:
             return status
         message = self._messages.get(status.key)
         return msgspec.structs.replace(status, condition=None if message is None else (*condition[:3], message))
 
-    def _holds(self, key: str, condition: str) -> bool:
-        """Whether no opposite of a group's condition was decided since, or is shown: telling comes later than deciding,
-        and writing later than both. What is shown otherwise is decided again."""
+    def _still_holds(self, key: str, condition: str) -> bool:
+        """Return whether a group's condition still holds. The session that decided it may be outdated by now."""
         record = self.state.groups.get(key)
         return record is None or condition_of(condition, record.group.status.conditions) is not None
 
     def verdict(self, group: str, message: str, first: bool = False) -> None:
-        """State why a group waits, by the cause that held longest, in its condition, its pods' and Events.
+        """State the diagnosis of a waiting group in its condition, its pods' conditions and Events.
 
-        The ``first`` words are only for a group whose condition has none, as after a crash.
+        If ``first``, the message applies only to a group whose condition has no message, for example after a crash.
         """
         record = self.state.groups.get(group)
-        if record is None or group not in self.state.waiting or not self.leads():  # it was placed or deleted since
+        if record is None or group not in self.state.waiting or not self.leads():  # placed or deleted since
             return
         condition = condition_of(NOT_READY, record.group.status.conditions)
         if condition is not None and condition.status == "True":
@@ -210,22 +211,22 @@ class Telling:
         sentence = sentence_of(message)
         if self._sentences.get(group) != sentence and not (first and group in self._sentences):
             self._sentences[group] = sentence
-            if not self._to_state:
+            if not self._unstated:
                 self.followup.add(lambda: None, lambda _: self._state_sentences())
-            self._to_state[group] = None
+            self._unstated[group] = None
 
     def _write_message(self, group: str, record: GroupRecord, condition: Condition, message: str) -> None:
         self._messages[group] = message
         if condition.message != message:
-            told, status = (condition.type, condition.status, condition.reason, message), record.group.status
-            figures = (status.running, status.succeeded, status.failed)
+            new_condition, status = (condition.type, condition.status, condition.reason, message), record.group.status
+            counts = (status.running, status.succeeded, status.failed)
             self.statuses.submit_groups(
-                (ev.GroupStatus(group, status.phase, told, *figures),), uid=record.group.metadata.uid
+                (ev.GroupStatus(group, status.phase, new_condition, *counts),), uid=record.group.metadata.uid
             )
 
     def _state_sentences(self) -> Iterator[None]:
         """State the diagnoses of groups on their pods without a node and in Events."""
-        groups, self._to_state = self._to_state, {}
+        groups, self._unstated = self._unstated, {}
         rows_of = self._pending_rows(groups)
         for group in groups:
             record, reasons = self.state.groups.get(group), self.state.waiting.get(group)
@@ -237,11 +238,11 @@ class Telling:
             own = self._texts.of(reasons).by_pod()
             for row in rows_of.get(group, ()):
                 pod = self.state.pods[row]
-                if pod is None or pod.group_key != group or pod.key in self._nominated:  # another pod has the row since
+                if pod is None or pod.group_key != group or pod.key in self._nominated:  # the row was reused since
                     continue
                 words = stated(sentence, pod.key, own)
-                if self._may_wait(pod.key) and not self._states(pod, words):
-                    self._tell_pod(pod, reason_of, words, "")
+                if self._may_wait(pod.key) and not self._states_message(pod, words):
+                    self._report_pod(pod, reason_of, words, "")
                 yield
 
     def _pending_rows(self, groups: Iterable[str]) -> dict[str, list[int]]:
@@ -257,53 +258,55 @@ class Telling:
 
     # --- plugins ----------------------------------------------------------------------------------------------------
 
-    def at_configuration(self, reason: str, message: str) -> None:
-        """An Event where the configuration is."""
+    def record_at_configuration(self, reason: str, message: str) -> None:
+        """Record a warning Event at the scheduler's ConfigMap."""
         namespace = os.environ.get("POD_NAMESPACE") or self.options.lease_namespace
         subject = f"{namespace}/{self.options.scheduler_configmap}"
         self.recorder.record("ConfigMap", subject, "", "Warning", reason, message)
 
-    def foreign(self, key: str, uid: str, message: str) -> None:
+    def report_foreign_bind(self, key: str, uid: str, message: str) -> None:
         """Report by an Event at a pod that another scheduler bound it."""
         self.recorder.record("Pod", key, uid, "Warning", "ForeignBind", message)
 
-    def _tell_faults(self, plan: ev.Plan, session: Session) -> None:
-        """A log line with the traceback and an Event where the configuration is: it names the plugin."""
+    def _report_faults(self, plan: ev.Plan, session: Session) -> None:
+        """Report new faults of plugins: a log line with the traceback, and an Event at the ConfigMap."""
         for fault in plan.faults:
-            if self._fault_news.is_news(fault):
+            if self._fault_dedup.is_news(fault):
                 error = session.errors.get(name_in(fault))
                 _log.error("plugin failed; the cycle went on without it", fault=fault, exc_info=error)
-                self.at_configuration("PluginFault", f"{fault}; the cycle went on without it")
+                self.record_at_configuration("PluginFault", f"{fault}; the cycle went on without it")
 
-    def stuck(self, late: ev.PluginLate, words: str) -> None:
-        """A plugin does not come back, and the session with it."""
+    def report_stuck_plugin(self, late: ev.PluginLate, words: str) -> None:
+        """Report a plugin that does not return, and blocks its session."""
         _log.error("plugin does not come back; only a restart helps", fault=late.fault)
-        self.at_configuration("PluginFault", f"{words}; vcd has to be restarted, and goes on without it")
+        self.record_at_configuration("PluginFault", f"{words}; vcd has to be restarted, and goes on without it")
         self.metrics.series.add("vcd_plugin_faults_total", late.name)
 
-    def _tell_misconfigured(self, session: Session) -> None:
-        """An Event on each object that a plugin finds a new problem with."""
+    def _report_misconfigured(self, session: Session) -> None:
+        """Record an Event at each object in which a plugin found a new problem."""
         for problem in self._misconfigured.news(session):
             if not problem.kind:
                 _log.warning("a plugin cannot do its work", problem=problem.message)
-                self.at_configuration("PluginFault", problem.message)
+                self.record_at_configuration("PluginFault", problem.message)
                 continue
             uid = uid_of(self.state, problem.kind, problem.key)
             _log.warning("object is misconfigured", kind=problem.kind, key=problem.key, problem=problem.message)
             self.recorder.record(problem.kind, problem.key, uid, "Warning", "Misconfigured", problem.message)
         self.metrics.observe_misconfigured(self._misconfigured.counts())
 
-    # --- who waits --------------------------------------------------------------------------------------------------
+    # --- conditions of pods -----------------------------------------------------------------------------------------
 
-    def _tell_waiting(self, plan: ev.Plan, session: Session, nominated: Mapping[str, str]) -> Iterator[None]:
-        """Write a condition on every pod that waits, so that autoscalers see which pods nodes help. It states the
-        diagnosis of the group if that is known, else the reasons, until it is."""
+    def _report_waiting(self, plan: ev.Plan, session: Session, nominated: Mapping[str, str]) -> Iterator[None]:
+        """Write the condition of each pod that waits: the diagnosis of its group if it is known, else the reasons.
+
+        Cluster autoscalers read from the condition which pods more nodes would help.
+        """
         for key, reasons in ev.waits_by_group(plan.waiting).items():
             yield
             if not reasons:
                 self._sentences.pop(key, None)
                 continue
-            own, words = self._words_of(key, reasons)
+            own, words = self._messages_of(key, reasons)
             index = session.jobs.index(key)
             if index is None:
                 continue
@@ -312,105 +315,105 @@ class Telling:
             for task in job.pending():
                 node = nominated.get(task.key, "")
                 if task.status == TaskStatus.PIPELINED and node:
-                    self._tell_nominated(task.key, task.pod.metadata.uid, node)
+                    self._report_nominated(task.key, task.pod.metadata.uid, node)
                 elif task.status in _HAS_NO_NODE:
-                    self._tell_pod(task.pod, reason_of, own.get(task.key, words), node)
+                    self._report_pod(task.pod, reason_of, own.get(task.key, words), node)
                 yield
 
-    def _words_of(self, group: str, reasons: Sequence[ev.Waiting], sentence: str = "") -> tuple[dict[str, str], str]:
-        """Return what the pods of a group state, by pod, and what those state that are not named. ``sentence`` is the
-        diagnosis if this process has none."""
+    def _messages_of(self, group: str, reasons: Sequence[ev.Waiting], sentence: str = "") -> tuple[dict[str, str], str]:
+        """Return the messages of a group's pods that have their own, by key, and the message of all others.
+        ``sentence`` is the diagnosis if this process has none."""
         rendered, sentence = self._texts.of(reasons), self._sentences.get(group) or sentence
         own = rendered.by_pod()
         if not sentence:
             return own, rendered.text_of(reasons)
         return {pod: stated(sentence, pod, own) for pod in own}, sentence
 
-    def _tell_latecomers(self, session: Session, told: Container[str], nominated: Mapping[str, str]) -> Iterator[None]:
-        """The same for pods of groups that wait as before, and so are not among those ``told``, which show something
-        else or nothing."""
+    def _report_late_pods(
+        self, session: Session, reported: Container[str], nominated: Mapping[str, str]
+    ) -> Iterator[None]:
+        """Write the condition of late pods, whose group is not in ``reported`` because its reasons did not change."""
         known: tuple[Sequence[ev.Waiting], dict[str, str], str] | None = None
-        for key, pod, reasons in self._latecomers.seen(session.snapshot.sequence):
+        for key, pod, reasons in self._late_pods.seen(session.snapshot.sequence):
             yield
             group = session.snapshot.groups.get(reasons[0].group)
-            if known is None or known[0] is not reasons:  # pods of one group mostly came one after the other
+            if known is None or known[0] is not reasons:  # pods of one group mostly arrived one after the other
                 shown = () if group is None else group.group.status.conditions
-                condition = condition_of(NOT_READY, shown)  # it has what a process before this one found
+                condition = condition_of(NOT_READY, shown)  # may have the diagnosis of an earlier process
                 sentence = "" if condition is None or condition.status != "True" else sentence_of(condition.message)
-                known = reasons, *self._words_of(reasons[0].group, reasons, sentence)
+                known = reasons, *self._messages_of(reasons[0].group, reasons, sentence)
             words = known[1].get(key, known[2])
-            if reasons[0].group not in told and not self._states(pod, words):
+            if reasons[0].group not in reported and not self._states_message(pod, words):
                 queue = "" if group is None else session.queue_name_of(group)
-                self._tell_pod(pod, PodReasons(reasons, queue, self.state.queues), words, nominated.get(key, ""))
+                self._report_pod(pod, PodReasons(reasons, queue, self.state.queues), words, nominated.get(key, ""))
 
     def _may_wait(self, key: str) -> bool:
-        """Whether a pod has no node yet, as far as is known."""
+        """Return whether a pod may still be pending: it is unknown, pending or binding."""
         row = self.state.tasks.row_of.get(key)
         return row is None or self.state.tasks.at(row, "status") in (TaskStatus.PENDING, TaskStatus.BINDING)
 
-    def _shown(self, key: str, uid: str, type: str) -> str:
-        """The status of a pod's condition; empty where it has none, or is another pod."""
+    def _observed_status(self, key: str, uid: str, type: str) -> str:
+        """Return the observed status of a pod's condition; empty if there is none, or the UID differs."""
         pod = self.state.pod(key)
         found = None if pod is None or pod.metadata.uid != uid else condition_of(type, pod.status.conditions)
         return "" if found is None else found.status
 
-    def _states(self, pod: Pod, words: str) -> bool:
-        """Return whether a pod states these words, or will once what is submitted is written, or that other pods are
-        evicted for it."""
+    def _states_message(self, pod: Pod, words: str) -> bool:
+        """Return whether a pod's submitted or observed condition states these words, or that it is nominated."""
         observed = condition_of("PodScheduled", pod.status.conditions)
         condition = self.statuses.pod_condition(pod.key, pod.metadata.uid) or observed
         nominated = pod.status.nominated_node_name
         return condition is not None and condition.message in (words, freed_on(nominated) if nominated else words)
 
-    def _tell_pod(self, pod: Pod, reason_of: PodReasons, message: str, nominated: str) -> None:
+    def _report_pod(self, pod: Pod, reason_of: PodReasons, message: str, nominated: str) -> None:
         key, uid = pod.key, pod.metadata.uid
         self._nominated.discard(key)
-        if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
+        if not pod.spec.scheduling_gates:  # for gated pods the API server writes SchedulingGated
             reason = UNSCHEDULABLE if self.options.unschedulable == "all" else reason_of.of(key)
             self.statuses.submit_pod_condition(key, uid, Condition("PodScheduled", "False", reason, message), nominated)
         sentence = self._sentences.get(pod.group_key)
         if sentence and message.startswith(sentence):  # Events state nothing but the diagnosis
             self.recorder.record("Pod", key, uid, "Warning", "FailedScheduling", message)
 
-    def _tell_nominated(self, key: str, uid: str, node: str) -> None:
-        """On a pod that others are evicted for: the node where it waits for their room."""
+    def _report_nominated(self, key: str, uid: str, node: str) -> None:
+        """Write the condition of a preemptor, with the node on which it waits for the capacity of its victims."""
         if self.state.pod(key) is not None:  # sessions are reported later: the pod can be deleted by then
             self._nominated.add(key)
         condition = Condition("PodScheduled", "False", UNSCHEDULABLE, freed_on(node))
         self.statuses.submit_pod_condition(key, uid, condition, node)
 
     def _status_refused(self, kind: str, key: str, why: str) -> None:
-        """Report at an object that its status cannot be written: it will go on showing what is no longer so."""
+        """Report by an Event that an object's status cannot be written, so that the object stays outdated."""
         message = f"vcd cannot write the status of this {kind}: {why}"
         self.recorder.record(kind, key, uid_of(self.state, kind, key), "Warning", "StatusRefused", message)
 
-    def lacks_group(self, pod: Pod, why: str) -> None:
-        """Report at a pod that it belongs to no PodGroup, or that its PodGroup cannot be made."""
-        if not pod.spec.scheduling_gates:  # of these the API server says SchedulingGated
+    def report_missing_group(self, pod: Pod, why: str) -> None:
+        """Report at a pod that it belongs to no PodGroup, or that its PodGroup cannot be created."""
+        if not pod.spec.scheduling_gates:  # for gated pods the API server writes SchedulingGated
             condition = Condition("PodScheduled", "False", POD_GROUP_MISSING, why)
             self.statuses.submit_pod_condition(pod.key, pod.metadata.uid, condition)
         self.recorder.record("Pod", pod.key, pod.metadata.uid, "Warning", POD_GROUP_MISSING, why)
 
-    def judged(self, causes: Mapping[str, str]) -> None:
-        """The causes that held longest, by group."""
-        self.followup.add(self.metrics.judge(causes), self._show_verdicts)
+    def observe_causes(self, causes: Mapping[str, str]) -> None:
+        """Pass the causes that held longest, by group, to the metrics."""
+        self.followup.add(self.metrics.judge(causes), self._expose_verdicts)
 
-    def _show_verdicts(self, verdicts: Mapping[LabelValues, int]) -> Iterator[None]:
+    def _expose_verdicts(self, verdicts: Mapping[LabelValues, int]) -> Iterator[None]:
         self.metrics.observe_verdicts(verdicts)
         yield
 
     # --- events -----------------------------------------------------------------------------------------------------
 
     def observe(self, event: ev.Event) -> None:
-        """An event was folded."""
+        """Note an event that is in the state."""
         if self.leads():
-            self._latecomers.observe(event)
+            self._late_pods.observe(event)
         else:
-            self._latecomers.forget()
+            self._late_pods.forget()
         if isinstance(event, ev.KindListed):  # a restore of etcd can undo writes
             self.statuses.forget_all(event.kind)
             if event.kind == "Pod" and self.leads():
-                self._latecomers.look()
+                self._late_pods.look()
         if isinstance(event, (ev.ObjectPut, ev.ObjectGone, ev.ObjectBad)):
             if event.kind == "PodGroup":
                 self._note_group(event)
@@ -426,15 +429,15 @@ class Telling:
                 self.statuses.forget(event.kind, event.key)
                 if self._misconfigured.forget(event.kind, event.key):
                     self.metrics.observe_misconfigured(self._misconfigured.counts())
-            self._set_aside.observe(event)
+            self._invalid_objects.observe(event)
 
     def _note_group(self, event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> None:
-        """Keep what the watch told of a group's status, so that writing it needs no reading."""
-        known, record = self._shown_groups.pop(event.key, None), self.state.groups.get(event.key)
+        """Cache a group's observed status, so that a write needs no read before it."""
+        known, record = self._observed_groups.pop(event.key, None), self.state.groups.get(event.key)
         if not isinstance(event, ev.ObjectPut) or record is None:
             return
         status = known[1] if known is not None else None
         if event.payload is not None:
             status = group_status(event.payload)
         if status is not None and event.resource_version:
-            self._shown_groups[event.key] = (event.resource_version, status, record.group.metadata.uid)
+            self._observed_groups[event.key] = (event.resource_version, status, record.group.metadata.uid)

@@ -1,7 +1,8 @@
-"""Why groups wait, by the cause that held longest: counted from session to session, asked for between sessions.
+"""Diagnoses waiting groups between sessions: the cause that held for the largest share of each group's wait.
 
-The same as `vcd explain job` says on the daemon's log, of reasons that this process saw: it asks the session at hand
-again, and the log only for how long which reasons held before.
+The result is that of `vcd explain job`. It is computed from the last session, which stays open for it, and from the
+wait timeline; the log is read once per term. Before changing it: it runs in a thread while no session is decided, one
+group at a time, and must not delay the next session.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 
 from vcd.daemon.concurrency.threads import in_thread
 from vcd.daemon.cycle.watchdog import Watchdog
-from vcd.daemon.reporting.wait_history import KnownWaits, ToldSession
+from vcd.daemon.reporting.wait_history import ReportedSession, WaitHistory
 from vcd.diagnosis.case import Served
 from vcd.diagnosis.diagnosis import by_itself, diagnosed
 from vcd.diagnosis.dominant import dominant
@@ -35,22 +36,22 @@ from vcd.text.causes import for_namespace, said, shortened
 from vcd.text.conditions import unschedulable
 from vcd.text.reasons import reason_for_namespace
 
-MOST = 200
-"""Groups that are asked about in a row, at most."""
-SECONDS = 0.1
-"""After so long no other group is asked about in a row."""
+MAX_GROUPS = 200
+"""The most groups that are diagnosed without a pause."""
+MAX_SECONDS = 0.1
+"""The longest time without a pause."""
 PAUSE = 1.0
-"""Seconds until it goes on after that."""
-AGAIN = 5.0
-"""Seconds after which a group is asked about again whose kinds of reasons are as they were."""
-FIGURES = 60.0
-"""Seconds after which other figures are told where cause and subject are as they were."""
-OURS = "vcd"
-"""Who failed, where it was no plugin."""
+"""Seconds of a pause."""
+REPEAT_DELAY = 5.0
+"""Seconds until a group is diagnosed again if its kinds of reasons did not change."""
+QUANTITIES_DELAY = 60.0
+"""Seconds until a message is replaced of which only the quantities changed."""
+OWN_NAME = "vcd"
+"""The name that is reported for a failure outside plugins."""
 
 
-class _Said(NamedTuple):
-    """What a group's condition tells."""
+class _Report(NamedTuple):
+    """A reported diagnosis."""
 
     cause: str
     subject: dict[str, str]
@@ -58,94 +59,94 @@ class _Said(NamedTuple):
 
 
 @dataclass
-class _Known:
-    """What is known of a group: what each kind of the reasons of its wait came to when it was last asked about, and
-    when that was (s); what was told, and when."""
+class _GroupDiagnoses:
+    """The last diagnosis of a group by kind of reasons, the time of it (``diagnosed_at``), and the last report
+    (``reported``) and its time. Times are monotonic seconds."""
 
     diagnoses: dict[Kind, Diagnosis] = field(default_factory=dict)
-    asked: float = 0.0
-    said: _Said | None = None
-    since: float = 0.0
+    diagnosed_at: float = 0.0
+    reported: _Report | None = None
+    reported_at: float = 0.0
 
 
 @dataclass(eq=False)
 class Verdicts:
-    """Asks groups' sessions why they wait, one group at a time, while nobody holds ``deciding``.
+    """Diagnoses waiting groups, one at a time, while ``deciding`` is not locked.
 
-    ``show`` is told the message of a group's condition, if it is to have one, and whether that is only where it shows
-    none yet; ``count`` the causes of groups, ``failed`` who failed at being asked. ``clock`` paces it.
+    ``report(group, message, first)`` receives each message, and whether it applies only to a group without one;
+    ``count`` the causes by group; ``failed`` a plugin's name and its error. ``clock`` paces it.
     """
 
     path: Path
     state: ClusterState
     deciding: asyncio.Lock
     watchdog: Watchdog
-    show: Callable[[str, str, bool], None]
+    report: Callable[[str, str, bool], None]
     count: Callable[[Mapping[str, str]], None]
     failed: Callable[[str, Exception], None]
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self) -> None:
         self.idle = asyncio.Event()
-        """Set while there is nothing to be done, or it pauses."""
+        """Set while there is no work, or during a pause."""
         self.idle.set()
         self._wake = asyncio.Event()
-        self._items: deque[ToldSession] = deque()
-        self._session: ToldSession | None = None
+        self._items: deque[ReportedSession] = deque()
+        self._session: ReportedSession | None = None
         self._since = 0.0
-        """The session at hand, and since when it is (s)."""
+        """The last session, and when it was taken (monotonic seconds)."""
         self._restored = False
-        """Whether what is known is of this term."""
-        self._waits = KnownWaits(self.path, self.state)
+        """Whether the timeline was restored in this term."""
+        self._waits = WaitHistory(self.path, self.state)
         self._reset()
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A term begins: what was known is of another one."""
+        """Begin a term: the timeline has to be restored, as another replica may have led."""
         self._restored = False
 
     def _reset(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _GroupDiagnoses] = {}
         self._waits.reset()
         self._due: dict[str, None] = {}
-        """Groups that wait for other reasons than when they were last asked about, in order."""
-        self._asked: dict[str, None] = {}
-        """The others that wait; who was asked about first is first."""
-        self._held: dict[str, _Said] = {}
-        """What is told later."""
+        """Groups whose reasons changed since their last diagnosis, in order."""
+        self._diagnosed: dict[str, None] = {}
+        """The other waiting groups, by the time of their last diagnosis."""
+        self._delayed: dict[str, _Report] = {}
+        """Messages with new quantities, to be reported later."""
 
     def session(self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int) -> None:
-        """A session was decided at a time (ns) and told; it may be asked from now on, and is released in the end."""
+        """Take over a reported session and its time (ns), and release it when the next one comes."""
         waits = ev.waits_by_group(plan.waiting)
         if not (self._items or self.state.waiting or waits):
             session.release()
-            if not self._restored:  # there is nothing to ask the log for
+            if not self._restored:  # no group waits, so the log has nothing to restore
                 self._restored = True
                 self._reset()
             return
         number = self.state.session + 1 if record is None else record.session
-        self._items.append(ToldSession(record, number, at, session, waits, _binds(record, plan)))
+        self._items.append(ReportedSession(record, number, at, session, waits, _binds(record, plan)))
         self.idle.clear()
         self._wake.set()
 
     def observe(self, event: ev.Event) -> None:
-        """An event was folded."""
+        """Note an event that is in the state."""
         if not isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad):
             return
         if event.kind == "Pod" and isinstance(event, ev.ObjectGone):
             self._waits.forget_pod(event.key)
-        elif event.kind == "PodGroup" and event.key not in self.state.groups:  # it is deleted, or cannot be read
+        elif event.kind == "PodGroup" and event.key not in self.state.groups:  # deleted or invalid
             self._waits.forget(event.key)
             self._known.pop(event.key, None)
             self._forget(event.key)
 
     def _forget(self, group: str) -> None:
         self._due.pop(group, None)
-        self._asked.pop(group, None)
-        self._held.pop(group, None)
+        self._diagnosed.pop(group, None)
+        self._delayed.pop(group, None)
 
-    def _let_go(self) -> None:
+    def _release_session(self) -> None:
         if self._session is not None:
             self._session.session.release()
             self._session = None
@@ -155,91 +156,98 @@ class Verdicts:
     async def run(self) -> None:
         """Work until cancelled."""
         while True:
-            await self._ask_some()
-            self._show_held()
+            await self._diagnose_some()
+            self._report_delayed()
             if not self._items:
                 self.idle.set()
                 await self._wait(self._pause())
                 self._wake.clear()
 
     async def _wait(self, seconds: float | None) -> None:
-        """Until there is a new session, or for so long."""
+        """Wait for a new session, at most so many seconds."""
         passing = () if seconds is None else (self.clock.sleep(seconds),)
         await run_until_first(self._wake.wait(), *passing)
 
-    async def _ask_some(self) -> None:
-        """Ask about some groups."""
-        until, causes = self.clock.monotonic() + SECONDS, dict[str, str]()
-        for _ in range(MOST):
+    async def _diagnose_some(self) -> None:
+        """Diagnose groups until the next pause is due."""
+        until, causes = self.clock.monotonic() + MAX_SECONDS, dict[str, str]()
+        for _ in range(MAX_GROUPS):
             while self._items:
                 await self._take(self._items.popleft())
             if self._next() is None:
                 break
             async with self.deciding:
-                group = self._next()  # a group may have gone while that was waited for
-                if group is not None and (cause := await self._ask(group)) is not None:
+                group = self._next()  # the last choice may be outdated after the wait for the lock
+                if group is not None and (cause := await self._diagnose(group)) is not None:
                     causes[group] = cause
             if self.clock.monotonic() > until:
                 break
         if causes:
             self.count(causes)
 
-    async def _take(self, told: ToldSession) -> None:
-        """Count what a session says of who waits, and have it at hand."""
+    async def _take(self, reported: ReportedSession) -> None:
+        """Fold a session into the timeline, and diagnose by it from now on."""
         if not self._restored:
             self._reset()
             self._restored = True
-            self._due = dict.fromkeys(await self._waits.restore(told))
-        self._let_go()
-        self._session, self._since = told, self.clock.monotonic()
-        for group in self._waits.count(told):
+            self._due = dict.fromkeys(await self._waits.restore(reported))
+        self._release_session()
+        self._session, self._since = reported, self.clock.monotonic()
+        for group in self._waits.fold(reported):
             self._forget(group)
             if self._waits.waits(group):
                 self._due[group] = None
-            elif group in self._known:  # a wait that comes is another one
+            elif group in self._known:  # the next wait of the group is a new one
                 self._known[group].diagnoses.clear()
 
     def _next(self) -> str | None:
-        """The group to ask about: one that was not asked about since its kinds of reasons changed, else the one that
-        was asked about longest ago, by an earlier session; None where no time has come."""
+        """Return the group to diagnose next, or None if none is due.
+
+        Groups with changed reasons come first, then those whose last diagnosis is from an earlier session, oldest
+        first.
+        """
         if self._session is None:
             return None
         for group in self._due:
             return group
-        for group in self._asked:
-            asked = self._known[group].asked
-            return group if asked < self._since and asked <= self.clock.monotonic() - AGAIN else None
+        for group in self._diagnosed:
+            diagnosed_at = self._known[group].diagnosed_at
+            return (
+                group if diagnosed_at < self._since and diagnosed_at <= self.clock.monotonic() - REPEAT_DELAY else None
+            )
         return None
 
     def _pause(self) -> float | None:
-        """Seconds until it goes on where no session comes; None where there is nothing to go on with."""
-        if self._due or self._held:
+        """Return the seconds until more work is due without a new session; None if none will be."""
+        if self._due or self._delayed:
             return PAUSE
-        for group in self._asked:
-            asked = self._known[group].asked
-            return max(PAUSE, asked + AGAIN - self.clock.monotonic()) if asked < self._since else None
+        for group in self._diagnosed:
+            diagnosed_at = self._known[group].diagnosed_at
+            return (
+                max(PAUSE, diagnosed_at + REPEAT_DELAY - self.clock.monotonic()) if diagnosed_at < self._since else None
+            )
         return None
 
-    async def _ask(self, group: str) -> str | None:
-        """Ask the session at hand why a group waits; the cause that held longest, None where that is not known."""
-        told, wait, known = self._session, self._waits.last(group), self._known.setdefault(group, _Known())
+    async def _diagnose(self, group: str) -> str | None:
+        """Diagnose a group by the last session. Return the cause that held longest, None if it is not known."""
+        session, wait, known = self._session, self._waits.last(group), self._known.setdefault(group, _GroupDiagnoses())
         self._due.pop(group, None)
-        self._asked.pop(group, None)
-        if told is None or wait is None or not wait.lasting:
+        self._diagnosed.pop(group, None)
+        if session is None or wait is None or not wait.lasting:
             return None
         reasons = wait.spans[-1].reasons
-        self._asked[group], known.asked = None, self.clock.monotonic()
-        self.watchdog.begin(told.at)
-        served = self._waits.served_since(wait.first, told.session)
-        asking = in_thread(self._answer, GroupWait(group, told.session, reasons), served)
-        answer = await self.watchdog.attend(asking)
+        self._diagnosed[group], known.diagnosed_at = None, self.clock.monotonic()
+        self.watchdog.begin(session.at)
+        served = self._waits.bound_since(wait.first, session.session)
+        answering = in_thread(self._answer, GroupWait(group, session.session, reasons), served)
+        answer = await self.watchdog.attend(answering)
         if answer.error is not None:
-            self.failed(at_fault(answer.error) or OURS, answer.error)
-        if self._known.get(group) is not known:  # it is gone meanwhile
+            self.failed(at_fault(answer.error) or OWN_NAME, answer.error)
+        if self._known.get(group) is not known:  # deleted since
             return None
         known.diagnoses[kind_of(reasons)] = answer.diagnosis
         found = dominant(wait, lambda one: known.diagnoses.get(one.kind))
-        self._tell(group, known, answer, None if found is None else found.diagnosis)
+        self._report(group, known, answer, None if found is None else found.diagnosis)
         return None if found is None else found.diagnosis.cause
 
     def _answer(self, wait: GroupWait, served: Served) -> _Answer:
@@ -253,38 +261,42 @@ class Verdicts:
         error = errors[0] if errors else None
         return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error, wait.reasons)
 
-    def _tell(self, group: str, known: _Known, answer: _Answer, longest: Diagnosis | None) -> None:
-        """Show a message where it is about something else; one that has other figures some time after the last one.
-        The last one is shown again: a session may have told its reasons since, or nobody took it."""
-        self._held.pop(group, None)
+    def _report(self, group: str, known: _GroupDiagnoses, answer: _Answer, longest: Diagnosis | None) -> None:
+        """Report a message at once if cause or subject changed; if only quantities changed, later.
+
+        Until then the last message is reported again, because a session may have replaced it with its reasons.
+        """
+        self._delayed.pop(group, None)
         namespace = group.partition("/")[0]
-        if longest is None:  # that was told to a process before, which may have shown it
-            self.show(group, answer.message(answer.diagnosis, namespace), True)
+        if longest is None:  # an earlier process may have diagnosed and reported it
+            self.report(group, answer.message(answer.diagnosis, namespace), True)
             return
-        new, before = _Said(longest.cause, longest.subject, answer.message(longest, namespace)), known.said
+        new, before = _Report(longest.cause, longest.subject, answer.message(longest, namespace)), known.reported
         if before is None or new[:2] != before[:2]:
-            self._show(group, known, new)
+            self._report_now(group, known, new)
             return
         if new != before:
-            self._held[group] = new
-        self.show(group, before.message, False)
+            self._delayed[group] = new
+        self.report(group, before.message, False)
 
-    def _show_held(self) -> None:
-        """Show messages that had to wait, once it is time."""
-        for group, new in list(self._held.items()):
+    def _report_delayed(self) -> None:
+        """Report messages that are due."""
+        for group, new in list(self._delayed.items()):
             known = self._known[group]
-            if self.clock.monotonic() >= known.since + FIGURES:
-                del self._held[group]
-                self._show(group, known, new)
+            if self.clock.monotonic() >= known.reported_at + QUANTITIES_DELAY:
+                del self._delayed[group]
+                self._report_now(group, known, new)
 
-    def _show(self, group: str, known: _Known, said: _Said) -> None:
-        known.said, known.since = said, self.clock.monotonic()
-        self.show(group, said.message, False)
+    def _report_now(self, group: str, known: _GroupDiagnoses, report: _Report) -> None:
+        known.reported, known.reported_at = report, self.clock.monotonic()
+        self.report(group, report.message, False)
 
 
 class _Answer(NamedTuple):
-    """What a group's wait comes to, how many of its tasks are missing of how many, and what went wrong. Whose queue is
-    not there is no job, and has no tasks. ``reasons`` are those of the session that was asked."""
+    """A diagnosis by one session, with the reasons in it, how many of the group's tasks are missing, and any error.
+
+    ``tasks`` is 0 for a group whose queue does not exist, as it is no job.
+    """
 
     diagnosis: Diagnosis
     missing: int
@@ -293,15 +305,14 @@ class _Answer(NamedTuple):
     reasons: tuple[ev.Waiting, ...]
 
     def message(self, diagnosis: Diagnosis, namespace: str) -> str:
-        """Return that of the condition of a group of this namespace, where it waits for that reason; with the remarks
-        on holds that explain it."""
+        """Return the condition's message in a namespace: the diagnosis, and remarks on holds that explain it."""
         remarks = map(reason_for_namespace, remarks_on(diagnosis.cause, self.reasons))
         words = "; ".join([shortened(said(for_namespace(diagnosis, namespace))), *remarks])
         return unschedulable(self.missing, self.tasks, words) if self.tasks else words
 
 
 def _binds(record: ev.SessionDecided | None, plan: ev.Plan) -> list[str]:
-    """The pods that a session gives nodes."""
+    """Return the keys of the pods that a session binds."""
     stale = () if record is None else dict(record.stale)
     statements = [statement for number, statement in enumerate(plan.statements) if number not in stale]
     return [one.key for statement in statements for one in statement.operations if one.verb == "bind"]

@@ -52,7 +52,7 @@ Found = dict[Reference, PodGroup | Queue | None]
 
 @dataclasses.dataclass
 class ReadObjects:
-    """What was read for one session: objects, None for those that are gone, and why others could not be read."""
+    """What was read for one session: objects (None: deleted), and why others could not be read."""
 
     objects: Found = dataclasses.field(default_factory=dict)
     unread: dict[Reference, str] = dataclasses.field(default_factory=dict)
@@ -77,7 +77,7 @@ class ConsistentReads:
 
     def __post_init__(self) -> None:
         self._pods: dict[str, float] = {}
-        """The revisions of pods by key, in the order in which they were shown."""
+        """The revisions of pods by key, in the order of observation."""
         self._is_one_counter: bool | None = None
         self._failing: dict[str, tuple[float, float]] = {}
         """When reads of a kind began to fail, and when the last one failed, until one succeeds or none is needed."""
@@ -121,7 +121,7 @@ class ConsistentReads:
 
     def _needed(self, plan: ev.Plan, snapshot: Snapshot, *, is_one_counter: bool) -> dict[str, dict[str, None]]:
         """The keys to read by kind, in the plan's order; none for statements that only evict: no new pod caused it."""
-        shown = self._shown() if is_one_counter else dict.fromkeys([kind.name for kind in PLACED_UNDER], -1.0)
+        shown = self._delivered() if is_one_counter else dict.fromkeys([kind.name for kind in PLACED_UNDER], -1.0)
         needed: dict[str, dict[str, None]] = {kind: {} for kind in shown}
         protecting = evicted_under(snapshot, plan)
         for statement in plan.statements:
@@ -137,8 +137,8 @@ class ConsistentReads:
                     needed[kind][key] = None
         return needed
 
-    def _shown(self) -> dict[str, float]:
-        """The revision up to which each kind's watch has shown all changes. Forget pods that are no newer than all."""
+    def _delivered(self) -> dict[str, float]:
+        """Return the revision up to which each kind's watch delivered all changes. Drop pods that are not newer."""
         statuses = self.watches.statuses()
         shown = {kind.name: _revision(statuses[kind.name].resource_version, -1.0) for kind in PLACED_UNDER}
         oldest = min(shown.values())

@@ -78,7 +78,7 @@ class Watches:
         """Return the kinds in `ESSENTIAL` that the API server does not serve. Their lists count as empty."""
         return [kind for kind, status in self.running().items() if status.missing and kind in ESSENTIAL]
 
-    def count_anew(self) -> None:
+    def restart_deadlines(self) -> None:
         """Restart the deadlines of ``stuck``."""
         for watcher in self._watchers.values():
             watcher.status.progress_at = self.clock.monotonic()

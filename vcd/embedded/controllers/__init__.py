@@ -1,1 +1,1 @@
-"""The controllers that workloads on the embedded cluster need, as kube-controller-manager and Volcano's have them."""
+"""The controllers of kube-controller-manager and Volcano that workloads on the embedded cluster need."""

@@ -1,8 +1,8 @@
-"""What every controller is made of: one work queue for all of them, level-triggered reconciliation, indexes, Events.
+"""The base of all controllers: a shared work queue, level-triggered reconciliation, indexes and Events.
 
-A controller looks at changes (``observe``), which only puts keys into the queue, and brings the world nearer to what
-an object asks for (``reconcile``). All of it runs on one thread against the store, so what ``reconcile`` reads is
-what it writes to, and no change is ever missed: there is no resync.
+A controller receives changes (``observe``), for which it only adds keys to the queue, and then acts on an object's
+current state (``reconcile``). Everything runs in one thread on the store. So ``reconcile`` never reads outdated objects
+and no change is missed, and there is no resync.
 """
 
 from __future__ import annotations
@@ -36,39 +36,39 @@ QUEUES: Final = "queues.scheduling.volcano.sh"
 JOBS: Final = "jobs.batch.volcano.sh"
 COMMANDS: Final = "commands.bus.volcano.sh"
 
-# Counted, not timed: who else is on the loop gets its turn at the same places however busy the machine is.
+# A count and not a time, so that the order of all tasks on the loop does not depend on the machine's load.
 _SLICE = 25
 _FIRST_RETRY_SECONDS = 1.0
 _LAST_RETRY_SECONDS = 300.0
-# What code that expects an object's usual form raises where the form is another one.
+# Errors of code that expects valid objects if an object is malformed.
 _MALFORMED = (AttributeError, LookupError, TypeError, ValueError)
 
 log = structlog.get_logger("vcd.embedded")
 
 
 def key_of(obj: Obj) -> tuple[str, str]:
-    """``(namespace, name)``; the namespace is empty for what has none."""
+    """Return ``(namespace, name)``; the namespace is empty for a cluster-scoped object."""
     meta = obj["metadata"]
     return meta.get("namespace", ""), meta["name"]
 
 
 def annotations_of(obj: Obj) -> dict[str, str]:
-    """The annotations, empty when there are none."""
+    """Return the annotations, empty if there are none."""
     return obj["metadata"].get("annotations") or {}
 
 
 def labels_of(obj: Obj) -> dict[str, str]:
-    """The labels, empty when there are none."""
+    """Return the labels, empty if there are none."""
     return obj["metadata"].get("labels") or {}
 
 
 def is_deleting(obj: Obj) -> bool:
-    """Whether the object is on its way out."""
+    """Return whether the object is terminating."""
     return bool(obj["metadata"].get("deletionTimestamp"))
 
 
 def with_condition(conditions: Iterable[Obj], condition: Obj, now: str) -> list[Obj]:
-    """The conditions with one of its type replaced; the transition time changes only with the status."""
+    """Replace the condition of the same type, or add it. The transition time changes only with the status."""
     kept = list(conditions)
     fresh = {**condition, "lastTransitionTime": now}
     for index, old in enumerate(kept):
@@ -81,7 +81,7 @@ def with_condition(conditions: Iterable[Obj], condition: Obj, now: str) -> list[
 
 
 class Controller(ABC):
-    """One control loop. ``resources`` are the dotted plurals whose changes it is shown."""
+    """One control loop. ``resources`` are the resources whose changes it observes."""
 
     name: ClassVar[str]
     resources: tuple[str, ...]
@@ -95,20 +95,20 @@ class Controller(ABC):
         self._waiting: dict[Key, Timer] = {}
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """Take note of a change (or of an object found at the start): it is to be reconciled. Must not write."""
+        """Enqueue the keys that a change (or an object that exists at the start) affects. Must not write."""
         if event != DELETED:
             self.enqueue(key_of(obj))
 
     @abstractmethod
     def reconcile(self, key: Key) -> None:
-        """Bring about what the object under ``key`` asks for; raises StatusError to be tried again later."""
+        """Bring the cluster to the state that the object under ``key`` describes. StatusError causes a retry."""
 
     def enqueue(self, key: Key) -> None:
-        """Have ``key`` reconciled soon, once, however often it is asked for until then."""
+        """Reconcile ``key`` soon. Repeated calls before that have no effect."""
         self.manager.enqueue(self, key)
 
     def enqueue_at(self, key: Key, when: float, *, background: bool = False) -> None:
-        """Have ``key`` reconciled at a time; the earliest time asked for counts. ``background`` as in the clock."""
+        """Reconcile ``key`` at a time; the earliest requested time wins. ``background`` as in `ClusterClock`."""
         waiting = self._waiting.get(key)
         if waiting is not None:
             if waiting.when <= when:
@@ -122,18 +122,18 @@ class Controller(ABC):
         self._waiting[key] = self.clock.call_at(when, due, background=background)
 
     def workload_above(self, namespace: str, owner: Obj) -> tuple[Obj | None, Obj | None]:
-        """The ReplicaSet that an owner reference names, and the Deployment that has it, as far as they are there."""
+        """Return the ReplicaSet of an owner reference and its Deployment; None for missing ones."""
         replica_set = self.find(REPLICASETS, namespace, owner["name"])
         above = controller_of(replica_set) if replica_set else None
         return replica_set, self.find(DEPLOYMENTS, namespace, above["name"]) if above else None
 
     def write_status(self, resource: str, obj: Obj, status: Obj) -> None:
-        """Write an object's status where it differs from the present one."""
+        """Write an object's status if it changes."""
         if status != (obj.get("status") or {}):
             self.store.update(resource, {**obj, "status": status}, "status")
 
     def remove(self, resource: str, obj: Obj, **options: Any) -> None:
-        """Delete this very object; that it is gone already is fine."""
+        """Delete the object with this UID, if it still exists."""
         namespace, name = key_of(obj)
         try:
             self.store.delete(resource, namespace, name, uid=obj["metadata"]["uid"], **options)
@@ -142,20 +142,20 @@ class Controller(ABC):
                 raise
 
     def remove_group(self, namespace: str, name: str) -> None:
-        """Delete a PodGroup if it is there."""
+        """Delete a PodGroup if it exists."""
         group = self.find(PODGROUPS, namespace, name)
         if group is not None:
             self.remove(PODGROUPS, group)
 
 
 def controller_uid(obj: Obj) -> str:
-    """The UID of the object's controller, empty when nobody controls it."""
+    """Return the UID of the object's controller, empty if it has none."""
     ref = controller_of(obj)
     return ref.get("uid", "") if ref else ""
 
 
 class Index:
-    """The objects of one resource by a text that ``by`` reads off them, always as the store has them."""
+    """An index of one resource's current objects by the text that ``by`` returns."""
 
     def __init__(self, store: Store, resource: str, by: Callable[[Obj], str]) -> None:
         self._by = by
@@ -166,7 +166,7 @@ class Index:
             self._changed(ADDED, resource, obj)
 
     def of(self, text: str) -> list[Obj]:
-        """The objects with that text, by key."""
+        """Return the objects with that text, sorted by key."""
         held = self._held.get(text, {})
         return [held[key] for key in sorted(held)]
 
@@ -184,21 +184,21 @@ class Index:
 
 
 _Seen = tuple[str, str, str, str]
-"""The UID of what an Event is about, who says it, and what."""
+"""UID of the involved object, component, reason and message."""
 
 
 class EventWriter:
-    """Writes core/v1 Events; one that repeats is counted up instead of written anew.
+    """Writes core/v1 Events; a repeated Event increments the count of the existing one.
 
-    An Event that the store refuses (its namespace is going) is logged and lost, as it would be on a real cluster.
+    An Event that the store refuses (its namespace is terminating) is logged and lost, as on a real cluster.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._names: dict[_Seen, Key] = {}
-        """What an Event that is there says of what, and its key;"""
+        """Keys of existing Events by content."""
         self._seen: dict[Key, _Seen] = {}
-        """and the other way round."""
+        """The inverse."""
         store.subscribe([EVENTS], self._forget)
 
     def _forget(self, change: str, _: str, event: Obj) -> None:
@@ -249,10 +249,10 @@ class EventWriter:
 
 
 class Manager:
-    """Runs the controllers: starts them on what exists, shows them what changes, works off their queue.
+    """Runs the controllers: passes existing objects and changes to them, and processes their queue.
 
-    A key whose reconciliation the store refused is tried again after a delay that doubles from one second to five
-    minutes of cluster time, and at once when its object changes.
+    If the store refuses a reconciliation, it is repeated after a delay that doubles from one second to five minutes of
+    cluster time, and at once after a change of the object.
     """
 
     def __init__(self, store: Store, clock: ClusterClock) -> None:
@@ -268,23 +268,23 @@ class Manager:
         clock.add_busy(self.busy)
 
     def index(self, resource: str, by: Callable[[Obj], str] = controller_uid) -> Index:
-        """The index of a resource, by controller unless said otherwise; controllers share it."""
+        """Return the shared index of a resource, by default by controller."""
         if (resource, by) not in self._indexes:
             self._indexes[resource, by] = Index(self.store, resource, by)
         return self._indexes[resource, by]
 
     def add(self, *controllers: Controller) -> None:
-        """Add controllers; they see nothing before ``start``."""
+        """Add controllers, before ``start``."""
         self.controllers.extend(controllers)
 
     def start(self) -> None:
-        """Show the controllers everything that exists, and from then on every change."""
+        """Pass all existing objects to the controllers, and from then on every change."""
         for controller in self.controllers:
             for resource in controller.resources:
                 self.watch(resource)
 
     def watch(self, resource: str) -> None:
-        """Watch a resource unless it is watched: those that want it see what exists and what changes."""
+        """Pass a resource's objects and changes to its controllers, unless that was done before."""
         if resource in self._watched:
             return
         self._watched[resource] = self.store.subscribe([resource], self._changed)
@@ -292,7 +292,7 @@ class Manager:
             self._changed(ADDED, resource, obj)
 
     def stop(self) -> None:
-        """Show the controllers nothing more; what is queued stays undone."""
+        """Stop passing changes. Queued keys are not processed any more."""
         while self._watched:
             _, unsubscribe = self._watched.popitem()
             unsubscribe()
@@ -300,18 +300,18 @@ class Manager:
             index.close()
 
     def enqueue(self, controller: Controller, key: Key) -> None:
-        """Put a controller's key into the queue unless it is in it."""
+        """Add a controller's key to the queue, unless it is queued."""
         if (controller, key) not in self._queue:
             self._queue[controller, key] = None
             self._wake.set()
             self.clock.touch()
 
     def busy(self) -> bool:
-        """Whether a controller has work left."""
+        """Return whether any key is queued."""
         return bool(self._queue)
 
     async def run(self) -> None:
-        """Work off the queue until cancelled, in short slices so that others on the loop get their turn."""
+        """Process the queue until cancelled, in short slices so that other tasks on the loop can run."""
         while True:
             for _ in range(min(_SLICE, len(self._queue))):
                 self._next()
@@ -326,7 +326,7 @@ class Manager:
                 try:
                     controller.observe(event, resource, obj)
                 except _MALFORMED as error:
-                    # We are inside of somebody's write, which an object of an odd form must not fail.
+                    # This runs inside a client's write, which must not fail because of a malformed object.
                     _set_aside(controller, key_of(obj), error)
 
     def _next(self) -> None:
@@ -336,7 +336,7 @@ class Manager:
         except StatusError as error:
             self._retry(controller, key, error)
         except _MALFORMED as error:
-            # An object of a form that no controller can work with is set aside until it changes.
+            # A malformed object is set aside until it changes.
             _set_aside(controller, key, error)
         else:
             self._failures.pop((controller, key), None)

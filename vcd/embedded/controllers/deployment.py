@@ -1,4 +1,4 @@
-"""Deployment: a ReplicaSet for each template, and the roll from the old ones to the new one."""
+"""Deployments: creates a ReplicaSet for each template, and rolls from the old ones to the new one."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _HASH_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def template_hash(template: Obj) -> str:
-    """A short text that is the same for equal pod templates, of letters and digits that spell no words."""
+    """Return a short hash of a pod template, in an alphabet without vowels so that it contains no words."""
     text = json.dumps(template, sort_keys=True, separators=(",", ":"))
     digest = hashlib.sha256(text.encode()).digest()
     return "".join(_HASH_LETTERS[byte % len(_HASH_LETTERS)] for byte in digest[:10])
 
 
 def percent_of(value: int | str, total: int, *, round_up: bool) -> int:
-    """A count given as such or as a percentage of ``total``. Raises ValueError for anything else."""
+    """Parse a count or a percentage of ``total``. Raises ValueError."""
     if isinstance(value, int):
         return value
     if not value.endswith("%"):
@@ -63,7 +63,7 @@ def percent_of(value: int | str, total: int, *, round_up: bool) -> int:
 
 
 def rolling_bounds(deployment: Obj) -> tuple[int, int]:
-    """How many pods more, and how many fewer, than wanted a roll may have: (maxSurge, maxUnavailable)."""
+    """Return (maxSurge, maxUnavailable) as numbers of pods."""
     strategy = deployment["spec"].get("strategy") or {}
     replicas = replicas_of(deployment)
     if strategy.get("type") == "Recreate":
@@ -77,7 +77,7 @@ def rolling_bounds(deployment: Obj) -> tuple[int, int]:
 
 
 def replicas_of(obj: Obj) -> int:
-    """``spec.replicas``, one when it is not given."""
+    """Return ``spec.replicas``, 1 if it is missing."""
     value = obj["spec"].get("replicas")
     return 1 if value is None else int(value)
 
@@ -87,7 +87,7 @@ def _count(obj: Obj, field: str) -> int:
 
 
 class DeploymentController(Controller):
-    """Keeps the ReplicaSets of a Deployment: scales them within maxSurge and maxUnavailable, or recreates."""
+    """Creates and scales the ReplicaSets of a Deployment, within maxSurge and maxUnavailable, or by Recreate."""
 
     name: ClassVar[str] = "deployment-controller"
     resources = (DEPLOYMENTS, REPLICASETS, PODS)
@@ -97,7 +97,7 @@ class DeploymentController(Controller):
         self._replica_sets = manager.index(REPLICASETS)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A Deployment, one of its ReplicaSets, or a deleted pod of these (which a Recreate waits for)."""
+        """Enqueue the Deployment of a ReplicaSet, or of a deleted pod, for which Recreate may wait."""
         if resource == DEPLOYMENTS:
             super().observe(event, resource, obj)
             return
@@ -112,7 +112,7 @@ class DeploymentController(Controller):
             self.enqueue((namespace, ref["name"]))
 
     def reconcile(self, key: Key) -> None:
-        """Create, scale and clean up the ReplicaSets, one step; write the status."""
+        """Create, scale and delete ReplicaSets by one step, and write the status."""
         deployment = self.find(DEPLOYMENTS, *key)
         if deployment is None:
             return
@@ -149,7 +149,7 @@ class DeploymentController(Controller):
         self._clean_up(deployment)
 
     def _emptied(self, deployment: Obj) -> bool:
-        """Scale the old ReplicaSets to nothing; whether none of their pods is left that has not ended."""
+        """Scale the old ReplicaSets to 0. Return whether all of their pods have ended."""
         for old in self._old(deployment):
             self._scale(deployment, old, 0)
         pods = (pod for old in self._old(deployment) for pod in self.pods_by_controller.of(old["metadata"]["uid"]))
@@ -209,7 +209,7 @@ class DeploymentController(Controller):
         return any(annotations_of(each).get(DESIRED, wanted) != wanted for each in active)
 
     def _scale_in_proportion(self, deployment: Obj) -> None:
-        """After a change of ``replicas`` in the middle of a roll: share it among the ReplicaSets by their size."""
+        """Distribute a change of ``replicas`` during a roll over the ReplicaSets in proportion to their sizes."""
         wanted = replicas_of(deployment)
         surge, _ = rolling_bounds(deployment)
         active = [each for each in self._owned(deployment) if replicas_of(each) > 0]
@@ -241,7 +241,7 @@ class DeploymentController(Controller):
             self._shrink_old(deployment, wanted - unavailable)
 
     def _shrink_old(self, deployment: Obj, minimum: int) -> None:
-        """Take pods from the old ReplicaSets, those that are not available first, keeping ``minimum`` available."""
+        """Scale down the old ReplicaSets, unavailable pods first, so that ``minimum`` pods remain available."""
         current = self._current(deployment)
         assert current is not None
         pods = sum(map(replicas_of, self._owned(deployment)))
@@ -252,7 +252,7 @@ class DeploymentController(Controller):
         self._take(deployment, min(spare, available - minimum), replicas_of)
 
     def _take(self, deployment: Obj, spare: int, most: Callable[[Obj], int]) -> int:
-        """Take up to ``spare`` pods from the old ReplicaSets, of each ``most`` at most; returns what is left of it."""
+        """Scale down the old ReplicaSets by up to ``spare`` pods, each by at most ``most``. Return the rest."""
         for old in self._old(deployment):
             taken = min(most(old), spare)
             if taken > 0:
@@ -316,7 +316,7 @@ class DeploymentController(Controller):
         return conditions if progress is None else with_condition(conditions, {**progress, "lastUpdateTime": now}, now)
 
     def _progress(self, deployment: Obj, counts: dict[str, int]) -> Obj | None:
-        """The Progressing condition, None where the present one stands; a roll that stands still fails."""
+        """Return the new Progressing condition, None for no change. It is False after a roll without progress."""
         status = deployment.get("status") or {}
         old = next((each for each in status.get("conditions") or () if each["type"] == "Progressing"), None)
         subject = f'Deployment "{deployment["metadata"]["name"]}"'
@@ -342,7 +342,7 @@ class DeploymentController(Controller):
 
 
 def _has_progressed(status: Obj, counts: dict[str, int]) -> bool:
-    """Whether there are more new, ready or available pods, or fewer old ones, than the status says."""
+    """Return whether there are more new, ready or available pods, or fewer old ones, than in the status."""
     more = any(counts[each] > status.get(each, 0) for each in ("updatedReplicas", "readyReplicas", "availableReplicas"))
     old_before = status.get("replicas", 0) - status.get("updatedReplicas", 0)
     return more or counts["replicas"] - counts["updatedReplicas"] < old_before

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many of a budget's pods may be evicted at present."""
+"""PodDisruptionBudgets: computes how many of a budget's pods may be evicted now."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DisruptionController(Controller):
     resources = (PDBS, PODS, REPLICASETS, DEPLOYMENTS)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A budget; or a pod, ReplicaSet or Deployment in a namespace with budgets."""
+        """Enqueue a budget, or the budgets that a change of a pod, ReplicaSet or Deployment affects."""
         if resource == PDBS:
             super().observe(event, resource, obj)
             return
@@ -42,7 +42,7 @@ class DisruptionController(Controller):
                 self.enqueue(key_of(budget))
 
     def reconcile(self, key: Key) -> None:
-        """Count the budget's pods and write its status; what cannot be counted allows no disruption."""
+        """Count the budget's pods and write its status. If they cannot be counted, no disruption is allowed."""
         budget = self.find(PDBS, *key)
         if budget is None or is_deleting(budget):
             return
@@ -58,7 +58,7 @@ class DisruptionController(Controller):
         return LabelSelector.compile(budget["spec"].get("selector")).matches(labels_of(pod))
 
     def _expectation(self, budget: Obj, pods: list[Obj]) -> tuple[int, int]:
-        """(expected pods, healthy pods that must remain). Raises ValueError for what cannot be told."""
+        """Return (expected pods, healthy pods that must remain). Raises ValueError if they are unknown."""
         spec = budget["spec"]
         if spec.get("maxUnavailable") is not None:
             expected = self._expected_scale(pods)
@@ -70,7 +70,7 @@ class DisruptionController(Controller):
         return expected, percent_of(minimum, expected, round_up=True)
 
     def _expected_scale(self, pods: list[Obj]) -> int:
-        """The replicas that the pods' controllers, or the Deployments above them, want together."""
+        """Return the sum of replicas of the pods' ReplicaSets, or of the Deployments that own these."""
         owners = {owner["uid"]: (pod["metadata"]["namespace"], owner) for pod in pods if (owner := controller_of(pod))}
         tops = [self._top(*each) for each in owners.values()]
         return sum({top["metadata"]["uid"]: replicas_of(top) for top in tops}.values())
@@ -112,7 +112,7 @@ class DisruptionController(Controller):
         return with_condition((budget.get("status") or {}).get("conditions") or (), condition, self.store.now)
 
     def _still_disrupted(self, budget: Obj, pods: list[Obj]) -> dict[str, str]:
-        """Evictions that were let through but are not seen yet; forgotten after two minutes."""
+        """Return recent evictions whose pods are not terminating yet; they expire after two minutes."""
         present = {pod["metadata"]["name"] for pod in pods if not is_deleting(pod)}
         known = (budget.get("status") or {}).get("disruptedPods") or {}
         until = {name: parse_timestamp(since) + DISRUPTED_SECONDS for name, since in known.items() if name in present}

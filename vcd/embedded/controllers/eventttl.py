@@ -1,4 +1,4 @@
-"""Events last for an hour, as those of an API server do (kube-apiserver ``--event-ttl``)."""
+"""Deletes Events after an hour, as an API server does (kube-apiserver ``--event-ttl``)."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from vcd.embedded.controllers.base import EVENTS, Key, Obj, key_of
 from vcd.embedded.store import Store
 
 TTL: Final = 3600.0
-"""Seconds of cluster time after which an Event goes that nobody wrote to."""
+"""Seconds of cluster time between the last write of an Event and its deletion."""
 _LOOK: Final = 600.0
-"""Seconds between two looks at which are due."""
+"""Seconds between two checks."""
 
 
 class EventExpiry:
-    """Follows when Events are written, and deletes those that are over."""
+    """Notes when Events are written, and deletes expired ones."""
 
     def __init__(self, store: Store, clock: ClusterClock) -> None:
         self._store = store
         self._clock = clock
         self._written: dict[Key, float] = {}
-        """When each was written last, the oldest first."""
+        """Time of each Event's last write, the oldest first."""
         for event in store.list(EVENTS):
             self._changed("ADDED", EVENTS, event)
         store.subscribe([EVENTS], self._changed)
@@ -33,7 +33,7 @@ class EventExpiry:
             self._written[key] = self._clock.now()
 
     def start(self) -> None:
-        """Look now and again; nobody waits for that."""
+        """Check periodically, in the background: the cluster counts as idle nevertheless."""
         self._clock.call_later(_LOOK, self._look, background=True)
 
     def _look(self) -> None:

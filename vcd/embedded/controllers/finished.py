@@ -1,4 +1,4 @@
-"""Removes what has ended some time ago, as whoever sends pods and PodGroups to a cluster does in the long run."""
+"""Deletes ended pods and their PodGroups after some time, in place of the users that would do so on a real cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from vcd.model.controllers import GROUP_NAME
 class FinishedController(Controller):
     """Deletes pods ``after`` cluster seconds from their end, and each PodGroup with its last pod.
 
-    What a controller owns is left to that. Keys are (resource, namespace, name).
+    Objects with a controller are left to it. Keys are (resource, namespace, name).
     """
 
     name: ClassVar[str] = "finished"
@@ -35,7 +35,7 @@ class FinishedController(Controller):
         self._members: dict[Key, set[str]] = {}
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A pod that nobody owns: whether it ended, and what its group has left."""
+        """Note a pod without a controller: whether it ended, and which pods its group still has."""
         if resource != PODS or controller_of(obj) is not None:
             return
         namespace, name = key_of(obj)
@@ -51,11 +51,11 @@ class FinishedController(Controller):
             if not self._after:
                 self.enqueue((PODS, namespace, name))
                 return
-            # a cluster where nothing else is left to happen does not wait for this
+            # in the background, because an otherwise idle cluster must not wait for this
             self.enqueue_at((PODS, namespace, name), self.clock.now() + self._after, background=True)
 
     def reconcile(self, key: Key) -> None:
-        """Delete a pod that has ended, or a group that has no pods left."""
+        """Delete an ended pod, or a group without pods."""
         resource, namespace, name = key
         if resource == PODGROUPS:
             if self._members.get(key):

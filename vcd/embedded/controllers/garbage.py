@@ -1,4 +1,4 @@
-"""Garbage collection: objects whose owners are gone, the finalizers of ordered deletion, pods of vanished nodes."""
+"""Garbage collection: objects without existing owners, foreground and orphaning deletion, pods of deleted nodes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ Address = tuple[str, str, str]
 
 
 class GarbageCollector(Controller):
-    """Deletes what has owners of which none is left, and carries out foreground and orphaning deletion.
+    """Deletes objects whose owners were all deleted, and carries out foreground and orphaning deletion.
 
-    It watches everything that the store serves, custom resources included as they are defined. An owner of a kind
-    that is not served is never taken for gone. Keys are (resource, namespace, name).
+    It watches all resources that the store serves, including custom resources that are defined later. An owner of an
+    unserved kind counts as existing. Keys are (resource, namespace, name).
     """
 
     name: ClassVar[str] = "garbage-collector"
@@ -49,7 +49,7 @@ class GarbageCollector(Controller):
         self.store.garbage_collected = True
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """Keep the graph of owners, and queue what the change may have set free."""
+        """Update the graph of owners, and enqueue objects that the change affects."""
         address = (resource, *key_of(obj))
         uid = obj["metadata"]["uid"]
         if resource == CRDS and event == ADDED:
@@ -69,7 +69,7 @@ class GarbageCollector(Controller):
             self.enqueue(address)
 
     def reconcile(self, key: Key) -> None:
-        """Delete an object without owners, or go on with one that is being deleted in order."""
+        """Delete an object without existing owners, or continue the ordered deletion of a terminating one."""
         resource, namespace, name = key
         obj = self.find(resource, namespace, name)
         if obj is None:
@@ -144,7 +144,7 @@ class GarbageCollector(Controller):
 
 
 class PodGarbageCollector(Controller):
-    """Removes the pods of nodes that no longer exist, 40 seconds after the node was missed, as Kubernetes does."""
+    """Removes the pods of missing nodes after 40 seconds, as Kubernetes does."""
 
     name: ClassVar[str] = "pod-garbage-collector"
     resources = (NODES, PODS)
@@ -154,7 +154,7 @@ class PodGarbageCollector(Controller):
         self._pods = manager.index(PODS, node_of)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A pod whose node goes, or is not there, begins its wait."""
+        """Enqueue pods whose node was deleted or does not exist, for the time after the wait."""
         gone: list[Obj] = []
         if resource == PODS and event != DELETED and node_of(obj) and self.find(NODES, "", node_of(obj)) is None:
             gone = [obj]
@@ -164,7 +164,7 @@ class PodGarbageCollector(Controller):
             self.enqueue_at(key_of(pod), self.clock.now() + NODE_GONE_SECONDS)
 
     def reconcile(self, key: Key) -> None:
-        """Remove the pod for good if its node is still missing."""
+        """Remove the pod without a grace period if its node is still missing."""
         pod = self.find(PODS, *key)
         if pod is not None and node_of(pod) and self.find(NODES, "", node_of(pod)) is None:
             self.remove(PODS, pod, grace_period=0)

@@ -1,4 +1,4 @@
-"""Volcano Jobs: their PodGroup, their pods once the group is let in, and their way from Pending to an end."""
+"""Volcano Jobs: creates their PodGroup, and their pods once the group is admitted, and updates their phase."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ _COMMAND: Final = "command"
 
 
 class JobController(Controller):
-    """Keeps Volcano Jobs as Volcano's own job controller does.
+    """Controls Volcano Jobs as Volcano's job controller does.
 
-    Of the job plugins it carries out ``env`` (the task index as variable) and ``svc`` (host names and the headless
-    Service). What the others add (keys, hosts files, ports, a NetworkPolicy) nothing on the embedded cluster would
-    read. A job that is wrong stays Pending with a message that says why.
+    It supports the job plugins ``env`` (the task index as variable) and ``svc`` (host names and the headless Service).
+    Nothing on the embedded cluster would use what the others add (keys, hosts files, ports, a NetworkPolicy). An
+    invalid job stays Pending with a message.
     """
 
     name: ClassVar[str] = "vc-job-controller"
@@ -76,10 +76,10 @@ class JobController(Controller):
         self._group_phases: dict[str, str] = {}
         self._events: dict[Key, list[JobEvent]] = {}
 
-    # --- what happens ---
+    # --- events ---
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A job; a pod or PodGroup that a job controls; a command to a job."""
+        """Note a change of a job, of a pod or PodGroup that a job controls, or a command for a job."""
         if resource == JOBS:
             super().observe(event, resource, obj)
         elif resource == COMMANDS:
@@ -95,7 +95,7 @@ class JobController(Controller):
                 self.enqueue(key)
 
     def _pod_event(self, event: str, pod: Obj) -> str:
-        """What a pod's change means to the job's policies; empty when nothing."""
+        """Return the policy event that a pod's change causes; empty for none."""
         uid, phase = pod["metadata"]["uid"], phase_of(pod)
         if event == DELETED:
             self._phases.pop(uid, None)
@@ -118,7 +118,7 @@ class JobController(Controller):
         return "Unknown" if phase == "Unknown" and before != phase and event != DELETED else ""
 
     def _siblings(self, pod: Obj) -> tuple[Obj | None, list[Obj]]:
-        """The task that a pod is of, and that task's pods."""
+        """Return the task of a pod, and all pods of that task."""
         owner = controller_of(pod)
         assert owner is not None
         job = self.find(JOBS, pod["metadata"]["namespace"], owner["name"])
@@ -146,10 +146,10 @@ class JobController(Controller):
         )
         return bool(task) and limit != -1 and restarts >= limit
 
-    # --- what to do about it ---
+    # --- actions ---
 
     def reconcile(self, key: Key) -> None:
-        """Answer what happened with the actions of the job's policies; then bring job and pods into line."""
+        """Carry out the policies' actions for noted events, then create and delete pods as the job requires."""
         if key[0] == _COMMAND and len(key) == 3:
             self._take_command(key[1:])
             return
@@ -189,7 +189,7 @@ class JobController(Controller):
             self.enqueue(job_key)
 
     def _refused(self, job: Obj) -> bool:
-        """Whether the job is wrong; its status and an Event say what."""
+        """Return whether the job is invalid, and state the reason in its status and an Event."""
         message = "; ".join(problems(job))
         status = job.get("status") or {}
         if message and (status.get("state") or {}).get("message") != message:
@@ -200,7 +200,7 @@ class JobController(Controller):
         return bool(message)
 
     def _later(self, key: Key, event: JobEvent, action: str, delay: float) -> None:
-        """Take the action after the policy's timeout, unless what it answers has passed by then."""
+        """Take the action after the policy's timeout, unless its cause has ended by then."""
 
         def due() -> None:
             pod = self.find(PODS, key[0], event.pod) if event.pod else None
@@ -245,7 +245,7 @@ class JobController(Controller):
         return pods
 
     def _kill(self, job: Obj, todo: Step, targets: list[Obj] | None) -> Obj:
-        """Delete the targets, or all pods but those in a phase to keep; the job's version grows when all go."""
+        """Delete the targets, or (None) all pods that are not in a retained phase, with a new version of the job."""
         status = dict(job.get("status") or {})
         if targets is None:
             last = status.get("retryCount", 0) >= job["spec"]["maxRetry"] - 1
@@ -259,7 +259,7 @@ class JobController(Controller):
         return {**job, "status": status}
 
     def _take_away(self, pod: Obj) -> None:
-        """Delete a pod so that its end is no event for the policies."""
+        """Delete a pod, marked so that its end causes no policy event."""
         if is_deleting(pod):
             return
         if not is_out_of_sync(pod):
@@ -269,7 +269,7 @@ class JobController(Controller):
         self.remove(PODS, pod)
 
     def _sync(self, job: Obj) -> Obj:
-        """The PodGroup, and once that is let in the pods; returns the job with its first status."""
+        """Create the PodGroup, and the pods once it is admitted. Return the job, with a status if it had none."""
         if not ((job.get("status") or {}).get("state") or {}).get("phase"):
             job = self._initial(job)
         if "svc" in (job["spec"].get("plugins") or {}):
@@ -287,7 +287,7 @@ class JobController(Controller):
         return job
 
     def _sync_task(self, job: Obj, task: Obj, pods: dict[str, Obj]) -> None:
-        """Create the task's missing pods; those that are right are taken out of ``pods``."""
+        """Create the task's missing pods, and remove the expected ones from ``pods``."""
         ready = self._may_start(job, task)
         for index in range(task["replicas"]):
             name = pod_name(job, task["name"], index)
@@ -302,13 +302,13 @@ class JobController(Controller):
             self.store.create(PODS, pod)
         except StatusError as error:
             if error.reason == "AlreadyExists":
-                return  # another owner's pod of that name, or one on its way out; its deletion brings us back
+                return  # another owner's pod, or a terminating one, whose deletion enqueues the job again
             message = f"Error creating pods: failed to create pod {pod['metadata']['name']}, err: {error.message}"
             self.manager.events.record(self.name, job, "Warning", "FailedCreate", message)
             raise
 
     def _may_start(self, job: Obj, task: Obj) -> bool:
-        """Whether the tasks that this one depends on are far enough: one of them for ``any``, else all."""
+        """Return whether the tasks that this one depends on have their minimum: one of them for ``any``, else all."""
         depends = task.get("dependsOn") or {}
         names = depends.get("name") or []
         reached = [self._is_reached(job, name) for name in names]
@@ -343,7 +343,7 @@ class JobController(Controller):
         return group
 
     def _ensure_claims(self, job: Obj) -> bool:
-        """Make the claims of the job's own volumes; whether those that it names exist. The job waits for them."""
+        """Create the claims of the job's own volumes. Return whether all claims that it names exist."""
         namespace = job["metadata"]["namespace"]
         for volume in job["spec"].get("volumes") or []:
             name = claim_name(job, volume)
@@ -373,7 +373,7 @@ class JobController(Controller):
         return int(found["value"]) if found else 0
 
     def _write(self, job: Obj, todo: Step) -> None:
-        """Write the status: new counts, and the phase that follows from them."""
+        """Write the status: new counts and the resulting phase."""
         fresh = self.store.get(JOBS, *key_of(job))
         status = {**(job.get("status") or {}), **count_pods(job, self._own(job))}
         before = (status.get("state") or {}).get("phase") or "Pending"
@@ -391,7 +391,7 @@ class JobController(Controller):
         self.write_status(JOBS, fresh, {name: value for name, value in status.items() if value not in (0, {})})
 
     def _expire(self, job: Obj | None) -> None:
-        """Delete a finished job after its time to live, with all that it owns."""
+        """Delete a finished job and its objects after its time to live."""
         if job is None:
             return
         status = job.get("status") or {}

@@ -1,4 +1,4 @@
-"""The pods and claims of a Volcano Job: what its volumes and plugins add, what they ask for, how they are counted."""
+"""Builds the pods and claims of a Volcano Job with the additions of volumes and plugins, and counts its pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _INDEX_VARIABLES: Final = ("VC_TASK_INDEX", "VK_TASK_INDEX")
 
 
 def claim_name(job: Obj, volume: Obj) -> str:
-    """The claim of one of the job's volumes: the one that it names, or ``<job>-pvc-<hash>`` for one of its own."""
+    """Return the name of a volume's claim: the stated one, or ``<job>-pvc-<hash>`` for one that the job creates."""
     named = volume.get("volumeClaimName")
     if named:
         return str(named)
@@ -24,7 +24,7 @@ def claim_name(job: Obj, volume: Obj) -> str:
 
 
 def build_claim(job: Obj, volume: Obj) -> Obj:
-    """The claim that the job makes for a volume with a ``volumeClaim``."""
+    """Return the claim that the job creates for a volume with a ``volumeClaim``."""
     return {
         "metadata": {
             "namespace": job["metadata"]["namespace"],
@@ -36,18 +36,18 @@ def build_claim(job: Obj, volume: Obj) -> Obj:
 
 
 def is_out_of_sync(pod: Obj) -> bool:
-    """Whether the controller itself takes this pod away, so that its end is no event for the job's policies."""
+    """Return whether the controller itself deleted this pod, so that its end causes no policy event."""
     return OUT_OF_SYNC in annotations_of(pod)
 
 
 def build_pod(job: Obj, task: Obj, index: int) -> Obj:
-    """The pod of a task with that index, with the job's claims and what its plugins add."""
+    """Return the pod of a task with that index, with the job's claims and the additions of its plugins."""
     pod = pod_of_task(job, task, index)
     return _with_plugins(job, {**pod, "spec": _with_volumes(job, pod["spec"])}, index)
 
 
 def _with_volumes(job: Obj, spec: Obj) -> Obj:
-    """The pod's specification with the job's claims mounted in each container."""
+    """Return the pod's spec with the job's claims mounted in each container."""
     claims = {claim_name(job, volume): volume for volume in job["spec"].get("volumes") or []}
     if not claims:
         return spec
@@ -65,7 +65,7 @@ def _with_volumes(job: Obj, spec: Obj) -> Obj:
 
 
 def _with_plugins(job: Obj, pod: Obj, index: int) -> Obj:
-    """What the job's plugins do to a pod: ``env`` tells it its index, ``svc`` gives it a name in the job's domain."""
+    """Apply the job's plugins: ``env`` sets variables with the index, ``svc`` sets a name in the job's domain."""
     plugins = job["spec"].get("plugins") or {}
     spec = pod["spec"]
     if "svc" in plugins:
@@ -83,12 +83,12 @@ def _with_plugins(job: Obj, pod: Obj, index: int) -> Obj:
 
 
 def min_resources(job: Obj, priority_of: PriorityOf) -> dict[str, str]:
-    """What the least number of pods that the job can run with uses of a resource quota."""
+    """Return the quota usage of the smallest number of pods with which the job can run."""
     return add_quotas(quota_usage(template_spec(task), count) for task, count in least_pods(job, priority_of))
 
 
 def count_pods(job: Obj, pods: Iterable[Obj]) -> Obj:
-    """The counts of a job's status: pods by phase, in all and by task; those on their way out count as terminating."""
+    """Return the counts of a job's status: pods by phase, in total and by task; terminating pods count separately."""
     fields = {phase: phase.lower() for phase in ("Pending", "Running", "Succeeded", "Failed", "Unknown")}
     counts: dict[str, Any] = dict.fromkeys([*fields.values(), "terminating"], 0)
     by_task: dict[str, dict[str, int]] = {}

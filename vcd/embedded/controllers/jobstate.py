@@ -1,6 +1,6 @@
-"""The states of a Volcano Job: what an action does in each phase, and when the phase changes.
+"""The state machine of a Volcano Job: what an action does in each phase, and when the phase changes.
 
-Pure functions over the job and its status; the controller carries out the step that they choose.
+Pure functions of the job and its status; the controller carries out the returned step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PodWork(Enum):
 class Step:
     """Work on the pods, then ``next_phase(job, status)`` on the new counts.
 
-    ``keep``: phases of pods that a kill leaves; ``retries``: the step counts as a retry.
+    ``keep``: phases of pods that a kill does not delete; ``retries``: the step counts as a retry.
     """
 
     work: PodWork
@@ -48,7 +48,7 @@ class Step:
 
 @dataclass(frozen=True)
 class JobEvent:
-    """Something that happened to a job: to one of its pods, or to the job itself (no task)."""
+    """A policy event of a pod, or of the job itself (empty ``task``)."""
 
     kind: str
     task: str = ""
@@ -62,9 +62,9 @@ class JobEvent:
 
 
 def reaction(job: Obj, event: JobEvent) -> tuple[str, str | None]:
-    """What the job's policies say to an event: (action, timeout); the task's own policies come before the job's.
+    """Return (action, timeout) of the first policy for an event; the task's policies come before the job's.
 
-    An event of an earlier version of the job, or of another job of its name, only brings a sync.
+    An event of an earlier version of the job, or of an earlier job with its name, only causes a sync.
     """
     if event.action:
         return event.action, None
@@ -77,7 +77,7 @@ def reaction(job: Obj, event: JobEvent) -> tuple[str, str | None]:
         named = policy_events(policy)
         by_event = bool(named) and (event.kind in named or "*" in named)
         if by_event and event.kind == "PodPending" and policy.get("timeout") is None:
-            by_event = False  # each pod is pending at first; only being so for too long is an event
+            by_event = False  # each new pod is pending; the event requires a timeout
         code = policy.get("exitCode")
         if by_event or (code is not None and code == event.exit_code):
             return policy["action"], policy.get("timeout")
@@ -85,7 +85,7 @@ def reaction(job: Obj, event: JobEvent) -> tuple[str, str | None]:
 
 
 def step(phase: str, action: str) -> Step:
-    """The step that ``action`` takes in a phase, as Volcano's job states have it."""
+    """Return the step for ``action`` in a phase, as in Volcano's job states."""
     if phase in ("", "Pending", "Running"):
         return _active_step(phase, action)
     if phase == "Restarting":
@@ -155,7 +155,7 @@ def _while_running(job: Obj, status: Obj) -> str:
 
 
 def _tasks_satisfied(job: Obj, status: Obj) -> bool:
-    """Whether each task has its minimum of successes; not asked where the job needs fewer than the tasks together."""
+    """Return whether each task has its minimum of successes. True if the job's minimum is below the tasks' sum."""
     if job["spec"]["minAvailable"] < sum(map(task_minimum, tasks_of(job))):
         return True
     counts = status["taskStatusCount"]

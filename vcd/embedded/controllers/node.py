@@ -1,4 +1,4 @@
-"""Node lifecycle: the taints that follow a node's conditions, as Kubernetes' node lifecycle controller keeps them."""
+"""Node lifecycle: sets the taints for a node's conditions, as Kubernetes' node lifecycle controller does."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _KEPT: Final = frozenset(_PREFIX + name for name in [*_BY_CONDITION.values(), "u
 
 
 class NodeLifecycleController(Controller):
-    """Taints nodes that are not ready, under pressure or cordoned (NoSchedule), and takes the taints back."""
+    """Taints nodes that are not ready, under pressure or cordoned (NoSchedule), and removes these taints."""
 
     name: ClassVar[str] = "node-lifecycle-controller"
     resources = (NODES,)
 
     def reconcile(self, key: Key) -> None:
-        """Make the node's condition taints what its conditions say; a node without conditions is left alone."""
+        """Set the taints for the node's conditions. A node without conditions is not changed."""
         node = self.find(NODES, *key)
         if node is None or not (node.get("status") or {}).get("conditions"):
             return
@@ -42,7 +42,7 @@ class NodeLifecycleController(Controller):
 
 
 def wanted_taints(node: Obj) -> list[str]:
-    """Keys of the taints that the node's conditions and ``spec.unschedulable`` ask for."""
+    """Return the keys of the taints for the node's conditions and ``spec.unschedulable``."""
     found = [(each.get("type"), each.get("status")) for each in node["status"]["conditions"]]
     keys = [_PREFIX + name for condition, name in _BY_CONDITION.items() if condition in found]
     return [*keys, *([_PREFIX + "unschedulable"] if (node.get("spec") or {}).get("unschedulable") else [])]

@@ -1,4 +1,4 @@
-"""PodGroups for pods that bring none, bare or of a ReplicaSet, as Volcano's podgroup controller makes them."""
+"""Creates PodGroups for pods without one, bare or of a ReplicaSet, as Volcano's podgroup controller does."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ _POD, _REPLICA_SET = "Pod", "ReplicaSet"
 
 
 class PodGroupController(Controller):
-    """Makes a PodGroup for each pod of our scheduler that has none, and names it in the pod's annotation.
+    """Creates a PodGroup for each pod of scheduler volcano without one, and names it in the pod's annotation.
 
-    Annotations and labels under ``volcano.sh/`` are copied from the workload: the pod itself when it is bare, its
-    ReplicaSet (which has its Deployment's annotations) otherwise. Keys are (kind, namespace, name).
+    Annotations and labels under ``volcano.sh/`` are copied from a bare pod itself, or from the pod's ReplicaSet (which
+    has its Deployment's annotations). Keys are (kind, namespace, name).
     """
 
     name: ClassVar[str] = "pg-controller"
     resources = (PODS, REPLICASETS)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A new pod, or a change of a ReplicaSet."""
+        """Enqueue new pods and changed ReplicaSets."""
         if resource == REPLICASETS and event != DELETED:
             self.enqueue((_REPLICA_SET, *key_of(obj)))
         elif resource == PODS and event == ADDED and self._is_ours(obj):
             self.enqueue((_POD, *key_of(obj)))
 
     def reconcile(self, key: Key) -> None:
-        """Make the group of a pod; of a ReplicaSet make, update or remove it."""
+        """Create the group of a pod; create, update or delete the group of a ReplicaSet."""
         kind, namespace, name = key
         if kind == _POD:
             pod = self.find(PODS, namespace, name)
@@ -81,7 +81,7 @@ class PodGroupController(Controller):
         self.store.update(PODGROUPS, {**group, "metadata": {**group["metadata"], **marks}, "spec": spec})
 
     def _inherited(self, pod: Obj) -> tuple[dict[str, str], dict[str, str]]:
-        """The annotations and labels of the workload that a pod is of."""
+        """Return the annotations and labels of a pod's workload, without the pod's own."""
         owner = controller_of(pod)
         if owner is None or owner["kind"] != _REPLICA_SET:
             return {}, {}

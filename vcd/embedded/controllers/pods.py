@@ -1,4 +1,4 @@
-"""What controllers and kubelets read off a pod: whether it lives, is ready, and what it asks for."""
+"""Properties of pods for controllers and kubelets: phase, node, readiness and requests."""
 
 from __future__ import annotations
 
@@ -16,43 +16,43 @@ TERMINAL: Final = frozenset({"Succeeded", "Failed"})
 
 
 def phase_of(pod: Obj) -> str:
-    """The pod's phase; a pod without one is Pending."""
+    """Return the pod's phase; a pod without one is Pending."""
     return (pod.get("status") or {}).get("phase") or "Pending"
 
 
 def node_of(pod: Obj) -> str:
-    """The name of the node that the pod is bound to, empty when it is bound to none."""
+    """Return the name of the pod's node, empty if it is not bound."""
     return (pod.get("spec") or {}).get("nodeName") or ""
 
 
 def is_active(pod: Obj) -> bool:
-    """Whether the pod counts for its controller: it has not ended and nobody is deleting it."""
+    """Return whether the pod counts for its controller: it has not ended and is not terminating."""
     return not has_ended(pod) and not is_deleting(pod)
 
 
 def has_ended(pod: Obj) -> bool:
-    """Whether all containers of the pod have terminated for good."""
+    """Return whether the pod succeeded or failed."""
     return phase_of(pod) in TERMINAL
 
 
 def active_controller_uid(pod: Obj) -> str:
-    """The UID of the controller that an active pod counts for, empty for a pod that counts for none."""
+    """Return the UID of an active pod's controller, empty for other pods."""
     return controller_uid(pod) if is_active(pod) else ""
 
 
 def condition_of(pod: Obj, kind: str) -> Obj | None:
-    """The condition of that type."""
+    """Return the condition of that type; None if there is none."""
     return next((each for each in (pod.get("status") or {}).get("conditions") or () if each.get("type") == kind), None)
 
 
 def is_ready(pod: Obj) -> bool:
-    """Whether the pod's Ready condition is true."""
+    """Return whether the pod's Ready condition is true."""
     ready = condition_of(pod, "Ready")
     return ready is not None and ready.get("status") == "True"
 
 
 def available_at(pod: Obj, min_ready_seconds: int) -> float | None:
-    """When the pod counts as available: ready for that long; None while it is not ready."""
+    """Return when a ready pod becomes available (seconds since the epoch, 0: at once); None if it is not ready."""
     ready = condition_of(pod, "Ready")
     if ready is None or ready.get("status") != "True":
         return None

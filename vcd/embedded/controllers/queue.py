@@ -1,4 +1,4 @@
-"""Queues: their state, the counts of their groups, and the two queues that always exist."""
+"""Queues: writes their state and the counts of their PodGroups, and creates ``root`` and ``default``."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ DEFAULT: Final = "default"
 
 
 class QueueController(Controller):
-    """Keeps each queue's state and counts, opens and closes queues with their children, and makes the first two.
+    """Controls Queues as Volcano's queue controller does.
 
-    Queues are opened and closed by Command objects (OpenQueue, CloseQueue), or by writing their status.
+    Users open and close queues, and their children, by Command objects (OpenQueue, CloseQueue) or through the status.
     """
 
     name: ClassVar[str] = "queue-controller"
@@ -49,7 +49,7 @@ class QueueController(Controller):
         self.enqueue(("", ROOT))
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A queue (and with it its children), a group that is new, gone, or of another phase, or a command."""
+        """Enqueue a changed queue and its children, the queue of a changed group, and commands for queues."""
         if resource == QUEUES:
             name = obj["metadata"]["name"]
             if event != DELETED:
@@ -62,7 +62,7 @@ class QueueController(Controller):
             self.enqueue(key_of(obj))
 
     def reconcile(self, key: Key) -> None:
-        """Carry out a command, or bring a queue's parent, state and counts up to date."""
+        """Carry out a command, or update a queue's parent, state and counts."""
         if key[0]:
             command = self.find(COMMANDS, *key)
             if command is not None:
@@ -81,7 +81,7 @@ class QueueController(Controller):
         self._write(queue, self._actions.pop(key[1], ""))
 
     def _note_group(self, event: str, group: Obj) -> None:
-        """Keep how many groups of which phase each queue has; the queues that this changes are queued."""
+        """Update the counts of groups by queue and phase, and enqueue queues whose counts changed."""
         key = key_of(group)
         before = self._groups.pop(key, None)
         now = None
@@ -128,7 +128,7 @@ class QueueController(Controller):
         return ((parent or {}).get("status") or {}).get("state") or OPEN
 
     def _forced_by_parent(self, queue: Obj, state: str) -> str:
-        """The action that the parent's state asks of an open queue, or of one that its parent had closed."""
+        """Return the action that the parent's state requires, for an open queue or one that the parent closed."""
         if queue["metadata"]["name"] == ROOT:
             return ""
         action = action_of_parent(state, self._parent_state(queue), annotations_of(queue))

@@ -1,4 +1,4 @@
-"""ResourceQuotas: what a namespace's objects use of its limits."""
+"""ResourceQuotas: writes the usage of each quota to its status."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from vcd.model.quantity import add
 
 
 class QuotaController(Controller):
-    """Copies each quota's limits to its status, and counts again what is used when objects end or are deleted.
+    """Copies each quota's limits to its status, and counts the usage again after objects end or are deleted.
 
-    What is created is counted by admission (``vcd.embedded.quotas``).
+    Admission (``vcd.embedded.quotas``) counts new objects.
     """
 
     name: ClassVar[str] = "resourcequota-controller"
@@ -33,7 +33,7 @@ class QuotaController(Controller):
         self.resources = tuple(rtype.storage for rtype in self.store.registry if rtype.namespaced)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A quota; or an object that is deleted, or a pod that ended, in a namespace with quotas."""
+        """Enqueue a changed quota, and all quotas in the namespace of a deleted object or an ended pod."""
         if resource == RESOURCE:
             super().observe(event, resource, obj)
         if event == DELETED or (resource == PODS and has_ended(obj)):
@@ -41,7 +41,7 @@ class QuotaController(Controller):
                 self.enqueue(key_of(quota))
 
     def reconcile(self, key: Key) -> None:
-        """Write the status of a quota if it is another one."""
+        """Write the status of a quota if it changes."""
         quota = self.find(RESOURCE, *key)
         if quota is None or is_deleting(quota):
             return

@@ -1,4 +1,4 @@
-"""ReplicaSet: keeps the wanted number of pods of one template."""
+"""ReplicaSets: creates and deletes pods of a template up to the number of replicas."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _PHASE_ORDER: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
 class ReplicaSetController(Controller):
-    """Creates the pods that are missing (500 a pass), deletes the ones too many, and counts them."""
+    """Creates missing pods (500 per pass), deletes surplus ones, and writes the counts."""
 
     name: ClassVar[str] = "replicaset-controller"
     resources = (REPLICASETS, PODS)
 
     def __init__(self, manager: Manager) -> None:
         super().__init__(manager)
-        # pods that ended stay until somebody deletes them: no reconciliation may look at all of them
+        # there can be many ended pods, so a reconciliation must not visit them
         self._active = manager.index(PODS, active_controller_uid)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A ReplicaSet, or a pod of one."""
+        """Enqueue a changed ReplicaSet, or the ReplicaSet of a changed pod."""
         if resource == REPLICASETS:
             super().observe(event, resource, obj)
             return
@@ -105,13 +105,13 @@ def _conditions(replica_set: Obj, failure: StatusError | None, now: str) -> list
     if failure is None:
         return [each for each in old if each.get("type") != "ReplicaFailure"]
     if any(each.get("type") == "ReplicaFailure" for each in old):
-        return old  # the message names the pod that was refused, a new name each time; the first one says enough
+        return old  # each message names another refused pod; the first one is sufficient
     condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": failure.message}
     return with_condition(old, condition, now)
 
 
 def deletion_rank(pod: Obj) -> tuple[int, int, int, int, float, str]:
-    """Which pods go first: not bound, then pending, then not ready, then cheapest by annotation, then youngest."""
+    """Return the sort key for deletion: unbound, pending, not ready, lowest deletion cost, youngest pods first."""
     cost = (pod["metadata"].get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost", "0")
     return (
         1 if node_of(pod) else 0,

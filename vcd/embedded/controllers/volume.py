@@ -1,4 +1,4 @@
-"""Volumes: claims are bound to volumes that fit, or to ones made for them, and volumes go with their claims."""
+"""Volumes: binds claims to matching or provisioned volumes, and deletes volumes with their claims."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _CLAIM, _VOLUME = "PersistentVolumeClaim", "PersistentVolume"
 
 
 class VolumeController(Controller):
-    """Binds claims as kube-controller-manager's volume binder does, and makes volumes as a provisioner does.
+    """Binds claims as kube-controller-manager's volume binder does, and creates volumes as a provisioner does.
 
-    A claim of a class that waits for its first consumer is left alone until a scheduler has chosen a node
-    (annotation ``volume.kubernetes.io/selected-node``) or a volume (its ``claimRef``). Keys: (kind, namespace, name).
+    A claim of a class with WaitForFirstConsumer waits until a scheduler has chosen a node (annotation
+    ``volume.kubernetes.io/selected-node``) or a volume (its ``claimRef``). Keys are (kind, namespace, name).
     """
 
     name: ClassVar[str] = "persistentvolume-controller"
     resources = (CLAIMS, VOLUMES, CLASSES)
 
     def observe(self, event: str, resource: str, obj: Obj) -> None:
-        """A claim or volume, and with it its partner; a new volume or class may be what any open claim waits for."""
+        """Enqueue a claim or volume with its partner, and all unbound claims after a change of a volume or class."""
         if resource == CLAIMS:
             self.enqueue((_CLAIM, *key_of(obj)))
             if obj["spec"].get("volumeName"):
@@ -51,7 +51,7 @@ class VolumeController(Controller):
                 self.enqueue((_CLAIM, *key_of(claim)))
 
     def reconcile(self, key: Key) -> None:
-        """Bind a claim if that can be done; write or remove a volume as its claim has it."""
+        """Bind a claim if possible, or update or delete a volume by the state of its claim."""
         kind, namespace, name = key
         if kind == _VOLUME:
             volume = self.find(VOLUMES, "", name)
@@ -68,7 +68,7 @@ class VolumeController(Controller):
             self.write_status(CLAIMS, claim, {**(claim.get("status") or {}), "phase": "Pending"})
 
     def _volume_for(self, claim: Obj) -> Obj | None:
-        """The volume that names the claim, that the claim names, that fits, or that is made for it; in this order."""
+        """Return the volume that names the claim, is named by it, matches it, or is provisioned, in this order."""
         volumes = self.store.list(VOLUMES)
         for volume in volumes:
             if _refers_to(volume, claim):
@@ -117,7 +117,7 @@ class VolumeController(Controller):
         self._sync_volume(volume)
 
     def _sync_volume(self, volume: Obj) -> None:
-        """Available, Bound or Released; a released one is deleted where its reclaim policy says so."""
+        """Write the phase Available, Bound or Released; delete a released volume with reclaim policy Delete."""
         ref = volume["spec"].get("claimRef")
         claim = self.find(CLAIMS, ref.get("namespace", ""), ref["name"]) if ref else None
         if ref is None or not ref.get("uid"):
@@ -156,7 +156,7 @@ def _capacity(volume: Obj) -> int:
 
 
 def _fits(volume: Obj, claim: Obj) -> bool:
-    """Whether a free volume has the class, modes, labels and room that a claim asks for."""
+    """Return whether a free volume has the class, modes, labels and capacity that a claim requests."""
     wanted, given = claim["spec"], volume["spec"]
     selector = wanted.get("selector")
     return (

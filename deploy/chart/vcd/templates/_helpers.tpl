@@ -1,4 +1,4 @@
-{{/* RELEASE-scheduler for a release that is named after vcd, so that the release vcd makes what deploy/base names. */}}
+{{/* RELEASE-scheduler if the release's name contains vcd, so that the release vcd has the names of deploy/base. */}}
 {{- define "vcd.release" -}}
 {{- if contains "vcd" .Release.Name }}{{ .Release.Name }}{{ else }}{{ .Release.Name }}-vcd{{ end }}
 {{- end }}
@@ -30,7 +30,7 @@
 {{- .Values.scheduler.existingConfigMap | default (printf "%s-configmap" (include "vcd.fullname" .)) }}
 {{- end }}
 
-{{/* Where the Lease's Role is; the flag takes the pod's own namespace instead of its name, as in deploy/base. */}}
+{{/* The namespace of the Lease's Role; the flag uses a variable for the pod's own namespace, as in deploy/base. */}}
 {{- define "vcd.leaseNamespace" -}}
 {{- .Values.leaderElection.namespace | default .Release.Namespace }}
 {{- end }}
@@ -76,7 +76,7 @@ resources:
     storage: {{ .Values.eventLog.storage.size }}
 {{- end }}
 
-{{/* The bytes of a quantity; nothing where it has a unit that is not known here. */}}
+{{/* The bytes of a quantity; empty for an unknown unit. */}}
 {{- define "vcd.bytes" -}}
 {{- $number := regexFind "^[0-9]+([.][0-9]+)?" . }}
 {{- $units := dict "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 }}
@@ -84,12 +84,12 @@ resources:
 {{- with get $units (trimPrefix $number .) }}{{ mulf $number . }}{{ end }}
 {{- end }}
 
-{{/* The names of pods' schedulers that are vcd's, as a list. */}}
+{{/* The scheduler names of vcd, as a JSON list. */}}
 {{- define "vcd.schedulerNames" -}}
 {{- prepend (.Values.scheduler.extraNames | default list) .Values.scheduler.name | toJson }}
 {{- end }}
 
-{{/* The flags that the chart writes or relies on, each with the value that says it; empty for what the probes ask. */}}
+{{/* The flags that the chart sets or depends on, each with the value to use instead; empty for flags of the probes. */}}
 {{- define "vcd.ownFlags" -}}
 archive: eventLog.archive.to
 archive-every: eventLog.archive.every
@@ -129,7 +129,7 @@ v: scheduler.verbosity
 view-address: page.enabled
 {{- end }}
 
-{{/* Refuses one of the chart's own flags, of a list: where it is given, how it is written there, its name. */}}
+{{/* Refuses a flag of the chart. The argument is a list: where it is given, how it is written there, its name. */}}
 {{- define "vcd.refuseOwn" -}}
 {{- $own := fromYaml (include "vcd.ownFlags" .) }}
 {{- if hasKey $own (last .) }}
@@ -139,7 +139,7 @@ view-address: page.enabled
 {{- end }}
 {{- end }}
 
-{{/* What no schema can tell: values that do not go together. */}}
+{{/* Refuses values that exclude each other, which the schema cannot check. */}}
 {{- define "vcd.check" -}}
 {{- range .Values.scheduler.extraArgs }}
   {{- $name := regexFind "[A-Za-z][A-Za-z0-9_-]*" . | replace "_" "-" }}
@@ -203,7 +203,7 @@ view-address: page.enabled
 {{- end }}
 {{- end }}
 
-{{/* Whether the replicas have one log: a shadow follows nobody's, and without an election nobody leads whom to follow. */}}
+{{/* Whether the replicas share one log: not for a shadow, and not without leader election. */}}
 {{- define "vcd.shared" -}}
 {{- if and .Values.eventLog.shared .Values.leaderElection.enabled (not .Values.scheduler.shadow) }}yes{{ end }}
 {{- end }}
