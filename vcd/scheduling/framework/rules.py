@@ -1,7 +1,7 @@
 """How the answers of several plugins at a point become one, tier by tier (Volcano ``framework/session_plugins.go``).
 
-A rule is given who takes part at a point, and makes the function by which an action asks it. These run for every
-placement: what is asked is passed on as it is, since unpacking it would cost as much as many an answer.
+A rule receives the participants of a point and returns the function that actions call. docs/plugins/README.md contains
+the docstrings of these rules. The functions run for every placement, so they pass arguments on without unpacking.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Task
 
 Refused = tuple[str, Reason]
-"""The plugin that refuses, and why."""
+"""The refusing plugin, and the reason."""
 
 
 class Participants(msgspec.Struct, frozen=True):
-    """Who takes part at a point: the plugins' methods, tier by tier; ``protecting`` are those by which plugins say whom
-    they leave unprotected."""
+    """The methods of the plugins that take part at a point, tier by tier; ``protecting`` are methods that return which
+    victims a plugin leaves unprotected."""
 
     point: str
     tiers: list[list[Method]]
@@ -38,19 +38,19 @@ class Participants(msgspec.Struct, frozen=True):
         return [method for tier in self.tiers for method in tier]
 
     def without(self, plugin: Plugin | None) -> Participants:
-        """All but one plugin."""
+        """Return the participants without one plugin."""
         tiers = [[method for method in tier if plugin_of(method) is not plugin] for tier in self.tiers]
         return Participants(self.point, tiers, [each for each in self.protecting if plugin_of(each) is not plugin])
 
 
 def plugin_of(method: Method) -> Plugin:
-    """The plugin that a bound method belongs to."""
+    """Return the plugin that a bound method belongs to."""
     plugin: Plugin = method.__self__  # type: ignore[attr-defined]
     return plugin
 
 
 def first_difference(who: Participants) -> Callable[[Any], tuple[Any, ...]]:
-    """The first plugin that tells two apart decides; then age, then name."""
+    """The first plugin that distinguishes two items decides; then age, then name."""
     methods = who.methods
 
     def ask(subject: Any) -> tuple[Any, ...]:
@@ -63,7 +63,8 @@ def first_difference(who: Participants) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def first_difference_for(who: Participants) -> Callable[[Queue, Queue], tuple[Any, ...]]:
-    """The first plugin that tells two apart decides; else who is served last goes first."""
+    """The first plugin that distinguishes two queues decides; otherwise the queue that is served last loses pods
+    first."""
     methods = who.methods
     return lambda queue, preemptor: tuple([method(queue, preemptor) for method in methods])
 
@@ -97,7 +98,7 @@ def first_refusal_for(who: Participants) -> Callable[[Queue, Any], Refused | Non
 
 
 def unanimous(who: Participants) -> Callable[[Any], bool]:
-    """All must say yes."""
+    """All must accept."""
     methods = who.methods
 
     def ask(subject: Any) -> bool:
@@ -110,7 +111,7 @@ def unanimous(who: Participants) -> Callable[[Any], bool]:
 
 
 def any_of(who: Participants) -> Callable[[Any], bool]:
-    """One yes is a yes; all are asked."""
+    """One acceptance is enough; all are called."""
     methods = who.methods
 
     def ask(subject: Any) -> bool:
@@ -121,25 +122,26 @@ def any_of(who: Participants) -> Callable[[Any], bool]:
 
 
 def unanimous_for(who: Participants) -> Callable[[Queue, Task, int], bool]:
-    """All must say yes."""
+    """All must accept."""
     methods = who.methods
     return lambda queue, task, count: all(method(queue, task, count) for method in methods)
 
 
 def most(who: Participants) -> Callable[[Any], int]:
-    """The largest number; 0 where nobody gives one."""
+    """The largest number; 0 if no plugin returns one."""
     methods = who.methods
     return lambda subject: max((method(subject) for method in methods), default=0)
 
 
 def unanimous_first_tier(who: Participants) -> Callable[[Any], bool]:
-    """All of the first tier that answers must say yes."""
+    """All plugins of the first tier with an answer must accept; without such a tier, the answer is no."""
     first = next((tier for tier in who.tiers if tier), None)
     return unanimous(Participants(who.point, [first], [])) if first else lambda subject: False
 
 
 def first_reject(who: Participants) -> Callable[[Any], Refused | None]:
-    """One reject rejects; a tier with a permit decides; all abstaining permits."""
+    """Within a tier, one reject rejects; otherwise one permit permits and ends the vote. If all abstain, the next tier
+    votes. After the last tier it is permitted."""
     tiers = who.tiers
 
     def ask(subject: Any) -> Refused | None:
@@ -159,13 +161,14 @@ def first_reject(who: Participants) -> Callable[[Any], Refused | None]:
 
 
 def no_reject(who: Participants) -> Callable[[Any], bool]:
-    """One reject rejects; a tier with a permit decides; all abstaining permits."""
+    """Within a tier, one reject rejects; otherwise one permit permits and ends the vote. If all abstain, the next tier
+    votes. After the last tier it is permitted."""
     rejected = first_reject(who)
     return lambda subject: rejected(subject) is None
 
 
 def parts(who: Participants) -> Callable[[], tuple[Any, ...]]:
-    """Every contribution counts: predicates filter, scores add up."""
+    """All count: predicates filter, scores are added."""
 
     def ask() -> tuple[Any, ...]:
         found = []
@@ -179,7 +182,7 @@ def parts(who: Participants) -> Callable[[], tuple[Any, ...]]:
 
 
 def first_choice(who: Participants) -> Callable[[Task, Candidates | OtherCandidates], int | None]:
-    """The first plugin that answers decides, given a key for each node's row; else the scores."""
+    """The first plugin that returns a node, given the sort key of each node's row, decides; otherwise the scores."""
     methods = who.methods
 
     def ask(task: Task, candidates: Candidates | OtherCandidates) -> int | None:
@@ -195,13 +198,13 @@ def first_choice(who: Participants) -> Callable[[Task, Candidates | OtherCandida
 
 
 def all_volumes(who: Participants) -> Callable[[Task, int], tuple[VolumeChoice, ...]]:
-    """Every contribution counts: volumes are bound."""
+    """All count: volumes are bound."""
     methods = who.methods
     return lambda task, row: tuple([choice for method in methods for choice in method(task, row)])
 
 
 def all_annotations(who: Participants) -> Callable[[Task, int], dict[str, str]]:
-    """Every contribution counts: annotations are written; of two of one name the last plugin's."""
+    """All count: annotations are written; if two plugins write the same one, the last wins."""
     methods = who.methods
     if not methods:
         return lambda task, row: {}
@@ -209,7 +212,7 @@ def all_annotations(who: Participants) -> Callable[[Task, int], dict[str, str]]:
 
 
 def tell(who: Participants) -> Callable[..., None]:
-    """All are told."""
+    """All are notified."""
     methods = who.methods
 
     def ask(*told: Any) -> None:
@@ -220,7 +223,7 @@ def tell(who: Participants) -> Callable[..., None]:
 
 
 def consent(who: Participants) -> Callable[[Task, int], list[Refused]]:
-    """All are told; where one refuses, the placement is taken back."""
+    """All are notified; if one refuses, the placement is undone."""
     methods = who.methods
 
     def ask(task: Task, row: int) -> list[Refused]:
@@ -235,7 +238,8 @@ def consent(who: Participants) -> Callable[[Task, int], list[Refused]]:
 
 
 def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
-    """All plugins of a tier, and all that protect, must let a victim go; the first tier that lets one go decides."""
+    """All plugins of a tier with an opinion, and all plugins that protect, must allow a victim; the first tier that
+    allows one decides."""
     plugins = [plugin_of(method) for method in (*who.methods, *who.protecting)]
     lasts = not any(plugin.minds_exchanges() for plugin in plugins)
     tiers = [victims_of_tier(who, tier, lasts) for tier in who.tiers]
@@ -253,7 +257,8 @@ def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
 
 
 def victims_of_tier(who: Participants, tier: list[Method], lasts: bool = False) -> Callable[[Any, list[Task]], Victims]:
-    """Who may go by the plugins of one tier and those of others that protect; nobody where the tier has no opinion."""
+    """Return a function that returns the victims that one tier and the protecting plugins of other tiers allow; none if
+    the tier has no opinion."""
     point = who.point
     plugins = [plugin_of(method) for method in tier]
     own = [(plugin_of(method).name, method) for method in tier]
@@ -270,7 +275,7 @@ def victims_of_tier(who: Participants, tier: list[Method], lasts: bool = False) 
 
 
 def union_of_tier(who: Participants) -> Callable[[list[Task]], list[Task]]:
-    """What any plugin of a tier names; the first tier that names one who may go decides."""
+    """Any plugin of a tier names tasks; the first tier with a task that may be evicted decides."""
 
     def ask(tasks: list[Task]) -> list[Task]:
         for tier in who.tiers:
@@ -287,7 +292,7 @@ def union_of_tier(who: Participants) -> Callable[[list[Task]], list[Task]]:
 
 
 def unprotected(who: Participants, tasks: list[Task]) -> list[Task]:
-    """Of tasks that would go of themselves those that no plugin protects, if all of them go."""
+    """Return the tasks that no plugin protects if they are all evicted without a preemptor."""
     return _unless_protected(who, tasks).together()
 
 
@@ -296,6 +301,6 @@ def _unless_protected(who: Participants, tasks: list[Task]) -> Victims:
 
 
 def _named(tier: Iterable[Method], tasks: list[Task]) -> list[Task]:
-    """Those of ``tasks`` that any plugin of a tier wants gone."""
+    """Return the tasks that any plugin of a tier names."""
     rows = frozenset([task.row for method in tier for task in method(tasks)])
     return [task for task in tasks if task.row in rows] if rows else []
