@@ -1,7 +1,7 @@
-"""What a plugin that is not ours may answer, point by point; `vcd.scheduling.framework.guard` has who asks it.
+"""The answers that a third-party plugin may give, point by point; `vcd.scheduling.framework.guard` calls these checks.
 
-A check is called with the answer and what was asked, and gives the answer as the framework takes it. Predicates, scores
-and allowances, which are asked themselves, come in behind their plugin's gate.
+A check receives the answer and the arguments of the call, and returns the answer in the form that the framework uses.
+Predicates, scores and allowances have methods of their own, so they are wrapped to pass their plugin's gate, too.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from vcd.scheduling.session.views import Task
 REJECTED = ReasonCode("rejected", Cause.PLUGIN, "the plugin rejects it")
 
 FAILED = ReasonCode("plugin-failed", Cause.PLUGIN, "the plugin failed, and forbids what it cannot judge")
-"""Tenants read reasons, and an error may name an object of another namespace: errors are in the plan's faults only."""
+"""The text names no error, because tenants read reasons and an error may name an object of another namespace. Errors
+are in the plan's faults only."""
 
 LARGEST_POINTS = 1e9
-"""A score's weighted points lie within this: in millionths, sums of float64 are whole numbers up to 2**53."""
+"""Limit of a score's weighted points. In millionths, float64 sums below 2**53 are exact integers."""
 _NOWHERE = int(np.iinfo(np.int64).min)
 
 
@@ -38,7 +39,7 @@ _NOWHERE = int(np.iinfo(np.int64).min)
 def _stand_for(
     guarded: Any, gate: Gate, part: Any, called: str, fields: Mapping[str, type], **asked: Check | None
 ) -> None:
-    """Have the guarded part declare what the part behind the gate does, and ask that one."""
+    """Copy the declarations of a part to its guarded replacement, and route its methods through the gate."""
     for field, kind in fields.items():
         value = getattr(part, field, None)
         if not isinstance(value, kind):
@@ -94,12 +95,12 @@ class GuardedAllowance(Allowance):
 
 
 def refuses(*asked: Any) -> Reason:
-    """Return the reason of a plugin that failed, for points that return why not."""
+    """Return the reason of a failed plugin, for points that return a refusal or None."""
     return FAILED()
 
 
 def denies(*asked: Any) -> bool:
-    """Return False, for points that return whether something may be."""
+    """Return False, for points that return whether something is allowed."""
     return False
 
 
@@ -109,12 +110,12 @@ def rejects(*asked: Any) -> Vote:
 
 
 def keeps_all(*asked: Any) -> list[Task]:
-    """Return no victims, for points that return which tasks may be evicted."""
+    """Return no victims, for victims' points."""
     return []
 
 
 def no_node(*asked: Any) -> list[Predicate]:
-    """Return a predicate that every node fails, for a plugin whose predicates are not known."""
+    """Return a predicate that fails every node, for a plugin whose predicates are unknown."""
     return [_NoNode()]
 
 
@@ -138,19 +139,19 @@ _CLOSED_PARTS: Mapping[str, Closed] = {
     "reasons": lambda task, usage, failed: {FAILED(): int(failed.sum())},
     "permits": denies,
 }
-"""What methods of predicates and allowances return if they fail. Scores of a plugin that failed are left out."""
+"""Answers of methods of predicates and allowances that fail. Scores of a failed plugin are left out."""
 
 
 # --- what answers are -------------------------------------------------------------------------------------------------
 
 
 def _plain(check: Check) -> MakeCheck:
-    """A check that needs to know nothing of the gate; ours need none."""
+    """Make a check that does not depend on the gate, except that trusted plugins are not checked."""
     return lambda gate: None if gate.trusted else check
 
 
 def keys(gate: Gate) -> Check | None:
-    """Keys, all of one form: those of another could not be compared with them."""
+    """Accept keys of one form: keys of different forms cannot be compared."""
     if gate.trusted:
         return None
     form: list[Any] = []
@@ -167,7 +168,7 @@ def keys(gate: Gate) -> Check | None:
 
 
 def _read_key(answer: Any) -> tuple[Any, Any]:
-    """A key in plain types, and its form: the types as far as they matter to a comparison."""
+    """Return a key in plain types, and its form: the types as far as they matter to a comparison."""
     if isinstance(answer, np.generic):
         answer = answer.item()
     if isinstance(answer, bool | int | float):
@@ -183,7 +184,7 @@ def _read_key(answer: Any) -> tuple[Any, Any]:
 
 
 def _kind(answer: Any, *asked: Any) -> Hashable:
-    """Kinds are compared with those of earlier sessions: plain values, which stay what they are."""
+    """Accept plain, immutable values: kinds are compared with those of earlier sessions."""
     if isinstance(answer, np.generic):
         answer = answer.item()
     if isinstance(answer, tuple):
@@ -199,7 +200,7 @@ def _form_in_words(form: Any) -> str:
 
 @_plain
 def refusal(answer: Any, *asked: Any) -> Reason | None:
-    """Why not, or None."""
+    """Accept a Reason, or None."""
     if answer is None:
         return None
     if not isinstance(answer, Reason):
@@ -209,12 +210,13 @@ def refusal(answer: Any, *asked: Any) -> Reason | None:
 
 @_plain
 def consent(answer: Any, *asked: Any) -> Reason | None:
-    """What is no Reason is not looked at, as where plugins are only told."""
+    """Accept anything: what is not a Reason is no refusal, as at points that only notify."""
     return well_told(answer) if isinstance(answer, Reason) else None
 
 
 def well_told(reason: Any) -> Reason:
-    """A reason goes into the log: what it holds has to be what it says, and its code declared."""
+    """Return a reason after checking it for the log: its values must have the declared types, and its code must be
+    declared."""
     if not isinstance(reason, Reason):
         expected("a Reason", reason)
     try:
@@ -225,7 +227,7 @@ def well_told(reason: Any) -> Reason:
 
 @_plain
 def admission(answer: Any, *asked: Any) -> Vote | Reason:
-    """A Vote; who rejects may say why."""
+    """Accept a Vote, or a Reason, which is a reject with its cause."""
     if isinstance(answer, Reason):
         return well_told(answer)
     return REJECTED() if _vote(answer) is Vote.REJECT else answer
@@ -248,7 +250,7 @@ vote, truth, count = _plain(_vote), _plain(_truth), _plain(_count)
 
 
 def victims(gate: Gate) -> Check:
-    """An allowance, some of the tasks that were offered, or None."""
+    """Accept an allowance, some of the tasks in the call, or None."""
 
     def check(answer: Any, *asked: Any) -> VictimsAnswer:
         if isinstance(answer, Allowance):
@@ -259,7 +261,7 @@ def victims(gate: Gate) -> Check:
 
 
 def _listed_victims(answer: Any, *asked: Any) -> list[Task]:
-    """Some of the tasks that were offered, each once, in the order in which they were."""
+    """Accept some of the tasks in the call, each once. Return them in the order of the call."""
     offered: Sequence[Task] = asked[-1]
     if not isinstance(answer, list | tuple):
         expected("a list of some of the tasks offered", answer)
@@ -279,7 +281,7 @@ listed_victims = _plain(_listed_victims)
 
 @_plain
 def row(answer: Any, task: Task, keys: Any) -> int | None:
-    """The row of a node that takes the task, or None."""
+    """Accept the row of a node that is feasible for the task, or None."""
     if answer is None:
         return None
     if isinstance(answer, bool) or not isinstance(answer, int | np.integer) or not 0 <= answer < len(keys):
@@ -290,7 +292,7 @@ def row(answer: Any, task: Task, keys: Any) -> int | None:
 
 
 def _every(answer: Any, kind: type = object) -> tuple[Any, ...]:
-    """All of an iterable, made within the plugin's time."""
+    """Return all items of an iterable; third-party generators run here, within the plugin's time limit."""
     found = tuple(answer) if isinstance(answer, Iterable) else expected("an iterable", answer)
     wrong = [each for each in found if not isinstance(each, kind)]
     return expected(f"{kind.__name__}s", wrong[0]) if wrong else found
@@ -301,7 +303,8 @@ volumes = _plain(lambda answer, *asked: _every(answer, VolumeChoice))
 
 
 def problems(kinds: Collection[str]) -> MakeCheck:
-    """Problems are told in Events about their objects: their words have to be texts, their kinds known."""
+    """Make a check of Problems, which become Events: their words must be texts, and their kinds must be in
+    ``kinds``."""
 
     def check(answer: Any) -> tuple[Problem, ...]:
         found = _every(answer)
@@ -316,7 +319,7 @@ def problems(kinds: Collection[str]) -> MakeCheck:
 
 
 def _parts(kind: type, guarded: Callable[[Gate, Any], Any]) -> MakeCheck:
-    """Parts of one kind, which come in behind the gate."""
+    """Make a check of predicates or scores, which wraps each of them behind the gate."""
     return lambda gate: lambda answer, *asked: [guarded(gate, part) for part in _every(answer, kind)]
 
 
@@ -325,7 +328,7 @@ predicates, scores = _parts(Predicate, GuardedPredicate), _parts(Score, GuardedS
 
 @_plain
 def texts(answer: Any, *asked: Any) -> dict[str, str]:
-    """Texts by the name of an annotation."""
+    """Accept texts by annotation."""
     if not isinstance(answer, Mapping) or not all(isinstance(text, str) for pair in answer.items() for text in pair):
         expected("texts by annotation", answer)
     return dict(answer)
