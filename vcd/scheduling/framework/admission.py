@@ -1,7 +1,7 @@
-"""Admission beside evictions: what they could free for a group counts as free when the group asks to be admitted.
+"""Admission that counts resources which evictions could free: an upper bound per group, for the queue plugins.
 
-Else a full cluster of low priority keeps a group of high priority out for ever, and one that others borrowed keeps out
-a queue that is below its share: preempt and reclaim serve admitted groups only (volcano#4439).
+Without it, a full cluster of low priority would never admit a group of high priority, and a queue below its share would
+never get back what others borrowed, because preempt and reclaim serve admitted groups only (volcano#4439).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _RECLAIM, _RECLAIM_GANGS = "reclaim", "gangreclaim"
 
 
 class FreeableByEviction:
-    """What preempt could free for a group in its own queue, and reclaim in the others, by resource: upper bounds.
+    """Upper bounds, by resource, of what preempt could free for a group in its own queue, and reclaim in other queues.
 
-    Of a group that may be evicted that is what it holds above its minimum resources. It is all where one pod of it has
-    a place, where gangs go as a whole (gangpreempt, gangreclaim), or where no plugin protects gangs: Volcano's default
-    configuration has ``enablePreemptable: false`` for gang. To count more would admit a group that nothing is evicted
-    for, and its reservation would keep out all others. The bounds know no disruption budgets: for a group that waits
-    for pods which a budget keeps, others of its priority may wait, too.
+    A preemptable group can lose what it holds above its minimum resources. It can lose everything if only one of its
+    pods is placed, if gangs are evicted as a whole (gangpreempt, gangreclaim), or if no plugin protects gangs:
+    Volcano's default configuration has ``enablePreemptable: false`` for gang. Counting more would admit a group for
+    which nothing is evicted, and its reservation would block all others. Disruption budgets are not considered, so a
+    group may wait for pods that a budget protects, and delay others of its priority.
     """
 
     def __init__(self, session: Session, counts: bool) -> None:
@@ -57,11 +57,12 @@ class FreeableByEviction:
         self._surplus: dict[tuple[int, int], Ints] = {}
 
     def held(self, job: Job) -> Ints:
-        """Return what groups of lower priority can lose in its queue; nothing for a group that never preempts."""
+        """Return what groups of lower priority in the queue of ``job`` can lose; zero for a group that never
+        preempts."""
         return self._below(job, _spare if self._preempt_keeps_minima else _preemptable)
 
     def minimum_held(self, job: Job) -> Ints:
-        """Return the same, without what they hold above their minimum resources."""
+        """Return the part of ``held`` that lies within the minimum resources of these groups."""
         return self._below(job, _spare_of_minimum if self._preempt_keeps_minima else _within_minimum)
 
     def may_preempt(self, job: Job) -> bool:
@@ -69,7 +70,7 @@ class FreeableByEviction:
         return self._preempts and not self._never_evicts(job)
 
     def lose_minimum(self, job: Job) -> Mask:
-        """Return which groups are of lower priority in its queue and can lose all of their minimum."""
+        """Return which groups are of lower priority in the same queue and can lose all of their minimum."""
         jobs = self._jobs
         if not self.may_preempt(job):
             return np.zeros(len(jobs), np.bool_)
@@ -78,7 +79,7 @@ class FreeableByEviction:
         return below & may_go
 
     def reclaimable(self, job: Job) -> Ints:
-        """Return what reclaim could free of other queues, if with the group its queue stays within its share."""
+        """Return what reclaim could free in other queues; zero if the group would take its queue above its share."""
         nothing = np.zeros(self._jobs.allocated.shape[1], np.int64)
         if not self._reclaims or self._never_evicts(job):
             return nothing
@@ -108,39 +109,39 @@ class FreeableByEviction:
 
 
 def _protects_gangs(framework: Framework, point: str) -> bool:
-    """Whether a plugin that makes gangs whole has a say in which pods are victims."""
+    """Return whether a plugin that defines when gangs are ready also limits the victims."""
     return any(hasattr(plugin_of(method), "job_ready") for method in framework.participants[point].methods)
 
 
 def _preemptable(jobs: GroupColumns, rows: Rows) -> Ints:
-    """What groups hold that may be evicted."""
+    """Return what preemptable groups hold."""
     held: Ints = jobs.allocated[rows] * are_preemptable(jobs, rows)[:, None]
     return held
 
 
 def _within_minimum(jobs: GroupColumns, rows: Rows) -> Ints:
-    """What they hold of their minimum resources."""
+    """Return what preemptable groups hold of their minimum resources."""
     held: Ints = np.minimum(_preemptable(jobs, rows), jobs.min_resources[rows])
     return held
 
 
 def _spare(jobs: GroupColumns, rows: Rows) -> Ints:
-    """What they can lose while gangs keep their minimum."""
+    """Return what groups can lose if gangs retain their minimum."""
     return _spare_of_minimum(jobs, rows) + _preemptable(jobs, rows) - _within_minimum(jobs, rows)
 
 
 def _spare_of_minimum(jobs: GroupColumns, rows: Rows) -> Ints:
-    """What they can lose of their minimum resources: all, where one pod has a place."""
+    """Return what groups can lose of their minimum resources: all if one pod is placed, otherwise nothing."""
     spare: Ints = _within_minimum(jobs, rows) * _is_single(jobs, rows)[:, None]
     return spare
 
 
 def _may_lose_minimum(jobs: GroupColumns, rows: Rows) -> Mask:
-    """Whether they may lose their minimum while gangs keep theirs."""
+    """Return which groups may lose their minimum although gangs retain theirs."""
     return are_preemptable(jobs, rows) & _is_single(jobs, rows)
 
 
 def _is_single(jobs: GroupColumns, rows: Rows) -> Mask:
-    """Whether no more than one pod has a place."""
+    """Return which groups have at most one placed pod."""
     single: Mask = jobs.counts[rows][:, [TaskStatus.BOUND, TaskStatus.RUNNING]].sum(axis=1) <= 1
     return single
