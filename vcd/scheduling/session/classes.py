@@ -1,7 +1,7 @@
-"""Pending jobs that no rule tells apart are one class: tried once, waiting together, explained each.
+"""Equivalence classes of pending jobs: jobs that no rule distinguishes are tried once, and each gets its own reasons.
 
-A class is in order of age and name. Its first job stands for those after it: what is found of it is true of them, too,
-as long as nothing is decided. When something was, the next one is looked at and stands for those after itself.
+A class is in order of age and name. Its first job represents the others: its result holds for them while nothing is
+decided. After a decision, the next job is tried, and represents those after it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from vcd.state.snapshot import Snapshot
 from vcd.state.sums import Ints
 
 _ALONE = 0
-"""The number of a job that is like no other."""
+"""The number of a job that is equivalent to no other."""
 _MARKS = (TASK_SPEC, PREEMPTABLE)
-"""Annotations and labels that matter whatever plugins there are."""
+"""Annotations and labels that matter whatever plugins are active."""
 _MIXED = -1
 _MOST = 100_000
-"""How many kinds of jobs are remembered before they are numbered anew."""
+"""How many keys are remembered before numbering starts again."""
 
 
 @dataclass(frozen=True)
 class _Kinds:
-    """Numbers jobs so that those with the same number differ in name, age, and in labels and annotations beside
-    ``marks`` only; which of their pods have the same labels is the same.
+    """Numbers jobs: equal numbers mean equal in everything except name, age, and labels and annotations not in
+    ``marks``.
 
-    Of a job that has more than pending pods of one kind, or pods that are looked at one by one, it is 0.
+    Which of a job's pods have the same labels is part of the key. The number is 0 for a job that has pods that are not
+    pending, pods of several kinds, or pods that are always evaluated one by one.
     """
 
     marks: frozenset[str]
@@ -45,7 +46,7 @@ class _Kinds:
 
     @property
     def is_spent(self) -> bool:
-        """Whether it remembers more than is worth it."""
+        """Whether too many keys are remembered."""
         return len(self.numbers) > _MOST
 
     def __call__(self, jobs: GroupColumns, rows: Rows) -> Ints:
@@ -78,12 +79,13 @@ class _Kinds:
         numbers = enumerate(jobs.tasks.labels[rows].tolist())
         labels = tuple([first.setdefault(number, place) for place, number in numbers])
         pod_key = (columns, set_of(pods[0]), self._marks_of(pods[0].metadata))
-        # of pods that are too large the first by name is told, wherever it is among those that are tried
+        # Of pods that are too large, the reason names the first by name. So its position among the tried pods is part
+        # of the key.
         told = keys_as_tried(jobs, rows).index(cast(str, jobs.tasks.keys[rows[0]])) if jobs.too_large[index] else 0
         return pod_key, labels, stated, self._marks_of(record.group.metadata), told
 
     def _are_marked_alike(self, pods: list[Pod]) -> bool:
-        """Whether pods of one job have the same owner and the same marks."""
+        """Return whether pods of one job have the same owner and the same marks."""
         first = pods[0].metadata
         annotations, labels, owners = first.annotations, first.labels, first.owner_references
         for pod in pods:
@@ -102,7 +104,8 @@ class _Kinds:
 
 
 def _told_by_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple[int, ...] | None]:
-    """By what the columns tell pods of some jobs from others, the shape first; None of a job whose pods differ."""
+    """Return for each job the columns that distinguish its pods from others, the shape first; None if its pods
+    differ."""
     if not members:
         return []
     tasks, counts = jobs.tasks, np.array([len(rows) for rows in members], np.int64)
@@ -121,14 +124,14 @@ def _told_by_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple
 
 
 def minds_labels(shape: Shape) -> bool:
-    """Whether a shape's terms may be about labels."""
+    """Return whether a shape's terms may refer to labels."""
     return shape.spec.affinity is not None or bool(shape.spec.topology_spread_constraints)
 
 
 def _labels(jobs: GroupColumns, rows: Rows) -> Ints:
-    """The number of the labels that all pods of a pending job have, _MIXED where they differ."""
+    """Return the number of the label set that all pods of a pending job have; _MIXED if they differ."""
     found = np.full(len(rows), _MIXED, np.int64)
-    wait = np.flatnonzero(jobs.counts[rows, TaskStatus.PENDING])  # no others are of a class
+    wait = np.flatnonzero(jobs.counts[rows, TaskStatus.PENDING])  # only pending jobs belong to classes
     for place, pods in zip(wait.tolist(), jobs.members(rows[wait]), strict=True):
         labels = jobs.tasks.labels[pods]
         if (labels == labels[0]).all():
@@ -137,20 +140,20 @@ def _labels(jobs: GroupColumns, rows: Rows) -> Ints:
 
 
 class EquivalenceClass:
-    """Jobs alike, by index, the oldest first; ``leads`` are the positions of those that were looked at."""
+    """Equivalent jobs, by index, the oldest first; ``leads`` are the positions of representatives."""
 
     def __init__(self, order: Ints) -> None:
         self.order = order
         self.leads = [0]
 
     def end_of(self, lead: int) -> int:
-        """The position after the last job that a lead stands for."""
+        """Return the position after the last job that a representative stands for."""
         after = bisect_right(self.leads, lead)
         return self.leads[after] if after < len(self.leads) else len(self.order)
 
 
 class EquivalenceClasses:
-    """The classes of a session's jobs that have more than one job. At first there are none."""
+    """The classes of a session's jobs that have more than one job; empty until ``find`` is called."""
 
     def __init__(self, jobs: GroupColumns) -> None:
         self._jobs = jobs
@@ -161,8 +164,11 @@ class EquivalenceClasses:
         self._kinds: Ints = np.zeros(0, np.int64)
 
     def find(self, snapshot: Snapshot, marks: Iterable[str], tells_labels: Callable[[str], bool]) -> None:
-        """Find them. ``marks`` are the annotations and labels that plugins obey, ``tells_labels`` says of a namespace
-        whether other labels may decide where its pods can be."""
+        """Find the classes.
+
+        ``marks`` are the annotations and labels that plugins read. ``tells_labels`` returns whether, in a namespace,
+        other labels can matter for the placement of pods.
+        """
         jobs = self._jobs
         kinds = jobs.derived(_Kinds(frozenset((*_MARKS, *marks))))
         if not kinds.any():
@@ -204,31 +210,31 @@ class EquivalenceClasses:
                 self.classes.append(EquivalenceClass(alike))
 
     def has_pods_alike(self, index: int) -> bool:
-        """Whether a job's pods are alike, too: all are pending and of one kind."""
+        """Return whether a job's pods are equivalent, too: all are pending and of one kind."""
         return self._kinds.size > 0 and self._kinds.item(index) != _ALONE
 
     def of(self, index: int) -> tuple[EquivalenceClass, int] | None:
-        """The class of a job and its position there, None where no other is like it."""
+        """Return the class of a job and its position there; None if no other job is equivalent to it."""
         number = int(self._class_of[index]) if self.classes else -1
         return (self.classes[number], int(self._position[index])) if number >= 0 else None
 
     def lead(self, alike: EquivalenceClass, position: int) -> None:
-        """Let a job for which another one stood stand for itself, and for those after it."""
+        """Make a represented job the representative of itself and of those after it."""
         self._follows[alike.order[position]] = False
         insort(alike.leads, position)
 
     def leads(self, indices: npt.NDArray[np.intp]) -> list[int]:
-        """Those of some jobs, by index, for whom no other one stands."""
+        """Return the jobs, by index, that no other job represents."""
         found: list[int] = indices[~self._follows[indices]].tolist()
         return found
 
     @property
     def follows(self) -> npt.NDArray[np.bool_]:
-        """For which jobs another one stands."""
+        """Which jobs another one represents."""
         return self._follows
 
     def followers(self) -> Iterator[tuple[int, Ints]]:
-        """Each job that stands for others, and those, by index."""
+        """Yield each representative with the jobs that it represents, by index."""
         for cls in self.classes:
             for lead in cls.leads:
                 others = cls.order[lead + 1 : cls.end_of(lead)]
