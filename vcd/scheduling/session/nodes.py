@@ -222,8 +222,8 @@ class Nodes:
         self._with_room.clear()
 
     def with_room(self, floor: Ints) -> npt.NDArray[np.bool_]:
-        """Return which nodes' future idle resources reach a floor. The mask is read only, and updated by the next
-        call."""
+        """Return which nodes' future idle resources reach a floor. The mask is read only; a later call with
+        the same floor updates it in place."""
         key = floor.tobytes()
         since, mask = self._with_room.pop(key, (0, None))
         if mask is None or len(self.log) - since > len(self):
