@@ -51,7 +51,6 @@ class _Kinds(NamedTuple):
     starts: Ints
 
     def places(self, kind: int) -> Ints:
-        """Return the positions of a kind's pods."""
         return self.order[self.starts[kind] : self.starts[kind + 1]]
 
 
@@ -252,8 +251,8 @@ class Demand:
         return _Kinds(of, first, np.argsort(of, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
 
     def _await_company(self, kinds: _Kinds, found: Ints, waiting: list[int]) -> None:
-        """Count pods whose required affinity refers to pending pods: these must be of the same kind, or placeable
-        themselves."""
+        """Update ``found`` for pods with required affinity to pending pods, which must be placeable or of the same
+        kind."""
         self._coming[self.rows[self._is_free() & (found[kinds.of] > 0)]] = True
         while waiting:
             for kind in waiting:

@@ -1,4 +1,4 @@
-"""Feasibility: how many pods the nodes can take if they were empty, or with the resources that are idle now.
+"""Feasibility: how many pods the nodes could take if they were empty, or can take with their idle resources.
 
 A predicate can refuse a node permanently (its facts), until other pods are placed or removed (``reachable`` and
 ``divisions`` of ``Predicate``), or at the moment (``known_mask``). Extenders are not called; only answers that they

@@ -100,7 +100,6 @@ def name_in(text: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value as one line of a fault."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"
     try:

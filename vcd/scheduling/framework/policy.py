@@ -396,7 +396,7 @@ class _Reading:
         return {key: text for key, text in values.items() if key not in errors}
 
     def _check_source(self, node: yaml.Node | None, given: Mapping[str, str]) -> None:
-        """Warn about a source of usage samples without an address. Only sources in the API server need none."""
+        """Warn about a source of usage samples without an address. Sources behind the API server need none."""
         if given and not ("type" in given or "address" in given):
             self._warn(node, "metrics", "has no effect: neither type nor address says where samples come from")
         kind = given.get("type", "prometheus")
@@ -453,7 +453,6 @@ class _Reading:
     # names and scalars --------------------------------------------------------------------------------------------
 
     def _name(self, node: yaml.Node, fields: Mapping[str, yaml.Node], path: str, what: str) -> str:
-        """Return the ``name`` of an entry; empty if there is none."""
         name = fields.get("name")
         if name is not None and not _is_null(name):
             written = self._text(name, f"{path}.name")

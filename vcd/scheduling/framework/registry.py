@@ -157,7 +157,6 @@ def _only_class(base: type[E], name: str, module: ModuleType) -> type[E]:
 
 
 def _load(base: type[E], entry_point: EntryPoint) -> type[E]:
-    """Return the class that a third-party entry point refers to."""
     source = f"entry point {entry_point.name} = {entry_point.value}"
     try:
         loaded = entry_point.load()
@@ -336,7 +335,6 @@ def _described(declared: tuple[Argument, ...], raw: Mapping[str, Any] | None) ->
 
 
 def _plain(value: Any, kind: ArgumentKind | None = None) -> Any:
-    """Return ``value`` in JSON's types."""
     if kind == "duration" and value is not None:
         return format_duration(value)
     if isinstance(value, ArgumentValues):

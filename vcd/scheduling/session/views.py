@@ -406,7 +406,6 @@ class SubJob:
         self._is_ready = self._is_pipelined = False
 
     def add(self, task: Task) -> None:
-        """Add a task to this sub-job."""
         self.priority = task.priority if not self.tasks else max(self.priority, task.priority)
         self.tasks.append(task)
         self.counts[task.status] += 1
@@ -442,7 +441,6 @@ class SubJob:
         return self.job.min_available < self.job.task_count and self.min_available < len(self.tasks)
 
     def moved(self, task: Task, before: int, status: int) -> None:
-        """Update counts for a task that changed its status."""
         self.counts[before] -= 1
         self.counts[status] += 1
         if task.best_effort:
@@ -612,13 +610,11 @@ class Views:
         return [self._jobs[index] for index in sorted(self._jobs)]
 
     def _deltas(self, numbers: list[int]) -> list[Deltas]:
-        """Return what tasks of some shapes add to their nodes' usage."""
         shapes = self.snapshot.shape_columns
         return shapes.cached("deltas", numbers, lambda new: Deltas.of_each(shapes.requests[new], shapes.scored[new]))
 
     @cached_property
     def pending(self) -> PendingRows:
-        """The rows of pending tasks."""
         pending = self.snapshot.tasks.status == _S.PENDING
         return self.columns.cached("pending", lambda: PendingRows(self.columns.of_row, pending))
 
