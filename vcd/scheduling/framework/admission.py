@@ -25,10 +25,10 @@ COUNT_VICTIMS = Argument(
     "countVictimsEnable",
     "bool",
     True,
-    "Whether what evictions could free for a group counts as free when it is admitted. With preempt or gangpreempt "
-    "among the actions that is what preemptable groups of lower priority in its queue can lose. With reclaim or "
-    "gangreclaim, admission by the whole cluster also counts what other reclaimable queues hold above their shares, "
-    "for a group with which its queue stays within its own share. Volcano counts neither.",
+    "Whether admission counts resources that evictions could free for a group. With preempt or gangpreempt among the "
+    "actions, these are what preemptable groups of lower priority in its queue can lose. With reclaim or gangreclaim, "
+    "admission by the whole cluster also counts what other reclaimable queues hold above their shares, if the group "
+    "does not take its own queue above its share. Volcano counts neither.",
 )
 _PREEMPT, _PREEMPT_GANGS = "preempt", "gangpreempt"
 _RECLAIM, _RECLAIM_GANGS = "reclaim", "gangreclaim"

@@ -29,9 +29,9 @@ ADMIT_BY_NODES = Argument(
     "admitByNodesEnable",
     "bool",
     True,
-    "Whether an application that does not have all pods of its minimum resources yet, and whose pods may use a part of "
-    "the nodes only, is admitted by what these nodes have, not by the whole cluster alone as in Volcano. While "
-    "applications admitted before it lack nothing there, it is admitted in any case.",
+    "Whether an application that does not have all pods of its minimum resources yet, and whose pods can use only a "
+    "part of the nodes, must fit these nodes to be admitted. Volcano considers only the whole cluster. If applications "
+    "that were admitted before it lack nothing there, it is admitted in any case.",
 )
 _NODES_RESERVED = ReasonCode(
     "nodes-reserved",

@@ -28,9 +28,9 @@ VOLCANO_SHARES = Argument(
     "volcanoSharesEnable",
     "bool",
     False,
-    "Whether shares are counted as in Volcano: pods that no node can take count as request, nothing is lent beyond "
-    "what a queue deserves, a queue that takes no work keeps its guarantee, and each queue may take what the "
-    "guarantees of the others leave of the cluster, so that several queues together can take a guarantee.",
+    "Whether shares are calculated as in Volcano: pods that no node can take count as demand, nothing is lent beyond "
+    "what a queue deserves, a queue that takes no work retains its guarantee, and each queue may take what the other "
+    "queues' guarantees leave of the cluster, so several queues together can take a guarantee.",
 )
 
 HAS_DESERVED = ReasonCode(
