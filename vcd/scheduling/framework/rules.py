@@ -1,7 +1,8 @@
 """How the answers of several plugins at a point become one, tier by tier (Volcano ``framework/session_plugins.go``).
 
 A rule receives the participants of a point and returns the function that actions call. docs/plugins/README.md contains
-the docstrings of these rules. The functions run for every placement, so they pass arguments on without unpacking.
+the docstrings of rules in a table, so each is one line. The functions run for every placement, so they pass arguments
+on without unpacking.
 """
 
 from __future__ import annotations
@@ -63,8 +64,7 @@ def first_difference(who: Participants) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def first_difference_for(who: Participants) -> Callable[[Queue, Queue], tuple[Any, ...]]:
-    """The first plugin that distinguishes two queues decides; otherwise the queue that is served last loses pods
-    first."""
+    """The first plugin that distinguishes two queues decides; else the queue that is served last loses pods first."""
     methods = who.methods
     return lambda queue, preemptor: tuple([method(queue, preemptor) for method in methods])
 
@@ -134,14 +134,13 @@ def most(who: Participants) -> Callable[[Any], int]:
 
 
 def unanimous_first_tier(who: Participants) -> Callable[[Any], bool]:
-    """All plugins of the first tier with an answer must accept; without such a tier, the answer is no."""
+    """All plugins of the first tier with an answer must accept; without one, the result is no."""
     first = next((tier for tier in who.tiers if tier), None)
     return unanimous(Participants(who.point, [first], [])) if first else lambda subject: False
 
 
 def first_reject(who: Participants) -> Callable[[Any], Refused | None]:
-    """Within a tier, one reject rejects; otherwise one permit permits and ends the vote. If all abstain, the next tier
-    votes. After the last tier it is permitted."""
+    """One reject rejects; a tier with a permit and no reject permits; if all tiers abstain, it is permitted."""
     tiers = who.tiers
 
     def ask(subject: Any) -> Refused | None:
@@ -161,8 +160,7 @@ def first_reject(who: Participants) -> Callable[[Any], Refused | None]:
 
 
 def no_reject(who: Participants) -> Callable[[Any], bool]:
-    """Within a tier, one reject rejects; otherwise one permit permits and ends the vote. If all abstain, the next tier
-    votes. After the last tier it is permitted."""
+    """One reject rejects; a tier with a permit and no reject permits; if all tiers abstain, it is permitted."""
     rejected = first_reject(who)
     return lambda subject: rejected(subject) is None
 
@@ -238,8 +236,7 @@ def consent(who: Participants) -> Callable[[Task, int], list[Refused]]:
 
 
 def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
-    """All plugins of a tier with an opinion, and all plugins that protect, must allow a victim; the first tier that
-    allows one decides."""
+    """All plugins of a tier, and all that protect, must allow a victim; the first tier that allows one decides."""
     plugins = [plugin_of(method) for method in (*who.methods, *who.protecting)]
     lasts = not any(plugin.minds_exchanges() for plugin in plugins)
     tiers = [victims_of_tier(who, tier, lasts) for tier in who.tiers]
