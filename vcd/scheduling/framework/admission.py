@@ -52,18 +52,18 @@ class FreeableByEviction:
         actions = framework.policy.actions
         self._preempts = counts and (_PREEMPT in actions or _PREEMPT_GANGS in actions)
         self._reclaims = counts and (_RECLAIM in actions or _RECLAIM_GANGS in actions)
-        self._preempt_keeps_minima = _protects_gangs(framework, "preemptable") and _PREEMPT_GANGS not in actions
-        self._reclaim_keeps_minima = _protects_gangs(framework, "reclaimable") and _RECLAIM_GANGS not in actions
+        self._preempt_retains_minima = _protects_gangs(framework, "preemptable") and _PREEMPT_GANGS not in actions
+        self._reclaim_retains_minima = _protects_gangs(framework, "reclaimable") and _RECLAIM_GANGS not in actions
         self._surplus: dict[tuple[int, int], Ints] = {}
 
     def held(self, job: Job) -> Ints:
         """Return what groups of lower priority in the queue of ``job`` can lose; zero for a group that never
         preempts."""
-        return self._below(job, _spare if self._preempt_keeps_minima else _preemptable)
+        return self._below(job, _spare if self._preempt_retains_minima else _preemptable)
 
     def minimum_held(self, job: Job) -> Ints:
         """Return the part of ``held`` that lies within the minimum resources of these groups."""
-        return self._below(job, _spare_of_minimum if self._preempt_keeps_minima else _within_minimum)
+        return self._below(job, _spare_of_minimum if self._preempt_retains_minima else _within_minimum)
 
     def may_preempt(self, job: Job) -> bool:
         """Return whether preempt may evict pods for a group."""
@@ -74,7 +74,7 @@ class FreeableByEviction:
         jobs = self._jobs
         if not self.may_preempt(job):
             return np.zeros(len(jobs), np.bool_)
-        may_go: Mask = jobs.derived(_may_lose_minimum if self._preempt_keeps_minima else are_preemptable)
+        may_go: Mask = jobs.derived(_may_lose_minimum if self._preempt_retains_minima else are_preemptable)
         below: Mask = (jobs.queue == job.queue.index) & (jobs.priority < job.priority)
         return below & may_go
 
@@ -89,7 +89,7 @@ class FreeableByEviction:
             return nothing
         key = (job.queue.index, self._session.trial.changes)
         if key not in self._surplus:
-            loses = self._jobs.sums(_spare if self._reclaim_keeps_minima else _preemptable)
+            loses = self._jobs.sums(_spare if self._reclaim_retains_minima else _preemptable)
             bound = np.minimum.reduce([loses, *[plugin.surplus(job.queue) for plugin in plugins]])
             gives = [other.reclaimable and other is not job.queue for other in self._session.queue_list]
             self._surplus[key] = sum_of(np.maximum(bound[gives], 0))

@@ -115,8 +115,8 @@ class Applications:
     def _all(self) -> list[_Awaited]:
         if self._awaited is None:
             self._awaited = {}
-            lacks = np.maximum(self._reserving.derived(inqueue) - self._had(), 0)
-            lacks[~self._go_on()] = 0
+            lacks = np.maximum(self._reserving.derived(inqueue) - self._requested_by_succeeded(), 0)
+            lacks[~self._can_grow()] = 0
             for index in np.flatnonzero(lacks.any(axis=1)).tolist():
                 self._count(self._awaited, index, lacks[index])
         for index in self._admitted:
@@ -136,13 +136,13 @@ class Applications:
         awaited.total[:] = bounded(awaited.total + lacks)
         awaited.lacks[index] = lacks
 
-    def _had(self) -> Ints:
+    def _requested_by_succeeded(self) -> Ints:
         """Return what pods requested that have succeeded, as (groups, resources)."""
         jobs, tasks = self._session.jobs, self._session.snapshot.tasks
         rows = np.flatnonzero((jobs.of_row >= 0) & (tasks.status == TaskStatus.SUCCEEDED))
         return sums_by(jobs.of_row[rows], self._session.requests[tasks.shape[rows]], len(jobs))
 
-    def _go_on(self) -> Mask:
+    def _can_grow(self) -> Mask:
         """Return the groups of which more pods can be placed."""
         session, jobs, demand = self._session, self._session.jobs, demand_of(self._session)
         is_open = np.array([queue.is_open for queue in session.queue_list], np.bool_)

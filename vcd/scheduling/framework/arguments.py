@@ -326,8 +326,8 @@ def _read(argument: Argument, path: Path, value: object, errors: list[ArgumentEr
     allowed."""
 
     def refuse(hint: str = "") -> Any:
-        shown = without_user_info(value) if argument.kind == "url" and isinstance(value, str) else value
-        errors.append(ArgumentError(in_words(path), shown, argument.allowed, hint, path))
+        printable = without_user_info(value) if argument.kind == "url" and isinstance(value, str) else value
+        errors.append(ArgumentError(in_words(path), printable, argument.allowed, hint, path))
         return None
 
     try:
@@ -385,7 +385,7 @@ def _bool(value: object) -> bool:
     return value
 
 
-def _of(kind: type) -> Callable[[object], Any]:
+def _reader_of(kind: type) -> Callable[[object], Any]:
     """Return a reader that accepts values of a type unchanged."""
 
     def read(value: object) -> Any:
@@ -396,8 +396,8 @@ def _of(kind: type) -> Callable[[object], Any]:
     return read
 
 
-_str: Callable[[object], str] = _of(str)
-_mapping, _list = _of(Mapping), _of(list)
+_str: Callable[[object], str] = _reader_of(str)
+_mapping, _list = _reader_of(Mapping), _reader_of(list)
 
 
 def _strings(value: object) -> tuple[str, ...]:

@@ -132,17 +132,17 @@ class Demand:
         waits = self.can_be_placed & self._still_pending()
         counts = np.bincount(self.jobs[waits], minlength=len(session.jobs))
         chosen = np.flatnonzero((counts > 0) & (self._phases() != Phase.PENDING))
-        asks = sums_by(self.jobs[waits], session.requests[self._shapes[waits]], len(session.jobs))[chosen]
+        totals = sums_by(self.jobs[waits], session.requests[self._shapes[waits]], len(session.jobs))[chosen]
         pending, queues = counts[chosen], session.jobs.queue[chosen]
-        needed = np.clip(session.jobs.min_member[chosen] - self._have()[chosen], 1, pending)
-        whole, rest = np.divmod(asks, pending[:, None])
+        needed = np.clip(session.jobs.min_member[chosen] - self._placed_counts()[chosen], 1, pending)
+        whole, rest = np.divmod(totals, pending[:, None])
         wish = whole * needed[:, None] - (-rest * needed[:, None] // pending[:, None])
         wish[:, session.nodes.column_of["pods"]] = 0
         able = ((wish <= unused[queues]) | (wish == 0)).all(axis=1) & wish.any(axis=1)
-        limits = np.minimum(sums_by(queues[able], asks[able], len(unused)), unused)
-        goes_on = np.zeros(len(session.jobs), np.bool_)
-        goes_on[chosen[able]] = True
-        places = self._with_idle_node(np.flatnonzero(waits & goes_on[self.jobs]))
+        limits = np.minimum(sums_by(queues[able], totals[able], len(unused)), unused)
+        can_continue = np.zeros(len(session.jobs), np.bool_)
+        can_continue[chosen[able]] = True
+        places = self._with_idle_node(np.flatnonzero(waits & can_continue[self.jobs]))
         owners = session.jobs.queue[self.jobs[places]]
         return {queue: self._usable_by(places[owners == queue], limits[queue]) for queue in np.unique(owners).tolist()}
 
@@ -301,10 +301,10 @@ class Demand:
         most = np.minimum(most, sum_of(future_idle, axis=1))
         most[session.nodes.column_of["pods"]] = 0
         nodes, idle = np.zeros(len(session.nodes), np.bool_), np.zeros_like(most)
-        for alike in self._alike(places):
-            task, rows = self.feasibility.example(int(self.rows[alike[0]])), self.rows[alike]
+        for group in self._equivalent_groups(places):
+            task, rows = self.feasibility.example(int(self.rows[group[0]])), self.rows[group]
             each = self.feasibility.fit_now(task, rows, self._coming)
-            found += min(int(each.sum()), len(alike)) * task.request
+            found += min(int(each.sum()), len(group)) * task.request
             if (more := (each > 0) & ~nodes).any():
                 nodes |= more
                 idle = sum_of(future_idle[:, nodes], axis=1)
@@ -312,7 +312,7 @@ class Demand:
                 break
         return np.minimum(np.minimum(found, idle), most)
 
-    def _alike(self, places: Ints) -> Iterator[Ints]:
+    def _equivalent_groups(self, places: Ints) -> Iterator[Ints]:
         """Group pods of which one is evaluated for all: one shape and namespace, and equal labels and one job if these
         matter.
 
@@ -351,7 +351,7 @@ class Demand:
             phases[others] = phases[lead]
         return phases
 
-    def _have(self) -> Ints:
+    def _placed_counts(self) -> Ints:
         """Return how many pods of each job are placed or pipelined."""
         session = self._session
         have: Ints = session.jobs.counts @ _HAVE

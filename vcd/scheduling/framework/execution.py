@@ -16,8 +16,8 @@ from vcd.scheduling.framework import checks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import ArgumentValues
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.framework.guard import Gate, Guard, Unexpected, Watch, action_name, expected, is_asked_directly
-from vcd.scheduling.framework.queuefields import stated_in_vain
+from vcd.scheduling.framework.guard import Gate, Guard, Unexpected, Watch, action_name, expected, is_called_directly
+from vcd.scheduling.framework.queuefields import find_unread_fields
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 
@@ -28,10 +28,10 @@ _ON_NODES = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING, Tas
 
 def execute(kind: type[Action], arguments: ArgumentValues, framework: Framework) -> None:
     """Run an action. A third-party one must leave no node overcommitted, and all placed tasks on nodes that exist."""
-    if is_asked_directly(kind):
+    if is_called_directly(kind):
         kind(arguments).execute(framework)
         return
-    before = _Before(framework.session)
+    before = _SessionBefore(framework.session)
     gate = Gate(action_name(kind.name), framework.guard.watch)
     gate.ask("execute", before.compare, (), lambda: kind(arguments).execute(framework))
 
@@ -43,7 +43,7 @@ def take_gauges(framework: Framework, watch: Watch | None) -> None:
     """
     session = framework.session
     for plugin in framework.plugins:
-        if not is_asked_directly(type(plugin)):
+        if not is_called_directly(type(plugin)):
             try:
                 session.gauges[plugin.name] = Guard(watch).method(plugin, "gauges", checks.every)()
             except Exception as error:  # noqa: BLE001 - whatever it raises
@@ -56,7 +56,7 @@ def take_wakes(framework: Framework) -> None:
     session = framework.session
     found = []
     for plugin in framework.plugins:
-        if is_asked_directly(type(plugin)):
+        if is_called_directly(type(plugin)):
             found += [min((time for time in plugin.wakes() if time > session.now), default=0)]
     session.wakes = tuple(time for time in found if time)
 
@@ -69,7 +69,7 @@ def take_problems(framework: Framework, kinds: Collection[str], watch: Watch | N
     """
     session = framework.session
     queues = [(key, record.queue.spec) for key, record in session.snapshot.queues.items()]
-    passed_over = (*_passed_over(session), *stated_in_vain(framework.policy, queues))
+    passed_over = (*_unsupported_problems(session), *find_unread_fields(framework.policy, queues))
     if passed_over:
         session.problems[PASSED_OVER] = passed_over
     for plugin in framework.plugins:
@@ -79,7 +79,7 @@ def take_problems(framework: Framework, kinds: Collection[str], watch: Watch | N
             session.problems[plugin.name] = error
 
 
-def _passed_over(session: Session) -> Iterator[Problem]:
+def _unsupported_problems(session: Session) -> Iterator[Problem]:
     """Yield requests of groups and queues that vcd does not support and ignores, so that the group does not wait for
     them."""
     snapshot = session.snapshot
@@ -90,7 +90,7 @@ def _passed_over(session: Session) -> Iterator[Problem]:
         yield from (Problem("Queue", key, words) for words in queue.passed_over)
 
 
-class _Before:
+class _SessionBefore:
     """The session before an action, for comparison with its result."""
 
     def __init__(self, session: Session) -> None:
@@ -124,4 +124,4 @@ class _Before:
             for why in job.why:
                 if not (isinstance(why.gate, str) and isinstance(why.plugin, str)):
                     expected(f"texts as where {job.key} waits", (why.gate, why.plugin))
-                checks.well_told(why.reason)
+                checks.check_reason(why.reason)

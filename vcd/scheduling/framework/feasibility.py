@@ -104,11 +104,13 @@ class Feasibility:
     def _each(self, task: Task) -> Ints:
         """Return how many pods like a task a node of each size takes."""
         sizes, _ = self._size_classes
-        asked = np.flatnonzero(task.request > 0)
-        asked = asked[asked != self._nodes.column_of["pods"]]  # Volcano does not compare the resource pods here
-        if not len(asked):
+        requested = np.flatnonzero(task.request > 0)
+        requested = requested[
+            requested != self._nodes.column_of["pods"]
+        ]  # Volcano does not compare the resource pods here
+        if not len(requested):
             return np.full(len(sizes), MANY)
-        each: Ints = np.minimum((sizes[:, asked] // task.request[asked]).min(axis=1), MANY)
+        each: Ints = np.minimum((sizes[:, requested] // task.request[requested]).min(axis=1), MANY)
         return each
 
     def _sum_over(self, mask: Mask, task: Task) -> int:
@@ -149,11 +151,11 @@ class Feasibility:
         usage = self._nodes.usage
         each = np.zeros(len(self._nodes), np.int64)
         chosen = np.flatnonzero(self._nodes.with_room(task.floor) & self._evaluator.static(task).mask)
-        asked = np.flatnonzero(task.request > 0)
-        if not (len(chosen) and len(asked)):
+        requested = np.flatnonzero(task.request > 0)
+        if not (len(chosen) and len(requested)):
             return each
         chosen = chosen[self._passing_now(task, coming)[chosen]]
-        each[chosen] = (usage.future_idle[np.ix_(asked, chosen)] // task.request[asked, None]).min(axis=0)
+        each[chosen] = (usage.future_idle[np.ix_(requested, chosen)] // task.request[requested, None]).min(axis=0)
         for codes in [codes for test in self._by_pods for codes in test.divisions(task, rows)]:
             each = _one_of_each(each, codes)
         return each

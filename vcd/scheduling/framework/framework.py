@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, ParamSpec, TypeVar
 
 from vcd.scheduling.framework import checks, rules
-from vcd.scheduling.framework.guard import Closed, Failure, Guard, MakeCheck, Method, is_ours, keeps_up
+from vcd.scheduling.framework.guard import Closed, Failure, Guard, MakeCheck, Method, follows_session, is_ours
 from vcd.scheduling.framework.order import JobQueue, VictimOrder, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, Points
@@ -58,7 +58,7 @@ class Framework(Points):
         self.guard = guard or Guard()
         self.trace = trace
         self._mark = mark
-        self.participants = _TakingPart(policy, plugins, self.guard, trace)
+        self.participants = _PointRegistry(policy, plugins, self.guard, trace)
         """The plugins that take part at each point."""
         named = [plugin for tier in self.participants.by_name for _, plugin in tier]
         self.plugins = [each for each in named if self.guard.failed.get(each.name) is not Failure.BROKEN]
@@ -75,10 +75,10 @@ class Framework(Points):
         """Drop references to the session."""
         self.evaluator.release()
 
-    def asking(self, point: Point[P, R]) -> Callable[P, R]:
+    def build_method(self, point: Point[P, R]) -> Callable[P, R]:
         """Build the method by which actions call a point."""
-        ask = point.rule(self.participants[point.name])
-        return ask if self.trace is None else self.trace.asking(point.name, ask)
+        call = point.rule(self.participants[point.name])
+        return call if self.trace is None else self.trace.record_calls(point.name, call)
 
     def tell(self, part: str) -> None:
         """Open or close the plugins, one after the other."""
@@ -128,8 +128,8 @@ class Framework(Points):
 
     def in_task_order(self, tasks: list[Task]) -> list[Task]:
         """Return tasks of one job, the first to be placed first."""
-        alike = bool(tasks) and self.places_alike(tasks[0].job)
-        return ordered_tasks(None if alike else self._task_key, tasks)
+        are_equivalent = bool(tasks) and self.places_alike(tasks[0].job)
+        return ordered_tasks(None if are_equivalent else self._task_key, tasks)
 
     def _task_key(self, task: Task) -> tuple[Any, ...]:
         return (*self.task_order(task), task.refused_until)
@@ -176,12 +176,12 @@ class Framework(Points):
         and no plugin that chooses nodes or whose ``pre_predicate`` depends on placements.
         """
 
-        def asked(name: str) -> set[Plugin]:
+        def plugins_at(name: str) -> set[Plugin]:
             return set(map(plugin_of, self.participants[name].methods))
 
         return (
-            asked("allocatable") == asked("allocatable_together")
-            and asked("on_allocate") == asked("on_allocate_together")
+            plugins_at("allocatable") == plugins_at("allocatable_together")
+            and plugins_at("on_allocate") == plugins_at("on_allocate_together")
             and not any(plugin_of(method).minds_placements for method in self.participants["pre_predicate"].methods)
             and not self.participants["best_node"].methods
         )
@@ -201,7 +201,7 @@ class Framework(Points):
         return row if row is not None and candidates.passes(row) else None
 
 
-class _TakingPart(Mapping[str, Participants]):
+class _PointRegistry(Mapping[str, Participants]):
     """The participants of each point, built on first access.
 
     ``by_name`` has the plugins tier by tier in the order of their names, each with its option.
@@ -214,17 +214,17 @@ class _TakingPart(Mapping[str, Participants]):
         self._trace = trace
         self._as_configured = plugins
         self.by_name = [sorted(tier, key=lambda entry: entry[1].name) for tier in plugins]
-        self._made: dict[str, Participants] = {}
+        self._participants: dict[str, Participants] = {}
         kinds = tuple([tuple([type(plugin) for _, plugin in tier]) for tier in plugins])
-        ours = all(map(is_ours, chain.from_iterable(kinds)))
-        self._places: dict[str, list[tuple[int, int]]] = policy.cached(kinds, dict) if ours else {}
+        all_built_in = all(map(is_ours, chain.from_iterable(kinds)))
+        self._places: dict[str, list[tuple[int, int]]] = policy.cached(kinds, dict) if all_built_in else {}
         """For each point, the tier and place of its plugins. Shared by all sessions of a policy if all plugins are
         built-in."""
 
     def __getitem__(self, name: str) -> Participants:
-        if name not in self._made:
-            self._made[name] = self._taking_part(POINTS[name])
-        return self._made[name]
+        if name not in self._participants:
+            self._participants[name] = self._build(POINTS[name])
+        return self._participants[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(POINTS)
@@ -232,19 +232,19 @@ class _TakingPart(Mapping[str, Participants]):
     def __len__(self) -> int:
         return len(POINTS)
 
-    def _taking_part(self, point: Point[..., Any]) -> Participants:
+    def _build(self, point: Point[..., Any]) -> Participants:
         """Build the methods by which the rule of a point calls the plugins."""
         tiers: list[list[Method]] = [[] for _ in self.by_name]
-        for tier, plugin in self._on(point):
+        for tier, plugin in self._plugins_at(point):
             tiers[tier].append(self._method(tier, plugin, point.name, point.check, point.closed))
-        others = self._on(POINTS[point.protected_as]) if point.protected_as else []
+        others = self._plugins_at(POINTS[point.protected_as]) if point.protected_as else []
         protecting = [plugin for _, plugin in others if plugin.protects or plugin.name in self._guard.failed]
         unprotected = [
-            self._method(PROTECTS, plugin, "unprotected", checks.victims, checks.keeps_all) for plugin in protecting
+            self._method(PROTECTS, plugin, "unprotected", checks.victims, checks.no_victims) for plugin in protecting
         ]
         return Participants(point.name, tiers, unprotected)
 
-    def _on(self, point: Point[..., Any]) -> list[tuple[int, Plugin]]:
+    def _plugins_at(self, point: Point[..., Any]) -> list[tuple[int, Plugin]]:
         """Return the plugins that implement a point and whose flags allow it, each with its tier."""
         tiers, name = self._as_configured if point.rule in IN_CONFIGURED_ORDER else self.by_name, point.name
         if name not in self._places:
@@ -268,11 +268,11 @@ class _TakingPart(Mapping[str, Participants]):
         failure = self._guard.failed.get(plugin.name)
         if failure is None or point.closed is not None:
             return True
-        return keeps_up(point.name) and failure is not Failure.BROKEN
+        return follows_session(point.name) and failure is not Failure.BROKEN
 
     def _method(self, tier: int, plugin: Plugin, name: str, check: MakeCheck | None, closed: Closed | None) -> Method:
         method = self._guard.method(plugin, name, check, closed)
-        return method if self._trace is None else self._trace.answering(tier, method)
+        return method if self._trace is None else self._trace.record_answers(tier, method)
 
 
 def framework_of(session: Session) -> Framework:

@@ -32,9 +32,9 @@ Closed = Callable[..., Any]
 MakeCheck = Callable[["Gate"], Check | None]
 """Returns the check of answers that pass a gate; None if nothing needs a check."""
 
-_SHOWN = 200
+_MOST_CHARACTERS = 200
 """Characters of an answer or an error that a fault contains."""
-_OURS = "vcd."
+_BUILT_IN = "vcd."
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _ACTION = "action "
 _AT_FAULT = "_at_fault"
@@ -70,15 +70,15 @@ class Unexpected(Exception):
 
 def is_ours(kind: type) -> bool:
     """Return whether a class is part of vcd."""
-    return kind.__module__.startswith(_OURS)
+    return kind.__module__.startswith(_BUILT_IN)
 
 
-def _is_asked_directly(kind: type) -> bool:
+def _is_called_directly(kind: type) -> bool:
     """Return whether a class is part of vcd and needs no time limit."""
     return is_ours(kind) and not getattr(kind, "asks_outside", False)
 
 
-is_asked_directly: Callable[[type], bool] = cache(_is_asked_directly)
+is_called_directly: Callable[[type], bool] = cache(_is_called_directly)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def action_name(name: str) -> str:
 
 def fault(name: str, error: BaseException) -> str:
     """Return a fault as a plan records it: ``name: error``. Parts of the error that differ between runs are removed."""
-    return f"{name}: {error.in_words if isinstance(error, InvalidAnswer) else _shown(error)}"
+    return f"{name}: {error.in_words if isinstance(error, InvalidAnswer) else _format(error)}"
 
 
 def name_in(text: str) -> str:
@@ -99,19 +99,19 @@ def name_in(text: str) -> str:
     return text.partition(": ")[0]
 
 
-def _shown(value: object) -> str:
+def _format(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"
     try:
         text = " ".join(_ADDRESS.sub("", repr(value)).split())
     except Exception:  # noqa: BLE001 - the repr of a third-party object may raise
         return f"a {type(value).__name__}"
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
 
 
 def expected(what: str, answer: object) -> NoReturn:
     """Raise Unexpected: the answer is not ``what`` was expected."""
-    raise Unexpected(what, _shown(answer))
+    raise Unexpected(what, _format(answer))
 
 
 def at_fault(error: BaseException) -> str | None:
@@ -141,19 +141,19 @@ class Failure(Enum):
     @classmethod
     def of(cls, error: Exception, before: Failure | None) -> Failure:
         """Return how a plugin failed by an exception, after a failure ``before`` in the same session."""
-        return cls.BROKEN if keeps_up(at_point(error)) or before is not None else cls.UNANSWERED
+        return cls.BROKEN if follows_session(at_point(error)) or before is not None else cls.UNANSWERED
 
 
-_KEEPS_UP = frozenset(
+_FOLLOWS_SESSION = frozenset(
     ("__init__", "open", "on_allocate", "on_deallocate", "on_allocate_together", "job_enqueued", "pre_bind",
      "bind_annotations")
 )  # fmt: skip
 """Points at which a plugin follows the session, or contributes to binds."""
 
 
-def keeps_up(point: str) -> bool:
+def follows_session(point: str) -> bool:
     """Return whether a plugin follows the session at a point, or contributes to binds there."""
-    return point in _KEEPS_UP
+    return point in _FOLLOWS_SESSION
 
 
 # --- gates ------------------------------------------------------------------------------------------------------------
@@ -174,9 +174,8 @@ class Gate:
         self.trusted = trusted
         self.failed = failed
 
-    def ask(self, point: str, check: Check | None, asked: tuple[Any, ...], method: Method, *given: Any) -> Any:
-        """Return the answer of ``method(*given)`` as ``check`` returns it; ``asked`` are the arguments that the check
-        receives.
+    def ask(self, point: str, check: Check | None, arguments: tuple[Any, ...], method: Method, *given: Any) -> Any:
+        """Return the answer of ``method(*given)`` as ``check`` returns it; ``arguments`` are passed to the check.
 
         Raises InvalidAnswer, and what the method raises. Exceptions that would end the program become InvalidAnswer,
         except KeyboardInterrupt.
@@ -185,26 +184,26 @@ class Gate:
         depth = 0 if watch is None else watch.enter(self.name, point)
         try:
             answer = method(*given)
-            return answer if check is None else check(answer, *asked)
+            return answer if check is None else check(answer, *arguments)
         except Unexpected as wrong:
-            raise self._blamed(InvalidAnswer(self.name, point, *wrong.args), point) from None
+            raise self._blame(InvalidAnswer(self.name, point, *wrong.args), point) from None
         except (StopIteration, StopAsyncIteration) as error:  # would end a generator of the framework
-            raise self._blamed(InvalidAnswer(self.name, point, "an answer", _shown(error)), point) from error
+            raise self._blame(InvalidAnswer(self.name, point, "an answer", _format(error)), point) from error
         except (Interrupted, KeyboardInterrupt):
             raise
         except Exception as error:
-            self._blamed(error, point)
+            self._blame(error, point)
             raise
         except BaseException as error:
-            raise self._blamed(InvalidAnswer(self.name, point, "an answer", _shown(error)), point) from error
+            raise self._blame(InvalidAnswer(self.name, point, "an answer", _format(error)), point) from error
         finally:
             if watch is not None:
                 watch.leave(depth)
 
-    def _blamed(self, error: Exception, point: str) -> Exception:
+    def _blame(self, error: Exception, point: str) -> Exception:
         """Note on an exception that it came from here, unless a plugin further inside is to blame; see `at_fault`."""
-        within: Gate | None = vars(error).get(_AT_FAULT)
-        if within is None or (within.trusted and not self.trusted):
+        inner: Gate | None = vars(error).get(_AT_FAULT)
+        if inner is None or (inner.trusted and not self.trusted):
             vars(error).update({_AT_FAULT: self, _AT_POINT: point})
         return error
 
@@ -220,26 +219,26 @@ class GuardedMethod:
         name: str,
         gate: Gate,
         check: Check | None,
-        called: str = "",
+        label: str = "",
         closed: Closed | None = None,
     ) -> None:
         self.__self__ = of
         self._closed = None if gate.failed is None else closed
         self._gate = gate
-        self._name = called or name
+        self._name = label or name
         self._method = getattr(of, name)
         self._check = check
 
-    def __call__(self, *asked: Any) -> Any:
-        failed, given = self._gate.failed, [_sealed(each) for each in asked]
+    def __call__(self, *arguments: Any) -> Any:
+        failed, given = self._gate.failed, [_seal(each) for each in arguments]
         if failed is None or self._closed is None:
-            return self._gate.ask(self._name, self._check, asked, self._method, *given)
+            return self._gate.ask(self._name, self._check, arguments, self._method, *given)
         if failed is Failure.BROKEN:
-            return self._closed(*asked)
+            return self._closed(*arguments)
         try:
-            return self._gate.ask(self._name, self._check, asked, self._method, *given)
+            return self._gate.ask(self._name, self._check, arguments, self._method, *given)
         except Exception:  # noqa: BLE001 - the plan's faults name the plugin, and the restrictive answer is used
-            return self._closed(*asked)
+            return self._closed(*arguments)
 
 
 class Guard:
@@ -254,7 +253,7 @@ class Guard:
     ) -> None:
         self.watch = watch
         self.failed = failed or {}
-        self._everyone = everyone
+        self._guards_built_in = everyone
 
     def method(self, plugin: Plugin, name: str, check: MakeCheck | None = None, closed: Closed | None = None) -> Method:
         """Return a plugin's method as the framework calls it. ``closed`` returns the answer of a ``failed`` plugin that
@@ -266,7 +265,7 @@ class Guard:
     def make(self, kind: type[Plugin], arguments: ArgumentValues, flags: Mapping[str, bool]) -> Plugin:
         """Return a new instance of a plugin, with its enable flags."""
 
-        def made() -> Plugin:
+        def construct() -> Plugin:
             plugin = kind(arguments)
             plugin.flags = flags
             return plugin
@@ -277,17 +276,19 @@ class Guard:
             bare.flags = flags
             return bare
         gate = self._gate(kind)
-        plugin: Plugin = made() if gate is None else gate.ask("__init__", None, (), made)
+        plugin: Plugin = construct() if gate is None else gate.ask("__init__", None, (), construct)
         return plugin
 
     def _gate(self, kind: type[Plugin]) -> Gate | None:
         failed = self.failed.get(kind.name)
-        if not is_asked_directly(kind):
+        if not is_called_directly(kind):
             return Gate(kind.name, self.watch, failed=failed)
-        return Gate(kind.name, None, trusted=True, failed=failed) if self._everyone or failed is not None else None
+        return (
+            Gate(kind.name, None, trusted=True, failed=failed) if self._guards_built_in or failed is not None else None
+        )
 
 
-def _sealed(value: Any) -> Any:
+def _seal(value: Any) -> Any:
     """Return a value that third-party code can read and not change."""
     if isinstance(value, list):
         return list(value)

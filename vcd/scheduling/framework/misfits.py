@@ -82,7 +82,7 @@ def _admission_is_off(conf: Configured) -> Iterator[tuple[str, str]]:
             yield name, f"has no effect: it decides on admission only, and {action} is not among the actions"
 
 
-def _much_is_missing(conf: Configured) -> Iterator[tuple[str, str]]:
+def _missing_plugins(conf: Configured) -> Iterator[tuple[str, str]]:
     for name, kind in sorted(conf.plugins.items()):
         if kind.without_it and name not in conf.entries:
             yield "", f"{kind.without_it}; add the plugin {name}"
@@ -100,6 +100,6 @@ _RULES: tuple[Callable[[Configured], Iterator[tuple[str, str]]], ...] = (
     _victims_are_unnamed,
     _divided_twice,
     _admission_is_off,
-    _much_is_missing,
+    _missing_plugins,
     _negative_weights,
 )

@@ -122,16 +122,16 @@ class PriorityQueue(Generic[T]):
 class _Turn(NamedTuple):
     """A heap entry for a job, or for the equivalent jobs that follow it in its class.
 
-    ``told`` are the reasons that the job had when the queue was created, as templates for its class, and ``touched`` is
-    whether the job had been tried before.
+    ``templates`` are the reasons that the job had when the queue was created, as templates for its class. ``touched``
+    is whether the job had been tried before.
     """
 
     key: tuple[Any, ...]
     number: int
     job: int
-    alike: EquivalenceClass | None
+    equivalents: EquivalenceClass | None
     position: int
-    told: tuple[Waiting, ...] = ()
+    templates: tuple[Waiting, ...] = ()
     touched: bool = False
 
 
@@ -148,7 +148,7 @@ class JobQueue:
         self._key = key
         self._count = 0
         self._heap: list[_Turn] = []
-        self._tried: tuple[_Turn, int] | None = None
+        self._last_popped: tuple[_Turn, int] | None = None
         self._failed: dict[EquivalenceClass, int] = {}
         """For each class with a failed job, the number of decisions at that time."""
         for job in jobs:
@@ -157,21 +157,23 @@ class JobQueue:
 
     def _turn_of(self, job: Job) -> _Turn:
         self._count += 1
-        alike, position = self._session.classes.of(job.index) or (None, 0)
-        told = () if alike is None or not job.why else open_reasons(job.why, pods_of(self._session.jobs, job.index))
-        return _Turn(self._key(job), self._count, job.index, alike, position, told, job.touched)
+        equivalents, position = self._session.classes.of(job.index) or (None, 0)
+        templates = (
+            () if equivalents is None or not job.why else open_reasons(job.why, pods_of(self._session.jobs, job.index))
+        )
+        return _Turn(self._key(job), self._count, job.index, equivalents, position, templates, job.touched)
 
     def push(self, job: Job) -> None:
         """Add a job with its current key."""
         self._settle()
-        heapq.heappush(self._heap, self._turn_of(job)._replace(alike=None))
+        heapq.heappush(self._heap, self._turn_of(job)._replace(equivalents=None))
 
     def pop(self) -> Job:
         """Remove and return the first job. Raises IndexError if there is none."""
         self._settle()
         turn = heapq.heappop(self._heap)
-        if turn.alike is not None:
-            self._tried = turn, self._session.trial.decisions
+        if turn.equivalents is not None:
+            self._last_popped = turn, self._session.trial.decisions
         return self._lead(turn)
 
     def rest(self) -> list[Job]:
@@ -183,9 +185,9 @@ class JobQueue:
         """Return the job of an entry, as the representative of itself and the equivalent jobs after it."""
         session = self._session
         job = session.job(turn.job)
-        if turn.alike is not None and session.classes.follows[turn.job]:
-            session.classes.lead(turn.alike, turn.position)
-            job.why[:] = reasons_of(turn.told, job.key, pods_of(session.jobs, turn.job)) if turn.told else ()
+        if turn.equivalents is not None and session.classes.follows[turn.job]:
+            session.classes.lead(turn.equivalents, turn.position)
+            job.why[:] = reasons_of(turn.templates, job.key, pods_of(session.jobs, turn.job)) if turn.templates else ()
             job.touched |= turn.touched
         return job
 
@@ -197,45 +199,47 @@ class JobQueue:
     def _settle(self) -> None:
         """Push the entry after the popped one for the next equivalent job, and skip jobs that would fail as others
         did."""
-        if self._tried is not None:
-            (turn, decisions), self._tried = self._tried, None
-            if turn.alike is not None and decisions == self._session.trial.decisions:
-                self._failed[turn.alike] = decisions
+        if self._last_popped is not None:
+            (turn, decisions), self._last_popped = self._last_popped, None
+            if turn.equivalents is not None and decisions == self._session.trial.decisions:
+                self._failed[turn.equivalents] = decisions
             self._push_after(turn, turn.position + 1)
-        while self._heap and self._fails(self._heap[0]):
-            if all(self._fails(turn) for turn in self._heap):
+        while self._heap and self._would_fail(self._heap[0]):
+            if all(self._would_fail(turn) for turn in self._heap):
                 self._heap.clear()
                 return
             turn = heapq.heappop(self._heap)
             self._push_after(turn, self._first_beyond(turn, self._heap[0].key))
 
-    def _fails(self, turn: _Turn) -> bool:
+    def _would_fail(self, turn: _Turn) -> bool:
         """Return whether an equivalent job failed in the same situation. A job that was a representative before is
         always tried."""
-        alike = turn.alike
+        equivalents = turn.equivalents
         return (
-            alike is not None
-            and self._failed.get(alike) == self._session.trial.decisions
+            equivalents is not None
+            and self._failed.get(equivalents) == self._session.trial.decisions
             and bool(self._session.classes.follows[turn.job])
         )
 
     def _push_after(self, turn: _Turn, position: int) -> None:
-        alike = turn.alike
-        if alike is not None and position < alike.end_of(turn.position):
+        equivalents = turn.equivalents
+        if equivalents is not None and position < equivalents.end_of(turn.position):
             heapq.heappush(
                 self._heap,
-                turn._replace(key=self._key_at(turn, position), job=int(alike.order[position]), position=position),
+                turn._replace(
+                    key=self._key_at(turn, position), job=int(equivalents.order[position]), position=position
+                ),
             )
 
     def _first_beyond(self, turn: _Turn, key: tuple[Any, ...]) -> int:
-        assert turn.alike is not None
-        end = turn.alike.end_of(turn.position)
+        assert turn.equivalents is not None
+        end = turn.equivalents.end_of(turn.position)
         return bisect_left(range(end), key, turn.position + 1, end, key=lambda position: self._key_at(turn, position))
 
     def _key_at(self, turn: _Turn, position: int) -> tuple[Any, ...]:
         """Return the key of an equivalent job: only age and name differ."""
-        assert turn.alike is not None
-        index, jobs = int(turn.alike.order[position]), self._session.jobs
+        assert turn.equivalents is not None
+        index, jobs = int(turn.equivalents.order[position]), self._session.jobs
         return (*turn.key[:-2], int(jobs.created[index]), jobs.keys[index])
 
 
@@ -272,41 +276,41 @@ class VictimOrder:
         self, session: Session, job_key: Callable[[Job], tuple[Any, ...]], task_key: Callable[[Task], tuple[Any, ...]]
     ) -> None:
         self._moves = session.views.moves
-        self._seen = 0
+        self._moves_seen = 0
         self._job_key = job_key
         self._task_key = task_key
-        self._known: dict[int, _KeysOfJob] = {}
-        self._last: list[Task] = []
+        self._keys: dict[int, _KeysOfJob] = {}
+        self._last_sorted: list[Task] = []
         """The result of the last sort."""
         self._unnumbered: set[int] = set()
         """Rows of those tasks in it that have no index in their names."""
-        self._moved: set[int] = set()
+        self._moved_jobs: set[int] = set()
         """Indices of the jobs with tasks that moved since."""
 
-    def _of(self, job: Job) -> _KeysOfJob:
+    def _keys_of(self, job: Job) -> _KeysOfJob:
         """Return a job's key, and the cached keys of its tasks."""
-        found = self._known.get(job.index)
+        found = self._keys.get(job.index)
         if found is None:
-            found = self._known[job.index] = (self._job_key(job), {})
+            found = self._keys[job.index] = (self._job_key(job), {})
         return found
 
     def _catch_up(self) -> None:
-        if self._seen < len(self._moves):
-            for task in self._moves[self._seen :]:
-                self._known.pop(task.job.index, None)
-                self._moved.add(task.job.index)
-            self._seen = len(self._moves)
+        if self._moves_seen < len(self._moves):
+            for task in self._moves[self._moves_seen :]:
+                self._keys.pop(task.job.index, None)
+                self._moved_jobs.add(task.job.index)
+            self._moves_seen = len(self._moves)
 
     def job_key(self, job: Job) -> tuple[Any, ...]:
         """Return a job's key by the plugins' order: the job with the larger key loses pods first."""
         self._catch_up()
-        return self._of(job)[0]
+        return self._keys_of(job)[0]
 
     def sorted(self, tasks: list[Task]) -> list[Task]:
         """Return tasks in eviction order: the job that is served last first, and of each job the task that is placed
         last."""
         self._catch_up()
-        result = self._still_in_order(tasks)
+        result = self._reuse_last_order(tasks)
         if result is None:
             keys = [self._key(task) for task in tasks]
             self._unnumbered = {task.row for task, key in zip(tasks, keys, strict=True) if not key.numbered}
@@ -315,21 +319,21 @@ class VictimOrder:
             ]
             pairs.sort(key=itemgetter(0), reverse=True)
             result = [task for _, task in pairs]
-            self._last = result[:]
-            self._moved.clear()
+            self._last_sorted = result[:]
+            self._moved_jobs.clear()
         return result
 
-    def _still_in_order(self, tasks: list[Task]) -> list[Task] | None:
+    def _reuse_last_order(self, tasks: list[Task]) -> list[Task] | None:
         """Return tasks in the order of the last sort, if that sort contained them and none of their jobs' tasks moved
         since; else None. This is common: a node's victims are evicted one by one, and the rest is sorted again."""
-        asked = {task.row for task in tasks}
-        found = [task for task in self._last if task.row in asked]
-        if len(found) < len(tasks) or not self._moved.isdisjoint([task.job.index for task in found]):
+        rows = {task.row for task in tasks}
+        found = [task for task in self._last_sorted if task.row in rows]
+        if len(found) < len(tasks) or not self._moved_jobs.isdisjoint([task.job.index for task in found]):
             return None
-        return None if self._unnumbered and self._unnumbered.isdisjoint(asked) else found
+        return None if self._unnumbered and self._unnumbered.isdisjoint(rows) else found
 
     def _key(self, task: Task) -> _VictimKey:
-        job_key, keys = self._of(task.job)
+        job_key, keys = self._keys_of(task.job)
         found = keys.get(task.row)
         if found is None:
             first, last = (job_key, self._task_key(task)), (task.created, task.uid, task.key)

@@ -50,15 +50,15 @@ class Point(Generic[P, R]):
     def __get__(self, framework: Points, owner: type) -> Callable[P, R]:
         """Return the method that actions call, and store it as an attribute of the framework, so that it is built
         once."""
-        ask: Callable[P, R] = framework.asking(self)
-        vars(framework)[self.name] = ask
-        return ask
+        method: Callable[P, R] = framework.build_method(self)
+        vars(framework)[self.name] = method
+        return method
 
 
 class Points:
     """All extension points."""
 
-    def asking(self, point: Point[P, R]) -> Callable[P, R]:
+    def build_method(self, point: Point[P, R]) -> Callable[P, R]:
         """Return the method that actions call at a point."""
         raise NotImplementedError
 
@@ -73,7 +73,7 @@ class Points:
     job_enqueueable = Point[[Job], Refused | None](
         rules.first_reject, checks.admission, "enableJobEnqueued", closed=checks.refuses
     )
-    job_enqueued = Point[[Job], None](rules.tell, None, "enableJobEnqueued")
+    job_enqueued = Point[[Job], None](rules.broadcast, None, "enableJobEnqueued")
     overused = Point[[Queue], Refused | None](
         rules.first_refusal, checks.refusal, "enabledOverused", closed=checks.refuses
     )
@@ -107,33 +107,33 @@ class Points:
     )
     # victims: the preemptor (or, for unified_evictable, a context of the action), and candidates in eviction order
     preemptable = Point[[Task, list[Task]], Victims](
-        rules.intersection, checks.victims, "enablePreemptable", protected_as="preemptable", closed=checks.keeps_all
+        rules.intersection, checks.victims, "enablePreemptable", protected_as="preemptable", closed=checks.no_victims
     )
     reclaimable = Point[[Task, list[Task]], Victims](
-        rules.intersection, checks.victims, "enableReclaimable", protected_as="reclaimable", closed=checks.keeps_all
+        rules.intersection, checks.victims, "enableReclaimable", protected_as="reclaimable", closed=checks.no_victims
     )
     unified_evictable = Point[[Any, list[Task]], Victims](
-        rules.intersection, checks.victims, protected_as="unified_evictable", closed=checks.keeps_all
+        rules.intersection, checks.victims, protected_as="unified_evictable", closed=checks.no_victims
     )
     victim_tasks = Point[[list[Task]], list[Task]](
         rules.union_of_tier,
         checks.listed_victims,
         "enabledVictim",
         protected_as="unified_evictable",
-        closed=checks.keeps_all,
+        closed=checks.no_victims,
     )
     # Changes of a task on a node's row, in trial or committed. An eviction is a deallocate, and its reversal an
     # allocate.
     pre_bind = Point[[Task, int], tuple[VolumeChoice, ...]](rules.all_volumes, checks.volumes, "enablePredicate")
     bind_annotations = Point[[Task, int], dict[str, str]](rules.all_annotations, checks.texts)
     on_allocate = Point[[Task, int], list[Refused]](rules.consent, checks.consent)
-    on_deallocate = Point[[Task, int], None](rules.tell, None)
+    on_deallocate = Point[[Task, int], None](rules.broadcast, None)
     # the same for several equivalent, pending tasks of one job, placed in sequence (``Framework.many_at_once``)
     allocatable_together = Point[[Queue, Task, int], bool](
         rules.unanimous_for, checks.truth, "enabledAllocatable", closed=checks.denies
     )
     missing_tasks = Point[[Job], int](rules.most, checks.count, "enableJobReady")
-    on_allocate_together = Point[[list[Task], list[int]], None](rules.tell, None)
+    on_allocate_together = Point[[list[Task], list[int]], None](rules.broadcast, None)
 
 
 POINTS: Mapping[str, Point[..., Any]] = {name: each for name, each in vars(Points).items() if isinstance(each, Point)}

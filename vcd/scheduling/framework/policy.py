@@ -59,7 +59,7 @@ LARGEST_FILE: Final = 1 << 20
 """Most characters of a configuration; a ConfigMap holds as many bytes."""
 _MOST_VALUES = 100_000
 """Most values of a file after aliases are expanded."""
-_SHOWN = 200
+_MOST_CHARACTERS = 200
 """Characters of a value that a problem contains."""
 
 METRICS: Final = (
@@ -185,20 +185,20 @@ def parse_policy(
     used, as in that session, with a warning.
     """
     text = DEFAULT_POLICY if text is None else text
-    reading = _Reading(text, actions, plugins, logged)
+    reader = _Reader(text, actions, plugins, logged)
     policy = None
     try:
-        policy = reading.policy()
-        if not reading.errors and not logged:
-            reading.try_out(policy, trial)
+        policy = reader.policy()
+        if not reader.errors and not logged:
+            reader.try_out(policy, trial)
     except yaml.YAMLError as error:
-        reading.errors.append(_syntax_problem(error, text))
+        reader.errors.append(_syntax_problem(error, text))
     except RecursionError:
-        reading.errors.append(Problem(1, "", "", "nested too deeply"))
+        reader.errors.append(Problem(1, "", "", "nested too deeply"))
     except Exception as error:  # noqa: BLE001 - a file must never end a running program
-        reading.errors.append(Problem(1, "", "", f"cannot be used: {error!r}"))
-    if reading.errors or policy is None:
-        raise PolicyError(_by_line(reading.errors), _by_line(reading.warnings))
+        reader.errors.append(Problem(1, "", "", f"cannot be used: {error!r}"))
+    if reader.errors or policy is None:
+        raise PolicyError(_by_line(reader.errors), _by_line(reader.warnings))
     return policy
 
 
@@ -207,14 +207,14 @@ def digest_of(text: str) -> str:
     return hashlib.blake2b(text.encode()).hexdigest()
 
 
-def _expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
+def _count_expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
     """Return how many values a node has with its aliases expanded: a short text may expand to billions."""
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:
         known[id(node)] = 1  # for a node that contains itself
         pairs = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-        known[id(node)] = 1 + sum(_expanded(part, known) for part in pairs)
+        known[id(node)] = 1 + sum(_count_expanded(part, known) for part in pairs)
     return known[id(node)]
 
 
@@ -238,7 +238,7 @@ def _line(node: yaml.Node | None) -> int:
 
 
 @dataclass(eq=False)
-class _Reading:
+class _Reader:
     """One pass over a file's YAML nodes, which have line numbers, that collects errors and warnings."""
 
     text: str
@@ -291,7 +291,7 @@ class _Reading:
         """Return the root of the first document, the only one that vc-scheduler reads; None if there is none."""
         loader = self._loader
         root = loader.get_node() if loader.check_node() else None
-        if _expanded(root, {}) > _MOST_VALUES:
+        if _count_expanded(root, {}) > _MOST_VALUES:
             raise yaml.MarkedYAMLError(None, None, f"its aliases stand for more than {_MOST_VALUES} values", None)
         if loader.check_node():
             self._warn(loader.get_node(), "", "only the first document of the file is read")
@@ -303,7 +303,7 @@ class _Reading:
         """Append an error; a warning if it is ``harmless``. ``value`` replaces the node's own value."""
         if value is None:
             value = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
-        value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
+        value = value if len(value) <= _MOST_CHARACTERS else f"{value[:_MOST_CHARACTERS]}..."
         (self.warnings if harmless else self.errors).append(Problem(_line(node), key, value, message))
 
     def _warn(self, node: yaml.Node | None, key: str, message: str) -> None:
@@ -359,9 +359,9 @@ class _Reading:
         arguments, values = self._arguments(where, at, None if plugin is None else plugin.arguments, node)
         if plugin is not None and values is not None:
             try:
-                _check_made(plugin, values)
+                _check_constructor(plugin, values)
             except ArgumentError as error:
-                found = self._found(where, error.path) or where or node
+                found = self._locate(where, error.path) or where or node
                 self._error(found, f"{at}.{error.key}", f"must be {error.allowed}{error.hint}", value="")
         for flag in fields:
             if flag in IDLE_FLAGS:
@@ -391,7 +391,7 @@ class _Reading:
             else:
                 self._error(value, f"metrics.{key}", "must be a text")
         given = {key: text for key, text in values.items() if text}
-        _, errors = self._reported(node, "metrics", METRICS, given, node)
+        _, errors = self._validate(node, "metrics", METRICS, given, node)
         self._check_source(node, given)
         return {key: text for key, text in values.items() if key not in errors}
 
@@ -402,7 +402,7 @@ class _Reading:
         kind = given.get("type", "prometheus")
         if "type" in given and "address" not in given and kind in _ADDRESSED:
             message = f"missing: no sample is ever taken without the URL of {kind}"
-            found = self._found(node, ("type",))
+            found = self._locate(node, ("type",))
             self._warn(found, "metrics.address", message)
 
     def _arguments(
@@ -413,10 +413,10 @@ class _Reading:
         raw = {key: self._value(value) for key, (_, value) in self._pairs(node, path).items()}
         if declared is None:
             return MappingProxyType(raw), None
-        values, wrong = self._reported(node, path, declared, raw, owner)
+        values, wrong = self._validate(node, path, declared, raw, owner)
         return MappingProxyType(raw), None if wrong and not self.logged else values
 
-    def _reported(
+    def _validate(
         self,
         node: yaml.Node | None,
         path: str,
@@ -428,16 +428,16 @@ class _Reading:
         values, errors = read_arguments(declared, raw)
         for notice in values.notices:
             *parents, last = notice.path
-            found = self._found(node, notice.path, key=True)
+            found = self._locate(node, notice.path, key=True)
             self._warn(found or node, f"{path}.{in_words(tuple(parents))}".rstrip("."), f"{last}{notice.message}")
         for error in errors:
-            found = self._found(node, error.path) or node or owner
+            found = self._locate(node, error.path) or node or owner
             message = f"must be {error.allowed}{error.hint}" + ("; the default holds" if self.logged else "")
-            shown = error.value if isinstance(error.value, str) else None
-            self._error(found, f"{path}.{error.key}", message, value=shown, harmless=self.logged)
+            value = error.value if isinstance(error.value, str) else None
+            self._error(found, f"{path}.{error.key}", message, value=value, harmless=self.logged)
         return values, frozenset(error.path[0] for error in errors)
 
-    def _found(self, node: yaml.Node | None, path: Path, *, key: bool = False) -> yaml.Node | None:
+    def _locate(self, node: yaml.Node | None, path: Path, *, key: bool = False) -> yaml.Node | None:
         """Return the node at the end of a path from ``node``, or that of its key; None if there is none."""
         for place, part in enumerate(path):
             if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
@@ -504,7 +504,7 @@ class _Reading:
             if key in known:
                 fields[key] = value
             else:
-                self._warn(key_node, path, f"{key} is not read{_right_key(key, known)}")
+                self._warn(key_node, path, f"{key} is not read{_suggest_key(key, known)}")
         return fields
 
     def _pairs(self, node: yaml.Node | None, path: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
@@ -540,7 +540,7 @@ class _Reading:
         return self._content(node, path, yaml.SequenceNode, "must be a list")
 
 
-def _check_made(plugin: type[Plugin], values: ArgumentValues) -> None:
+def _check_constructor(plugin: type[Plugin], values: ArgumentValues) -> None:
     """Construct the plugin, as each session will, and check the names in its kinds. Raises ArgumentError."""
     for kind in plugin.kinds:
         for key in kind.argument_keys() if isinstance(kind, Kind) else ():
@@ -558,7 +558,7 @@ def _is_null(node: yaml.Node) -> bool:
     return bool(node.tag == "tag:yaml.org,2002:null")
 
 
-def _right_key(key: str, known: tuple[str, ...]) -> str:
+def _suggest_key(key: str, known: tuple[str, ...]) -> str:
     """Return a hint with the correct spelling: some of Volcano's flags begin with enable, others with enabled."""
     bare = _FLAG_PREFIX.sub("", key)
     if bare != key:

@@ -14,7 +14,7 @@ from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import ROOT_QUEUE
 
-_NOTHING_STATED = QueueSpec()
+_EMPTY_SPEC = QueueSpec()
 _DEFAULTED = {"weight": (1,), "parent": (ROOT_QUEUE,)}
 """Values that the API server writes if a user sets none."""
 
@@ -33,10 +33,10 @@ def unread_queue_fields(policy: Policy) -> dict[str, list[str]]:
     return dict(sorted(readers.items()))
 
 
-def stated_in_vain(policy: Policy, queues: Iterable[tuple[str, QueueSpec]]) -> Iterator[Problem]:
+def find_unread_fields(policy: Policy, queues: Iterable[tuple[str, QueueSpec]]) -> Iterator[Problem]:
     """Yield a problem for each field that a queue, given by name and spec, sets without effect."""
     readers = unread_queue_fields(policy)
-    unstated = {field: (getattr(_NOTHING_STATED, field), *_DEFAULTED.get(field, ())) for field in readers}
+    unstated = {field: (getattr(_EMPTY_SPEC, field), *_DEFAULTED.get(field, ())) for field in readers}
     for name, spec in queues:
         for field, plugins in readers.items():
             if getattr(spec, field) not in unstated[field]:
@@ -46,5 +46,5 @@ def stated_in_vain(policy: Policy, queues: Iterable[tuple[str, QueueSpec]]) -> I
 
 def check_queues(policy: Policy, queues: Iterable[Queue]) -> list[str]:
     """Return a sentence for each field that a queue sets without effect."""
-    found = stated_in_vain(policy, ((queue.key, queue.spec) for queue in queues))
+    found = find_unread_fields(policy, ((queue.key, queue.spec) for queue in queues))
     return [f"queue {problem.key}: {problem.message}" for problem in found]

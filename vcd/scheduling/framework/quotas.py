@@ -71,16 +71,18 @@ class QueueLimit(NamedTuple):
 
 def limits_in(reason: Waiting, quotas: tuple[Quota, ...]) -> Iterator[QueueLimit]:
     """Yield the limits in a reason of a queue's gate that contains their amounts."""
-    said = reason.reason
-    if isinstance(said, str) or reason.gate not in ("queue", "enqueue"):
+    content = reason.reason
+    if isinstance(content, str) or reason.gate not in ("queue", "enqueue"):
         return
     bounds = (CAPABILITY, DESERVED, OF_THE_CLUSTER, *[quota.name for quota in quotas])
-    bound, limits = next(((role, found) for role in bounds if (found := said.amounts_of(role))), ("", {}))
-    held = said.amounts_of("allocated") | said.amounts_of("admitted")
-    asked, after, reserved, attempted = (
-        said.amounts_of(role) for role in ("asks", "would hold", "reserved", "attempted")
+    bound, limits = next(((role, found) for role in bounds if (found := content.amounts_of(role))), ("", {}))
+    held = content.amounts_of("allocated") | content.amounts_of("admitted")
+    requested, after, reserved, attempted = (
+        content.amounts_of(role) for role in ("asks", "would hold", "reserved", "attempted")
     )
-    for name in asked or {**limits, **held}:  # zeros are omitted in reasons
+    for name in requested or {**limits, **held}:  # zeros are omitted in reasons
         taken = held.get(name, 0) + reserved.get(name, 0) + attempted.get(name, 0)
-        taken = max(after[name] - asked.get(name, 0), 0) if name in after else taken
-        yield QueueLimit(dict(said.names).get("queue", ""), bound, name, asked.get(name), taken, limits.get(name, 0))
+        taken = max(after[name] - requested.get(name, 0), 0) if name in after else taken
+        yield QueueLimit(
+            dict(content.names).get("queue", ""), bound, name, requested.get(name), taken, limits.get(name, 0)
+        )

@@ -61,16 +61,16 @@ def plugins() -> Extensions[Plugin]:
 
     Raises RegistryError if an entry point, or the requested module, does not contain a valid plugin.
     """
-    return Extensions(Plugin, importlib.import_module("vcd.scheduling.plugins"), partial(_offered, PLUGIN_GROUP))
+    return Extensions(Plugin, importlib.import_module("vcd.scheduling.plugins"), partial(_entry_points, PLUGIN_GROUP))
 
 
 @cache
 def actions() -> Extensions[Action]:
     """Return every action's class by name, sorted by name; as `plugins`."""
-    return Extensions(Action, importlib.import_module("vcd.scheduling.actions"), partial(_offered, ACTION_GROUP))
+    return Extensions(Action, importlib.import_module("vcd.scheduling.actions"), partial(_entry_points, ACTION_GROUP))
 
 
-def _offered(group: str) -> Iterable[EntryPoint]:
+def _entry_points(group: str) -> Iterable[EntryPoint]:
     from importlib.metadata import entry_points  # slower than importing most plugins
 
     return entry_points(group=group)
@@ -79,7 +79,7 @@ def _offered(group: str) -> Iterable[EntryPoint]:
 @cache
 def distributions() -> Mapping[str, str]:
     """Return the versions of the installed distributions that offer plugins or actions, by name."""
-    found = [entry_point.dist for group in (PLUGIN_GROUP, ACTION_GROUP) for entry_point in _offered(group)]
+    found = [entry_point.dist for group in (PLUGIN_GROUP, ACTION_GROUP) for entry_point in _entry_points(group)]
     return MappingProxyType({dist.name: dist.version for dist in found if dist is not None})
 
 
@@ -91,24 +91,26 @@ class Extensions(Mapping[str, type[E]]):
     refers to no such class, has a name that differs from the class's, or has a name that is taken.
     """
 
-    def __init__(self, base: type[E], package: ModuleType, offered: Callable[[], Iterable[EntryPoint]]) -> None:
+    def __init__(
+        self, base: type[E], package: ModuleType, find_entry_points: Callable[[], Iterable[EntryPoint]]
+    ) -> None:
         modules = [module.name for module in pkgutil.iter_modules(package.__path__)]
         self._base = base
         self._modules = {
             name.replace("_", "-"): f"{package.__name__}.{name}" for name in modules if not name.startswith("_")
         }
-        self._offered = offered
+        self._find_entry_points = find_entry_points
         self._imported: dict[str, type[E]] = {}
 
     @cached_property
-    def _elsewhere(self) -> dict[str, type[E]]:
+    def _third_party(self) -> dict[str, type[E]]:
         found: dict[str, type[E]] = {}
         sources = {name: f"module {path}" for name, path in self._modules.items()}
-        offered = sorted(self._offered(), key=lambda item: (item.name, item.value))
-        if offered:  # built-in first, so that a duplicate reason code fails in the third-party module
+        entry_points = sorted(self._find_entry_points(), key=lambda item: (item.name, item.value))
+        if entry_points:  # built-in first, so that a duplicate reason code fails in the third-party module
             plugins().import_modules()
             actions().import_modules()
-        for entry_point in offered:
+        for entry_point in entry_points:
             name, source = entry_point.name, f"entry point {entry_point.name} = {entry_point.value}"
             if name in sources:
                 raise RegistryError(f"{source}: the name {name} is taken by {sources[name]}")
@@ -119,7 +121,7 @@ class Extensions(Mapping[str, type[E]]):
         if not name:
             raise KeyError(name)
         if name not in self._modules:
-            return self._elsewhere[name]
+            return self._third_party[name]
         if name not in self._imported:
             self._imported[name] = _only_class(self._base, name, importlib.import_module(self._modules[name]))
         return self._imported[name]
@@ -130,13 +132,13 @@ class Extensions(Mapping[str, type[E]]):
             importlib.import_module(path)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._modules or name in self._elsewhere
+        return name in self._modules or name in self._third_party
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted([*self._modules, *self._elsewhere]))
+        return iter(sorted([*self._modules, *self._third_party]))
 
     def __len__(self) -> int:
-        return len(self._modules) + len(self._elsewhere)
+        return len(self._modules) + len(self._third_party)
 
 
 def _only_class(base: type[E], name: str, module: ModuleType) -> type[E]:
@@ -307,7 +309,7 @@ def describe_policy(policy: Policy) -> dict[str, Any]:
     return {
         "digest": policy.digest,
         "actions": [
-            {"name": name, "arguments": _described(actions()[name].arguments, policy.configurations.get(name))}
+            {"name": name, "arguments": _describe_arguments(actions()[name].arguments, policy.configurations.get(name))}
             for name in policy.actions
         ],
         "tiers": [
@@ -315,7 +317,7 @@ def describe_policy(policy: Policy) -> dict[str, Any]:
                 {
                     "name": option.name,
                     "flags": {flag: on for flag, on in option.enabled.items() if on != FLAGS[flag]},
-                    "arguments": _described(plugins()[option.name].arguments, option.arguments),
+                    "arguments": _describe_arguments(plugins()[option.name].arguments, option.arguments),
                 }
                 for option in tier
             ]
@@ -326,7 +328,7 @@ def describe_policy(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _described(declared: tuple[Argument, ...], raw: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+def _describe_arguments(declared: tuple[Argument, ...], raw: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
     values, _ = read_arguments(declared, raw)
     return {
         key: {"value": _plain(value, values.declaration(key).kind), "default": key not in values.given}

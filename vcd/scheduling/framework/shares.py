@@ -105,16 +105,16 @@ class Attempts:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._found: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
+        self._cached: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
 
     def of(self, job: Job) -> list[int]:
         """Return the amounts by column."""
         key = (job.index, self._session.trial.changes)
-        if self._found[0] != key:
+        if self._cached[0] != key:
             tried = [task.amounts for task in job.tasks() if task.status in _TRIED]
             none = [0] * len(self._session.nodes.resources)
-            self._found = key, [sum(column) for column in zip(none, *tried, strict=True)]
-        return self._found[1]
+            self._cached = key, [sum(column) for column in zip(none, *tried, strict=True)]
+        return self._cached[1]
 
     def told(self, job: Job, columns: Iterable[int], allocated: Sequence[int]) -> list[Amount]:
         """Return amounts for a reason: what a queue has allocated without the job's attempt, and the attempt."""
@@ -195,7 +195,7 @@ class Guarantees:
         return [
             column
             for column, amount in enumerate(amounts)
-            if amount and column != skip and self._over(queue, column, amount)
+            if amount and column != skip and self._exceeds(queue, column, amount)
         ]
 
     def unused(self) -> Iterator[tuple[str, list[int]]]:
@@ -210,7 +210,7 @@ class Guarantees:
         """Return the queues with an unused guarantee in any of the columns."""
         return [name for name, left in self.unused() if any(left[column] for column in columns)]
 
-    def _over(self, queue: str, column: int, amount: int) -> bool:
+    def _exceeds(self, queue: str, column: int, amount: int) -> bool:
         branch, more = self._branches[queue], amount
         while branch.above is not None:
             before, above = branch.total(column), branch.above

@@ -20,7 +20,7 @@ from vcd.state.records import index_in_name
 
 _SECOND = 1_000_000_000
 
-Who = Mapping[str, Participants]
+PointParticipants = Mapping[str, Participants]
 """The participants of each point."""
 
 
@@ -52,7 +52,7 @@ class OrderKey(NamedTuple):
 
     def shown(self) -> dict[str, str]:
         """Return the values as text, by their names."""
-        return {label.name: _shown(label, value) for label, value in self.values()}
+        return {label.name: _format_value(label, value) for label, value in self.values()}
 
 
 _REFUSALS = ("the API server admitted it only in part", "the API server refused a pod of the other one")
@@ -109,42 +109,42 @@ class VictimStanding(NamedTuple):
         return found or _by_age(self.created, other.created, last_first=True)
 
 
-def standing_of_queue(who: Who, queue: Queue) -> OrderStanding:
+def standing_of_queue(participants: PointParticipants, queue: Queue) -> OrderStanding:
     """Return a queue's place in the order of queues."""
-    return OrderStanding(_said(who, "queue_order", queue), queue.created, queue.name)
+    return OrderStanding(_keys(participants, "queue_order", queue), queue.created, queue.name)
 
 
-def standing_of_job(who: Who, job: Job) -> OrderStanding:
+def standing_of_job(participants: PointParticipants, job: Job) -> OrderStanding:
     """Return a job's place in the order of its queue's jobs."""
     refusals = int(not job.is_stranded), job.refused_until
-    return OrderStanding(_said(who, "job_order", job), job.created, job.key, refusals)
+    return OrderStanding(_keys(participants, "job_order", job), job.created, job.key, refusals)
 
 
-def victim_standing(who: Who, task: Task, queue: Queue) -> VictimStanding:
+def victim_standing(participants: PointParticipants, task: Task, queue: Queue) -> VictimStanding:
     """Return a task's place in the order of eviction for a task of ``queue``."""
     job = task.job
     return VictimStanding(
-        standing_of_queue(who, job.queue),
-        _said(who, "victim_queue_order", job.queue, queue),
-        standing_of_job(who, job),
-        _said(who, "task_order", task),
+        standing_of_queue(participants, job.queue),
+        _keys(participants, "victim_queue_order", job.queue, queue),
+        standing_of_job(participants, job),
+        _keys(participants, "task_order", task),
         index_in_name(task.name),
         task.created,
     )
 
 
-def precedence(who: Who, one: Job, other: Job) -> Precedence | None:
+def precedence(participants: PointParticipants, one: Job, other: Job) -> Precedence | None:
     """Return why one job is served before another, by their queues or, in one queue, by themselves; None if it is
     not."""
     if one.queue is not other.queue:
-        mine, theirs = standing_of_queue(who, one.queue), standing_of_queue(who, other.queue)
+        mine, theirs = standing_of_queue(participants, one.queue), standing_of_queue(participants, other.queue)
     else:
-        mine, theirs = standing_of_job(who, one), standing_of_job(who, other)
+        mine, theirs = standing_of_job(participants, one), standing_of_job(participants, other)
     return None if mine.key > theirs.key else mine.before(theirs)
 
 
-def _said(who: Who, point: str, *subject: Any) -> tuple[OrderKey, ...]:
-    methods = who[point].methods
+def _keys(participants: PointParticipants, point: str, *subject: Any) -> tuple[OrderKey, ...]:
+    methods = participants[point].methods
     return tuple(
         OrderKey(plugin_of(method).name, labels_of(plugin_of(method), point), settled(method(*subject)))
         for method in methods
@@ -162,7 +162,9 @@ def _first_difference(
         for (label, value), (_, against) in zip(mine.values(), theirs.values(), strict=False):
             if value != against:
                 words = label.last if last_first else label.first
-                return Precedence(f"{words} ({_shown(label, value)} against {_shown(label, against)})", mine.plugin)
+                return Precedence(
+                    f"{words} ({_format_value(label, value)} against {_format_value(label, against)})", mine.plugin
+                )
         return Precedence("last" if last_first else "first", mine.plugin)
     return None
 
@@ -185,7 +187,7 @@ def creation_in_words(created: int) -> str:
     return rfc3339(created * _SECOND) if created else ""
 
 
-def _shown(label: Label, value: Any) -> str:
+def _format_value(label: Label, value: Any) -> str:
     try:
         return str(label.shown(value))
     except Exception:  # noqa: BLE001 - a third-party defect: everything else is still displayed

@@ -13,7 +13,7 @@ import msgspec
 
 from vcd.scheduling.framework.guard import Method
 from vcd.scheduling.framework.rules import plugin_of
-from vcd.scheduling.framework.standing import VictimStanding, Who, victim_standing
+from vcd.scheduling.framework.standing import PointParticipants, VictimStanding, victim_standing
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates, NodeRating, OtherCandidates
 from vcd.scheduling.session.nodes import Ints
@@ -108,7 +108,7 @@ class Trace:
     searches: list[VictimSearch] = field(default_factory=list, init=False)
     _answers: list[PluginAnswer] = field(default_factory=list, init=False)
     _rounds: list[VictimRound] = field(default_factory=list, init=False)
-    _who: Who = field(default_factory=dict, init=False)
+    _participants: PointParticipants = field(default_factory=dict, init=False)
     _rows: frozenset[int] = field(default=frozenset(), init=False)
     _jobs: frozenset[int] = field(default=frozenset(), init=False)
     _session: Session | None = field(default=None, init=False)
@@ -118,11 +118,11 @@ class Trace:
         """Whether it is about no job and no pod, so that equivalent pods and jobs may be decided together."""
         return self.about is not None and not self.about
 
-    def open(self, session: Session, who: Who) -> None:
+    def open(self, session: Session, participants: PointParticipants) -> None:
         """Begin, or begin again: a session is repeated without a plugin that failed."""
-        self._session, self._who = session, who
-        for kept in (self.questions, self.choices, self.searches, self._answers, self._rounds):
-            kept.clear()
+        self._session, self._participants = session, participants
+        for records in (self.questions, self.choices, self.searches, self._answers, self._rounds):
+            records.clear()
         about = frozenset(self.about or ())
         rows = [row for row, key in enumerate(session.snapshot.tasks.keys) if key in about] if about else []
         groups = [session.jobs.index(key) for key in sorted(about)]
@@ -139,64 +139,64 @@ class Trace:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    def answering(self, tier: int, method: Method) -> Method:
+    def record_answers(self, tier: int, method: Method) -> Method:
         """Return a plugin's method, wrapped so that its answers are recorded."""
         if self.is_idle:
             return method
-        answers: Method = _Answering(self._answers, tier, method)
-        return answers
+        recorded: Method = _RecordedMethod(self._answers, tier, method)
+        return recorded
 
-    def asking(self, point: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+    def record_calls(self, point: str, call: Callable[..., Any]) -> Callable[..., Any]:
         """Return the method by which actions call a point, wrapped so that calls are recorded."""
-        write: Callable[..., Any] | None = self._choose if point == "best_node" else None
-        write = self._hear if point in VICTIM_POINTS else write
+        write: Callable[..., Any] | None = self._call_for_node if point == "best_node" else None
+        write = self._call_for_victims if point in VICTIM_POINTS else write
         questions, answers = self.questions, self._answers
         if self.is_idle:
-            return self._asking_shortly(point, ask) if point in GATES_AND_MOVES else ask
+            return self._record_results(point, call) if point in GATES_AND_MOVES else call
 
-        def asked(*subject: Any) -> Any:
+        def recorded_call(*subject: Any) -> Any:
             begin = len(answers)
-            outcome = ask(*subject) if write is None else write(ask, *subject)
+            outcome = call(*subject) if write is None else write(call, *subject)
             questions.append(PointQuestion(point, subject, tuple(answers[begin:]), outcome))
             del answers[begin:]
             return outcome
 
-        return asked
+        return recorded_call
 
-    def _asking_shortly(self, point: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+    def _record_results(self, point: str, call: Callable[..., Any]) -> Callable[..., Any]:
         write = self.questions.append
 
-        def asked(*subject: Any) -> Any:
-            outcome = ask(*subject)
+        def recorded_call(*subject: Any) -> Any:
+            outcome = call(*subject)
             write(PointQuestion(point, subject, (), outcome))
             return outcome
 
-        return asked
+        return recorded_call
 
-    def _choose(
+    def _call_for_node(
         self,
-        ask: Callable[[Task, Candidates | OtherCandidates], int | None],
+        call: Callable[[Task, Candidates | OtherCandidates], int | None],
         task: Task,
         candidates: Candidates | OtherCandidates,
     ) -> int | None:
         rating = candidates.rated() if self.follows(task.job) else None
-        row = ask(task, candidates)
+        row = call(task, candidates)
         if rating is not None:
             self.choices.append(NodeChoice(task, rating, row))
         return row
 
     # --- victims ------------------------------------------------------------------------------------------------------
 
-    def _hear(self, ask: Callable[[Any, list[Task]], Victims], asker: Any, tasks: list[Task]) -> Victims:
+    def _call_for_victims(self, call: Callable[[Any, list[Task]], Victims], asker: Any, tasks: list[Task]) -> Victims:
         begin = len(self._answers)
-        victims = ask(asker, tasks)
+        victims = call(asker, tasks)
         job = getattr(asker, "job", None)  # ``asker`` is a task or a context; third-party actions may pass anything
         if self._follows_any(tasks) or (isinstance(job, Job) and self.follows(job)):
             victims.lasts = False  # each equivalent preemptor is recorded with a call of its own
-            said = self._answers[begin:]
-            tier = max((each.tier for each in said if each.tier != PROTECTS and each.answer is not None), default=0)
-            last = next((place for place, each in enumerate(said) if each.tier == tier), 0)
-            decided = Victims(tasks, [(each.plugin, each.answer) for each in said[last:]])
+            answers = self._answers[begin:]
+            tier = max((each.tier for each in answers if each.tier != PROTECTS and each.answer is not None), default=0)
+            last = next((place for place, each in enumerate(answers) if each.tier == tier), 0)
+            decided = Victims(tasks, [(each.plugin, each.answer) for each in answers[last:]])
             kept = {task.row: name for task in tasks if (name := decided.protector(task)) is not None}
             self._rounds.append(VictimRound(tuple(tasks), tuple(name for name, _ in victims.answers), kept))
         return victims
@@ -235,7 +235,7 @@ class Trace:
                 tuple(going),
                 tuple(beside),
                 spared,
-                {task.row: victim_standing(self._who, task, job.queue) for task in rounds[0].tasks},
+                {task.row: victim_standing(self._participants, task, job.queue) for task in rounds[0].tasks},
                 node,
                 None if node is None else self._session.nodes.usage.room_of(node),
                 tuple(exempt()),
@@ -288,7 +288,7 @@ GATES_AND_MOVES: Final = frozenset(
 VICTIM_POINTS: Final = ("preemptable", "reclaimable", "unified_evictable")
 
 
-class _Answering:
+class _RecordedMethod:
     """A plugin's method whose answers are recorded. It replaces the bound method."""
 
     __slots__ = ("__self__", "_answers", "_method", "_name", "_tier")
@@ -298,7 +298,7 @@ class _Answering:
         self._answers, self._tier, self._method = answers, tier, method
         self._name = self.__self__.name
 
-    def __call__(self, *asked: Any) -> Any:
-        answer = self._method(*asked)
+    def __call__(self, *arguments: Any) -> Any:
+        answer = self._method(*arguments)
         self._answers.append(PluginAnswer(self._name, self._tier, answer))
         return answer

@@ -59,7 +59,7 @@ class Samples(msgspec.Struct, frozen=True):
         return self.age(now) <= FRESH
 
 
-class Known(msgspec.Struct, frozen=True):
+class KnownUsage(msgspec.Struct, frozen=True):
     """The known usage at one time: the nodes' samples. Without any, ``why`` is the cause in fixed words, and ``detail``
     has the particulars."""
 
@@ -99,19 +99,21 @@ def answered(samples: Samples) -> Answered:
     return Answered(USAGE, _encoder.encode(checked(samples)))
 
 
-def known_usage(answers: Mapping[str, bytes], now: int) -> Known:
+def known_usage(answers: Mapping[str, bytes], now: int) -> KnownUsage:
     """Return the usage at ``now`` according to a snapshot's answers."""
     answer = answers.get(USAGE)
     if answer is None:
-        return Known({}, "no sample yet")
+        return KnownUsage({}, "no sample yet")
     try:
         samples = read_samples(answer)
     except UsageError as error:
-        return Known({}, "the last sample cannot be read", str(error))
+        return KnownUsage({}, "the last sample cannot be read", str(error))
     if not samples.is_fresh(now):
         age = format_duration(samples.age(now) // 10**9 * 10**9)
-        return Known({}, "the last sample is too old", f"{age} old, more than {format_duration(FRESH)}")
+        return KnownUsage({}, "the last sample is too old", f"{age} old, more than {format_duration(FRESH)}")
     fresh = {name: usage for name, usage in samples.nodes.items() if usage.is_fresh(now)}
     if samples.nodes and not fresh:
-        return Known({}, "the last sample is too old", f"all of it was measured more than {format_duration(FRESH)} ago")
-    return Known(fresh)
+        return KnownUsage(
+            {}, "the last sample is too old", f"all of it was measured more than {format_duration(FRESH)} ago"
+        )
+    return KnownUsage(fresh)

@@ -89,7 +89,7 @@ def tell_of_large_pods(session: Session) -> None:
     """
     facts = session.nodes.facts
     if not len(session.nodes):
-        _tell_of_no_node(session)
+        _note_no_node(session)
     for index in session.tried(np.flatnonzero(session.jobs.too_large)):
         job = session.job(index)
         pod = next((task for task in job.pending() if facts.too_large(task.request[None])[0]), None)
@@ -98,8 +98,8 @@ def tell_of_large_pods(session: Session) -> None:
         if missing := _not_offered(session, job, pod, over & (facts.largest == 0)):
             job.note("predicate", "", NOT_OFFERED({"resources": missing}), task=pod)
             continue
-        shown = over if over.any() else np.ones_like(over)
-        amounts = session.told(np.flatnonzero(shown), needs=needed, largest_node=facts.largest * over)
+        selected = over if over.any() else np.ones_like(over)
+        amounts = session.told(np.flatnonzero(selected), needs=needed, largest_node=facts.largest * over)
         job.note("predicate", "", TOO_LARGE(amounts=amounts), task=pod)
 
 
@@ -107,12 +107,12 @@ def _not_offered(session: Session, job: Job, pod: Task | None, columns: Mask) ->
     """Return the names of the resources of some columns, and of requested resources that have no column."""
     names = [session.nodes.resources[column] for column in np.flatnonzero(columns).tolist()]
     if UNOFFERED in names:
-        asked = (job.record.min_resources or {}) if pod is None else pod.shape.requests
-        names[names.index(UNOFFERED)] = unoffered(session.nodes.column_of, asked)
+        requests = (job.record.min_resources or {}) if pod is None else pod.shape.requests
+        names[names.index(UNOFFERED)] = unoffered(session.nodes.column_of, requests)
     return " and ".join(names)
 
 
-def _tell_of_no_node(session: Session) -> None:
+def _note_no_node(session: Session) -> None:
     waiting = session.jobs.phase == Phase.PENDING
     for job in session.jobs_with_pending():
         waiting[job.index] = True

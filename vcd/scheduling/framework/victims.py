@@ -75,7 +75,18 @@ class Victims:
     call of ``take``, because allowances change when they are spent.
     """
 
-    __slots__ = ("_asked", "_first", "_refusals", "_rows", "_shared", "_spent", "_tasks", "_tells", "answers", "lasts")
+    __slots__ = (
+        "_candidates",
+        "_first",
+        "_is_spent",
+        "_notifies",
+        "_refusals",
+        "_rows",
+        "_shared",
+        "_tasks",
+        "answers",
+        "lasts",
+    )
 
     def __init__(
         self,
@@ -88,14 +99,14 @@ class Victims:
         self.lasts = lasts
         """Whether the answers also hold for the next equivalent preemptor (``Plugin.minds_exchanges``); see
         ``again``."""
-        self._asked = tasks
+        self._candidates = tasks
         self._refusals = refusals
         """The answers of each tier, if no tier allows a victim."""
         self._shared: list[Allowance] = []
         self._rows: frozenset[int] | None = None
         """Rows of the pods that all answers about single pods contain; None if no answer excludes a pod."""
-        self._spent = False
-        self._tells = False
+        self._is_spent = False
+        self._notifies = False
         self._first: tuple[Task | None] | None = None
         self._tasks: list[Task] | None = None
         for name, answer in answers:
@@ -104,7 +115,7 @@ class Victims:
             self.answers.append((name, answer))
             if isinstance(answer, Allowance):
                 self._shared.append(answer)
-                self._tells |= answer.tells
+                self._notifies |= answer.tells
             elif answer != tasks:
                 rows = frozenset([task.row for task in answer])
                 self._rows = rows if self._rows is None else self._rows & rows
@@ -113,7 +124,7 @@ class Victims:
     def first(self) -> Task | None:
         """The first pod that may be evicted alone."""
         if self._first is None:
-            self._first = (next(iter(self.tasks) if self._tells else self._alone(), None),)
+            self._first = (next(iter(self.tasks) if self._notifies else self._alone(), None),)
         return self._first[0]
 
     @property
@@ -125,13 +136,13 @@ class Victims:
 
     def _alone(self) -> Iterator[Task]:
         rows = self._rows
-        for task in self._asked:
+        for task in self._candidates:
             if (rows is None or task.row in rows) and self._is_permitted(task):
                 yield task
 
     def again(self, tasks: Sequence[Task]) -> Victims:
         """Apply the same answers to the remaining tasks, after the previous victims were evicted."""
-        self._asked, self._tasks, self._first, self._spent = tasks, None, None, False
+        self._candidates, self._tasks, self._first, self._is_spent = tasks, None, None, False
         return self
 
     def _is_permitted(self, task: Task) -> bool:
@@ -144,9 +155,9 @@ class Victims:
 
     def take(self, task: Task) -> bool:
         """Spend for one of ``tasks`` and return True, if it may be evicted in addition to those taken before."""
-        if self._spent and not self._is_permitted(task):
+        if self._is_spent and not self._is_permitted(task):
             return False
-        self._spent = True
+        self._is_spent = True
         for allowance in self._shared:
             allowance.spend(task)
         return True
@@ -165,10 +176,10 @@ class Victims:
         found = [name for each in self._refusals for name in each.keepers()]
         for name, answer in self.answers:
             if isinstance(answer, Allowance):
-                keeps = not all(answer.permits(task) for task in self._asked)
+                protects = not all(answer.permits(task) for task in self._candidates)
             else:
-                keeps = len(answer) < len(self._asked)
-            if keeps:
+                protects = len(answer) < len(self._candidates)
+            if protects:
                 found.append(name)
         return list(dict.fromkeys(found))
 

@@ -55,8 +55,8 @@ class _Kinds:
         pending = counts[:, TaskStatus.PENDING]
         wait = np.flatnonzero((pending > 0) & (pending == counts.sum(axis=1)))
         members = jobs.members(rows[wait])
-        told = _told_by_columns(jobs, members)
-        for place, index, pods, columns in zip(wait.tolist(), rows[wait].tolist(), members, told, strict=True):
+        common = _common_columns(jobs, members)
+        for place, index, pods, columns in zip(wait.tolist(), rows[wait].tolist(), members, common, strict=True):
             key = None if columns is None else self._key(jobs, index, pods, columns)
             if key is not None:
                 found[place] = numbers.setdefault(key, len(numbers) + 1)
@@ -70,7 +70,7 @@ class _Kinds:
         if shape.spec.scheduling_gates or shape.spec.volumes:
             return None
         pods = jobs.tasks.pods_of(rows)
-        if not self._are_marked_alike(pods):
+        if not self._have_equal_marks(pods):
             return None
         minimum = None if record.min_resources is None else tuple(sorted(record.min_resources.items()))
         roles = tuple(sorted(spec.min_task_member.items()))
@@ -81,10 +81,10 @@ class _Kinds:
         pod_key = (columns, set_of(pods[0]), self._marks_of(pods[0].metadata))
         # Of pods that are too large, the reason names the first by name. So its position among the tried pods is part
         # of the key.
-        told = keys_as_tried(jobs, rows).index(cast(str, jobs.tasks.keys[rows[0]])) if jobs.too_large[index] else 0
-        return pod_key, labels, stated, self._marks_of(record.group.metadata), told
+        position = keys_as_tried(jobs, rows).index(cast(str, jobs.tasks.keys[rows[0]])) if jobs.too_large[index] else 0
+        return pod_key, labels, stated, self._marks_of(record.group.metadata), position
 
-    def _are_marked_alike(self, pods: list[Pod]) -> bool:
+    def _have_equal_marks(self, pods: list[Pod]) -> bool:
         """Return whether pods of one job have the same owner and the same marks."""
         first = pods[0].metadata
         annotations, labels, owners = first.annotations, first.labels, first.owner_references
@@ -96,14 +96,14 @@ class _Kinds:
         return True
 
     def _marks_of(self, meta: ObjectMeta) -> Hashable:
-        return self._marked(meta.annotations), self._marked(meta.labels)
+        return self._marks_in(meta.annotations), self._marks_in(meta.labels)
 
-    def _marked(self, texts: Mapping[str, str]) -> Hashable:
+    def _marks_in(self, texts: Mapping[str, str]) -> Hashable:
         marks = self.marks
         return () if marks.isdisjoint(texts) else tuple(sorted([pair for pair in texts.items() if pair[0] in marks]))
 
 
-def _told_by_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple[int, ...] | None]:
+def _common_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple[int, ...] | None]:
     """Return for each job the columns that distinguish its pods from others, the shape first; None if its pods
     differ."""
     if not members:
@@ -111,16 +111,18 @@ def _told_by_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple
     tasks, counts = jobs.tasks, np.array([len(rows) for rows in members], np.int64)
     rows, starts = np.array(list(chain.from_iterable(members)), np.intp), np.cumsum(counts) - counts
     shapes = tasks.shape[rows]
-    minding = [number for number in np.unique(shapes).tolist() if minds_labels(cast(Shape, jobs.shapes[number]))]
-    labels = np.where(np.isin(shapes, minding), tasks.labels[rows], _MIXED)
+    label_dependent = [
+        number for number in np.unique(shapes).tolist() if minds_labels(cast(Shape, jobs.shapes[number]))
+    ]
+    labels = np.where(np.isin(shapes, label_dependent), tasks.labels[rows], _MIXED)
     columns = [shapes, *[column[rows] for column in (tasks.namespace, tasks.scheduler, tasks.priority)], labels]
     firsts = [column[starts] for column in columns]
     differ = np.zeros(len(rows), np.bool_)
     for column, first in zip(columns, firsts, strict=True):
         differ |= column != np.repeat(first, counts)
-    told = zip(*[first.tolist() for first in firsts], strict=True)
+    values = zip(*[first.tolist() for first in firsts], strict=True)
     mixed = np.logical_or.reduceat(differ, starts).tolist()
-    return [None if differs else each for each, differs in zip(told, mixed, strict=True)]
+    return [None if differs else each for each, differs in zip(values, mixed, strict=True)]
 
 
 def minds_labels(shape: Shape) -> bool:
@@ -188,10 +190,10 @@ class EquivalenceClasses:
         labels = np.zeros(len(jobs), np.int64)
         namespaces = {name for name in snapshot.namespaces if name is not None and tells_labels(name)}
         if namespaces:
-            told = [
+            affected = [
                 index for index in np.flatnonzero(kinds).tolist() if jobs.keys[index].partition("/")[0] in namespaces
             ]
-            labels[told] = jobs.derived(_labels)[told]
+            labels[affected] = jobs.derived(_labels)[affected]
             kinds[labels == _MIXED] = _ALONE
         members = np.flatnonzero(kinds)
         if len(members) < 2:
@@ -203,11 +205,11 @@ class EquivalenceClasses:
         self._position = np.zeros(len(jobs), np.int64)
         for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
             if end - start > 1:
-                alike = order[start:end]
-                self._class_of[alike] = len(self.classes)
-                self._position[alike] = np.arange(len(alike))
-                self._follows[alike[1:]] = True
-                self.classes.append(EquivalenceClass(alike))
+                equivalents = order[start:end]
+                self._class_of[equivalents] = len(self.classes)
+                self._position[equivalents] = np.arange(len(equivalents))
+                self._follows[equivalents[1:]] = True
+                self.classes.append(EquivalenceClass(equivalents))
 
     def has_pods_alike(self, index: int) -> bool:
         """Return whether a job's pods are equivalent, too: all are pending and of one kind."""
@@ -218,10 +220,10 @@ class EquivalenceClasses:
         number = int(self._class_of[index]) if self.classes else -1
         return (self.classes[number], int(self._position[index])) if number >= 0 else None
 
-    def lead(self, alike: EquivalenceClass, position: int) -> None:
+    def lead(self, equivalents: EquivalenceClass, position: int) -> None:
         """Make a represented job the representative of itself and of those after it."""
-        self._follows[alike.order[position]] = False
-        insort(alike.leads, position)
+        self._follows[equivalents.order[position]] = False
+        insort(equivalents.leads, position)
 
     def leads(self, indices: npt.NDArray[np.intp]) -> list[int]:
         """Return the jobs, by index, that no other job represents."""

@@ -50,8 +50,8 @@ def _group_of(session: Session, row: int) -> str:
 def _on_node(session: Session, kind: HoldKind, task: Task, node: int = -1) -> Hold:
     """Return a hold of a task's request, on its node unless ``node`` is another one."""
     pairs = zip(session.nodes.resources, task.amounts, strict=True)
-    asked = {name: amount for name, amount in pairs if amount}
-    return Hold(kind, task.job.key, task.key, _name(session, task.node if node < 0 else node), asked)
+    requested = {name: amount for name, amount in pairs if amount}
+    return Hold(kind, task.job.key, task.key, _name(session, task.node if node < 0 else node), requested)
 
 
 def _name(session: Session, node: int) -> str:

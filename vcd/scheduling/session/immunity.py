@@ -63,13 +63,15 @@ class SessionImmunity:
     def covers(self, task: Task, preemptor: Job) -> bool:
         """Return whether a placed task is immune to eviction for a job."""
         found = self._by_job.get(task.job.index) if self._by_job else None
-        return found is not None and task.row in found.rows_of(self._owners_like(task.job, preemptor, found.evicted))
+        return found is not None and task.row in found.rows_of(
+            self._equivalent_owners(task.job, preemptor, found.evicted)
+        )
 
     def scope(self, preemptor: Job) -> tuple[frozenset[int], ...]:
         """Return a key that is equal for jobs for which the same pods are immune."""
         job_of = self._session.job
         return tuple(
-            found.rows_of(self._owners_like(job_of(index), preemptor, found.evicted))
+            found.rows_of(self._equivalent_owners(job_of(index), preemptor, found.evicted))
             for index, found in self._by_job.items()
         )
 
@@ -81,16 +83,16 @@ class SessionImmunity:
                 for task in found.of((owner,)):
                     yield owner, task
 
-    def _owners_like(self, victim: Job, preemptor: Job, evicted: Evicted) -> tuple[str, ...]:
+    def _equivalent_owners(self, victim: Job, preemptor: Job, evicted: Evicted) -> tuple[str, ...]:
         """Return the owners of a group's losses whose replacements are immune to ``preemptor``."""
         if evicted.undisturbed:
             return tuple(evicted.losses)
         known = (victim.index, preemptor.key)
         if known not in self._owners:
-            self._owners[known] = tuple([owner for owner in evicted.losses if self._stands_for(owner, preemptor)])
+            self._owners[known] = tuple([owner for owner in evicted.losses if self._represents(owner, preemptor)])
         return self._owners[known]
 
-    def _stands_for(self, owner: str, preemptor: Job) -> bool:
+    def _represents(self, owner: str, preemptor: Job) -> bool:
         """Return whether a job is the owner of a loss, or equivalent to it while the owner waits.
 
         An owner that was refused is only equivalent to jobs that were refused: another job may be able to use what the

@@ -13,7 +13,7 @@ from vcd.state.sums import Ints
 
 Flags = npt.NDArray[np.bool_]
 
-_READY, _ALLOCATED, _GOES_ON = (
+_READY, _ALLOCATED, _NOT_ENDED = (
     np.array([status in statuses for status in TaskStatus], np.int32)
     for statuses in (READY_STATUSES, ALLOCATED_STATUSES, set(TaskStatus) - {TaskStatus.SUCCEEDED, TaskStatus.FAILED})
 )
@@ -30,7 +30,7 @@ def is_ready(jobs: GroupColumns, rows: Rows) -> Flags:
 
 def has_ended(jobs: GroupColumns, rows: Rows) -> Flags:
     """Return which jobs have only tasks that ended."""
-    ended: Flags = jobs.counts[rows] @ _GOES_ON == 0
+    ended: Flags = jobs.counts[rows] @ _NOT_ENDED == 0
     return ended
 
 

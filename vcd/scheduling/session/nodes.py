@@ -52,15 +52,15 @@ class Usage:
     @property
     def future_idle(self) -> Ints:
         """Idle plus releasing minus pipelined."""
-        room: Ints = np.add(self.idle, self.releasing)
-        room -= self.pipelined
-        return room
+        available: Ints = np.add(self.idle, self.releasing)
+        available -= self.pipelined
+        return available
 
     def room_of(self, row: int) -> Ints:
         """Return the future idle resources of one node."""
         column, r = self.matrix[:, row], self._r
-        room: Ints = column[:r] + column[2 * r : 3 * r] - column[3 * r : 4 * r]
-        return room
+        available: Ints = column[:r] + column[2 * r : 3 * r] - column[3 * r : 4 * r]
+        return available
 
     @property
     def requested(self) -> Ints:
@@ -117,11 +117,11 @@ class UsedParts:
 
     __slots__ = ("parts", "within")
 
-    def __init__(self, used: Ints | Floats, more: Ints | Floats, room: Ints | Floats) -> None:
+    def __init__(self, used: Ints | Floats, more: Ints | Floats, available: Ints | Floats) -> None:
         self.parts: Floats = np.empty((2, *used.shape))
         self.parts[0] = used
         np.add(used, more, out=self.parts[1])
-        self.parts /= room
+        self.parts /= available
         with_task = self.parts[1]
         self.within = not with_task.size or with_task.item(with_task.argmax()) <= 1.0
 
@@ -163,7 +163,7 @@ class Deltas:
         return self.allocate[4 * len(self.request) :]
 
 
-_UNASKED = int(np.iinfo(np.int64).min)
+_NOT_REQUESTED = int(np.iinfo(np.int64).min)
 """The floor of a resource that is not requested: any amount reaches it."""
 _MASKS = 256
 """For how many floors the mask of nodes with enough resources is kept up to date."""
@@ -195,7 +195,7 @@ class Nodes:
         self.awaits_room = bool(self.usage.releasing.any())
         """Whether any resources are releasing or pipelined; if not, future idle equals idle."""
         self._sole: dict[int, tuple[object, int]] = {}
-        self._with_room: dict[bytes, tuple[int, npt.NDArray[np.bool_]]] = {}
+        self._masks_by_floor: dict[bytes, tuple[int, npt.NDArray[np.bool_]]] = {}
 
     def __len__(self) -> int:
         return len(self.facts)
@@ -219,21 +219,21 @@ class Nodes:
     def note_in(self, log: list[int]) -> None:
         """Record the rows that change from now on in another list."""
         self.log = log
-        self._with_room.clear()
+        self._masks_by_floor.clear()
 
     def with_room(self, floor: Ints) -> npt.NDArray[np.bool_]:
         """Return which nodes' future idle resources reach a floor. The mask is read only; a later call with
         the same floor updates it in place."""
         key = floor.tobytes()
-        since, mask = self._with_room.pop(key, (0, None))
+        since, mask = self._masks_by_floor.pop(key, (0, None))
         if mask is None or len(self.log) - since > len(self):
             mask = fits(floor, self.usage.future_idle)
         else:
             for row in dict.fromkeys(self.log[since:]):
                 mask[row] = self.will_have_room(row, floor)
-        self._with_room[key] = len(self.log), mask
-        if len(self._with_room) > _MASKS:
-            del self._with_room[next(iter(self._with_room))]
+        self._masks_by_floor[key] = len(self.log), mask
+        if len(self._masks_by_floor) > _MASKS:
+            del self._masks_by_floor[next(iter(self._masks_by_floor))]
         return mask
 
     def change(self, row: int, delta: Ints, shape: Shape | None, times: int) -> None:
@@ -276,15 +276,15 @@ def room_needed(request: Ints) -> Ints:
     So a node with negative idle cpu takes no pod; one with negative idle GPUs takes pods without GPU (Volcano
     ``Resource.LessEqual``).
     """
-    floor = np.where(request > 0, request, _UNASKED)
+    floor = np.where(request > 0, request, _NOT_REQUESTED)
     floor[..., :2] = request[..., :2]
     return floor
 
 
-def fits(floor: Ints, room: Ints) -> npt.NDArray[np.bool_]:
+def fits(floor: Ints, available: Ints) -> npt.NDArray[np.bool_]:
     """Return the nodes whose resources reach a floor (``room_needed``)."""
-    result: npt.NDArray[np.bool_] = room[0] >= floor[0]
+    result: npt.NDArray[np.bool_] = available[0] >= floor[0]
     for column, least in enumerate(floor.tolist()):
-        if column and least != _UNASKED:
-            result &= room[column] >= least
+        if column and least != _NOT_REQUESTED:
+            result &= available[column] >= least
     return result

@@ -89,10 +89,10 @@ class _TasksByNode:
     def __init__(self, session: Session) -> None:
         tasks = session.snapshot.tasks
         self._session = session
-        self._seen = 0
-        there = tasks.placed & (session.job_of_row >= 0)
+        self._moves_seen = 0
+        is_placed = tasks.placed & (session.job_of_row >= 0)
         self._node_of: dict[int, int] = dict(
-            zip(np.flatnonzero(there).tolist(), tasks.node[there].tolist(), strict=True)
+            zip(np.flatnonzero(is_placed).tolist(), tasks.node[is_placed].tolist(), strict=True)
         )
         self._rows: dict[int, dict[int, None]] = {}
         for row, node in self._node_of.items():
@@ -101,9 +101,9 @@ class _TasksByNode:
     def on(self, node: int) -> list[Task]:
         """Return the tasks on a node's row, in order of key."""
         moves = self._session.views.moves
-        for task in moves[self._seen :]:
+        for task in moves[self._moves_seen :]:
             self._move(task)
-        self._seen = len(moves)
+        self._moves_seen = len(moves)
         return sorted((self._session.task(row) for row in self._rows.get(node, ())), key=lambda task: task.key)
 
     def _move(self, task: Task) -> None:

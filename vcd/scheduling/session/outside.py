@@ -83,7 +83,7 @@ class OneByOne:
             replies.append(self.ask(question))
             if replies[-1].error == OUT_OF_TIME:
                 break
-        return _all_out_after_the_first(replies, len(questions))
+        return _end_at_out_of_time(replies, len(questions))
 
 
 class Nobody(OneByOne):
@@ -105,12 +105,12 @@ class Recorder:
     def __init__(self, outside: Outside, clock: Callable[[], int] = lambda: 0) -> None:
         self._outside = outside
         self._clock = clock
-        self._asked: list[Asked] = []
+        self._exchanges: list[Asked] = []
         self._spent: dict[str, int] = {}
 
     def ask(self, question: Question) -> Reply:
         reply = self._outside.ask(question)
-        self._keep(question, reply)
+        self._record(question, reply)
         return reply
 
     def ask_all(self, questions: Sequence[Question], within: int) -> list[Reply]:
@@ -124,23 +124,23 @@ class Recorder:
         finally:
             self._spent[plugin] = self._spent.get(plugin, 0) + self._clock() - began
         for question, reply in zip(questions, replies, strict=False):
-            self._keep(question, reply)
+            self._record(question, reply)
             if reply.error == OUT_OF_TIME:
                 break  # as are all after it
-        return _all_out_after_the_first(replies, len(questions))
+        return _end_at_out_of_time(replies, len(questions))
 
-    def _keep(self, question: Question, reply: Reply) -> None:
-        self._asked.append(Asked(question.digest(), reply.body, reply.error))
+    def _record(self, question: Question, reply: Reply) -> None:
+        self._exchanges.append(Asked(question.digest(), reply.body, reply.error))
 
     def restart(self) -> None:
         """Forget the record, because the session was interrupted and is decided again from its beginning. The time that
         it used remains counted."""
-        self._asked.clear()
+        self._exchanges.clear()
 
     @property
     def asked(self) -> tuple[Asked, ...]:
         """All questions and replies so far."""
-        return tuple(self._asked)
+        return tuple(self._exchanges)
 
 
 class Recorded(OneByOne):
@@ -151,24 +151,28 @@ class Recorded(OneByOne):
     """
 
     def __init__(self, asked: Sequence[Asked]) -> None:
-        self._asked = asked
+        self._exchanges = asked
         self._next = 0
         self._departure: tuple[str, str, str] | None = None
 
     def ask(self, question: Question) -> Reply:
         place, self._next = self._next, self._next + 1
-        known = self._asked[place] if place < len(self._asked) else None
+        known = self._exchanges[place] if place < len(self._exchanges) else None
         if known is not None and known.question == question.digest():
             return Reply(known.answer, known.error)
         if self._departure is None:
-            self._departure = (_at(place), _in_words(known), f"one of {question.plugin}, {question.digest().hex()}")
+            self._departure = (
+                _position_in_words(place),
+                _in_words(known),
+                f"one of {question.plugin}, {question.digest().hex()}",
+            )
         return Reply(error=NOT_ASKED)
 
     def departure(self) -> tuple[str, str, str] | None:
         """Return the first difference from the record after the session: position, recorded question, actual question;
         None if there is no difference."""
-        if self._departure is None and self._next < len(self._asked):
-            return _at(self._next), _in_words(self._asked[self._next]), "none"
+        if self._departure is None and self._next < len(self._exchanges):
+            return _position_in_words(self._next), _in_words(self._exchanges[self._next]), "none"
         return self._departure
 
 
@@ -190,7 +194,7 @@ class Remembered(OneByOne):
         return replies.popleft() if len(replies) > 1 else replies[0]
 
 
-def _all_out_after_the_first(replies: Sequence[Reply], count: int) -> list[Reply]:
+def _end_at_out_of_time(replies: Sequence[Reply], count: int) -> list[Reply]:
     """Return ``count`` replies: those up to the first OUT_OF_TIME, and OUT_OF_TIME for the rest."""
     ends = next((place for place, reply in enumerate(replies) if reply.error == OUT_OF_TIME), len(replies))
     return [*replies[:ends], *[Reply(error=OUT_OF_TIME)] * (count - ends)]
@@ -207,12 +211,12 @@ def without_secrets(text: str) -> str:
     return _PASSWORD_INLINE.sub(_HIDDEN, _PASSWORD_LINE.sub(_HIDDEN, text))
 
 
-def _at(place: int) -> str:
+def _position_in_words(place: int) -> str:
     return f"question {place} to the world outside"
 
 
 def _in_words(asked: Asked | None) -> str:
     if asked is None:
         return "none"
-    became = asked.error or f"answered with {len(asked.answer)} bytes"
-    return f"{asked.question.hex()}, {became}"
+    outcome = asked.error or f"answered with {len(asked.answer)} bytes"
+    return f"{asked.question.hex()}, {outcome}"

@@ -183,8 +183,8 @@ class Session:
         """Return the result of ``make``, which depends on the objects of a kind only; cached until one of them
         changes."""
         held = self.snapshot.others.get(kind, NO_OBJECTS)
-        kept: S = held.cached(key, make) if isinstance(held, Objects) else make()
-        return kept
+        result: S = held.cached(key, make) if isinstance(held, Objects) else make()
+        return result
 
     def objects(self, kind: str, of: type[T]) -> Mapping[str, T]:
         """Return the objects of a kind that is not Pod, Node, PodGroup or Queue, by key, as the type in the kind's

@@ -88,12 +88,12 @@ class Turns:
             self.aside |= waits & (jobs.priority < max(to_come))
             large = [each.down_to(max(to_come)) for each in large]
         for each in large:
-            self._take_in(each, jobs)
+            self._set_range(each, jobs)
         self.aside[_nominated(snapshot, pending)] = False
         for lead, others in classes.followers():
             self.aside[others] = self.aside[lead]
 
-    def _take_in(self, of: _Namespace, jobs: GroupColumns) -> None:
+    def _set_range(self, of: _Namespace, jobs: GroupColumns) -> None:
         """Set aside the jobs of a namespace outside its range, and record the end of the range."""
         self.aside[of.ordered[: of.begin]] = self.aside[of.ordered[of.end :]] = True
         if of.end == len(of.ordered):

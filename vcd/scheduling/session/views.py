@@ -255,14 +255,14 @@ class Job:
     def note(self, gate: str, source: str, refusal: Reason, nodes: int = 0, task: Task | None = None) -> None:
         """Record why the job, or one of its tasks, waits. Equal reasons are merged: a count, and the keys of the first
         tasks."""
-        said = (gate, source, refusal, nodes)
+        key = (gate, source, refusal, nodes)
         for position, known in enumerate(self.why):
-            if task is not None and (known.gate, known.plugin, known.reason, known.nodes) == said:
+            if task is not None and (known.gate, known.plugin, known.reason, known.nodes) == key:
                 pods = (*known.pods, task.key)[:_SHOWN_PODS]
                 self.why[position] = msgspec.structs.replace(known, tasks=known.tasks + 1, pods=pods)
                 return
         pods = () if task is None else (task.key,)
-        self.why.append(Waiting(self.key, *said, len(pods), pods))
+        self.why.append(Waiting(self.key, *key, len(pods), pods))
 
     # --- roles ------------------------------------------------------------------------------------------------------
 
@@ -568,18 +568,18 @@ class Views:
 
     def tasks_at(self, rows: list[int]) -> list[Task]:
         """Return the tasks of some rows, which must belong to jobs."""
-        made, tasks = self._tasks, self.snapshot.tasks
-        new = [row for row in rows if row not in made]
+        views_by_row, tasks = self._tasks, self.snapshot.tasks
+        new = [row for row in rows if row not in views_by_row]
         if new:
             own = (tasks.labels, tasks.priority, tasks.created, tasks.status, tasks.node)
             jobs, shapes, *values = zip(*values_of((self.columns.of_row, tasks.shape, *own), new), strict=True)
             kinds, shared = list(zip(jobs, shapes, strict=True)), self._shared
             self._share([kind for kind in dict.fromkeys(kinds) if kind not in shared])
-            alike = zip(*[shared[kind] for kind in kinds], strict=True)
-            made.update(zip(new, map(Task, new, tasks.keys_of(new), *values, *alike), strict=True))
+            common = zip(*[shared[kind] for kind in kinds], strict=True)
+            views_by_row.update(zip(new, map(Task, new, tasks.keys_of(new), *values, *common), strict=True))
             for row in [row for row in new if row in self.backing_off] if self.backing_off else ():
-                made[row].gated |= made[row].status == _PENDING
-        return [made[row] for row in rows]
+                views_by_row[row].gated |= views_by_row[row].status == _PENDING
+        return [views_by_row[row] for row in rows]
 
     def _share(self, kinds: list[tuple[int, int]]) -> None:
         """Cache what tasks of one job and shape have in common, by the job's index and the shape's number."""
@@ -587,8 +587,8 @@ class Views:
             job, shape = self.job(index), cast(Shape, self.snapshot.shapes[number])
             unsupported = job.record.unsupported + shape.unsupported
             gated = bool(shape.spec.scheduling_gates or unsupported)
-            asked = (deltas.request, deltas.floor, deltas.amounts, shape.best_effort)
-            self._shared[index, number] = (job, shape, deltas, *asked, unsupported, gated, self.snapshot.tasks)
+            requests = (deltas.request, deltas.floor, deltas.amounts, shape.best_effort)
+            self._shared[index, number] = (job, shape, deltas, *requests, unsupported, gated, self.snapshot.tasks)
 
     @cached_property
     def refused_jobs(self) -> dict[int, int]:
