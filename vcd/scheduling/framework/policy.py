@@ -166,7 +166,7 @@ class Declares(Protocol):
     def arguments(self) -> tuple[Argument, ...]: ...
 
 
-Trial = Callable[[Policy], Mapping[str, str]]
+TrialCycle = Callable[[Policy], Mapping[str, str]]
 """Runs a cycle under a policy, and returns the failures by plugin (an empty name for others)."""
 
 
@@ -175,7 +175,7 @@ def parse_policy(
     *,
     actions: Mapping[str, Declares],
     plugins: Mapping[str, type[Plugin]],
-    trial: Trial = lambda _: {},
+    trial: TrialCycle = lambda _: {},
     logged: bool = False,
 ) -> Policy:
     """Return the policy in ``text`` (None: the default), validated against the available ``actions`` and ``plugins``.
@@ -250,7 +250,7 @@ class _Reader:
     _entries: dict[str, tuple[yaml.Node, str]] = field(default_factory=dict)
     """For each plugin, the node of its name and the path of its entry."""
 
-    def try_out(self, policy: Policy, trial: Trial) -> None:
+    def try_out(self, policy: Policy, trial: TrialCycle) -> None:
         """Report the failures of a cycle under the policy, each at the entry of its plugin."""
         for name, message in trial(policy).items():
             node, path = self._entries.get(name, (None, ""))
