@@ -578,7 +578,7 @@ def test_accounts_are_what_the_tasks_add_up_to(steps: list[tuple[str, int]], run
         task = tasks[number]
         if verb == "undo":
             statement.undo(min(number, statement.save()))
-            gone = {done.task.name for done in statement._done if done.verb == "evict"}
+            gone = {done.task.name for done in statement._operations if done.verb == "evict"}
         elif verb == "evict" and task.node >= 0 and task.name not in gone and number < running:
             statement.evict(task, "test")
             gone.add(task.name)

@@ -269,7 +269,7 @@ def test_argument_of_an_action_is_described(describe: Callable[[str], dict[str, 
 def offering(monkeypatch: pytest.MonkeyPatch, *extra: type[Plugin]) -> None:
     """Have these plugins offered by other distributions."""
     offered = {registry.PLUGIN_GROUP: [FakeEntryPoint(plugin.name, plugin) for plugin in extra]}
-    monkeypatch.setattr(registry, "_offered", lambda group: offered.get(group, ()))
+    monkeypatch.setattr(registry, "_entry_points", lambda group: offered.get(group, ()))
     registry.plugins.cache_clear()
 
 
@@ -345,7 +345,8 @@ def test_a_code_that_ours_declares_is_not_a_strangers(monkeypatch: pytest.Monkey
             ReasonCode("pods-missing", Cause.QUEUE_CAPABILITY, "mine")
             return Plugin
 
-    monkeypatch.setattr(registry, "_offered", lambda group: [Twice("stranger", None)] if "plugins" in group else [])
+    twice = [Twice("stranger", None)]
+    monkeypatch.setattr(registry, "_entry_points", lambda group: twice if "plugins" in group else [])
     for cached in (registry.plugins, registry.actions):
         cached.cache_clear()
     try:

@@ -45,4 +45,4 @@ def without_it(conf: str) -> str:
 
 def install() -> None:
     """Offer the plugin to the daemons of this process, as an installed distribution would."""
-    registry.plugins()._elsewhere[RaisingPlugin.name] = RaisingPlugin
+    registry.plugins()._third_party[RaisingPlugin.name] = RaisingPlugin

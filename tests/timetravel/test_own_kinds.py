@@ -52,7 +52,7 @@ class Offered:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     offered = {registry.PLUGIN_GROUP: [Offered()]}
-    monkeypatch.setattr(registry, "_offered", lambda group: offered.get(group, []))
+    monkeypatch.setattr(registry, "_entry_points", lambda group: offered.get(group, []))
     registry.plugins.cache_clear()
     yield
     registry.plugins.cache_clear()

@@ -1,1 +1,1 @@
-"""Plugins: what they are, the points at which they are asked, and how their answers become one."""
+"""Plugins and actions: base classes, extension points, and how the answers of several plugins are combined."""

@@ -1,4 +1,4 @@
-"""Who counts what tasks hold: placements, and what is taken back, told as one question."""
+"""A base class for plugins that count what tasks hold: placements and their reversals become one method."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from vcd.scheduling.session.views import Task
 
 
 class KeepsAccounts(Plugin):
-    """Base of the plugins whose accounts follow the tasks; what waits for room counts, too."""
+    """Base class of plugins whose accounts follow the tasks. Pipelined tasks count like allocated ones."""
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """Alike tasks of one job come to nodes (1), or one goes (-1)."""
+        """Count equivalent tasks of one job that are placed on nodes (``sign`` 1), or one that is removed (-1)."""
         raise NotImplementedError
 
     def on_allocate(self, task: Task, row: int) -> None:
-        """More is held."""
+        """Charge a placed task."""
         self.charge([task], [row], 1)
 
     def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """More is held."""
+        """Charge several placed tasks."""
         self.charge(tasks, rows, 1)
 
     def on_deallocate(self, task: Task, row: int) -> None:
-        """Less is held."""
+        """Release a removed task."""
         self.charge([task], [row], -1)

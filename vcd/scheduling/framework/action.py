@@ -1,4 +1,4 @@
-"""What an action is: one pass over the session that changes it through statements."""
+"""The base class of actions: an action is one pass over the session, and changes it by statements."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from vcd.scheduling.framework.framework import Framework
 
 
 class Action:
-    """Base of all actions: one class in one module of ``vcd.scheduling.actions`` (or an entry point)."""
+    """Base class of actions: one class in one module of ``vcd.scheduling.actions`` (or an entry point)."""
 
     name: ClassVar[str]
     arguments: ClassVar[tuple[Argument, ...]] = ()
     kinds: ClassVar[tuple[str | Kind, ...]] = ()
-    """Kinds that it reads whatever plugins are on; as those of a plugin."""
+    """Kinds that the action reads whatever plugins are active; declared as ``Plugin.kinds``."""
     treats_alike: ClassVar[bool] = False
-    """Whether it takes jobs from ``Framework.jobs_in_order``, so that one of many alike is tried for all (see
-    ``Plugin.treats_alike``). Where some action does not, each job is there for itself."""
+    """Whether the action takes jobs from ``Framework.jobs_in_order``, so that one of many equivalent jobs is tried for
+    all (see ``Plugin.treats_alike``). If any action does not, each job is tried alone."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments
 
     def execute(self, framework: Framework) -> None:
-        """Do the action's work on the framework's session."""
+        """Run the action on the framework's session."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""Admission beside evictions: what they could free for a group counts as free when the group asks to be admitted.
+"""Admission that counts resources which evictions could free: an upper bound per group, for the queue plugins.
 
-Else a full cluster of low priority keeps a group of high priority out for ever, and one that others borrowed keeps out
-a queue that is below its share: preempt and reclaim serve admitted groups only (volcano#4439).
+Without it, a full cluster of low priority would never admit a group of high priority, and a queue below its share would
+never get back what others borrowed, because preempt and reclaim serve admitted groups only (volcano#4439).
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ COUNT_VICTIMS = Argument(
     "countVictimsEnable",
     "bool",
     True,
-    "Whether what evictions could free for a group counts as free when it is admitted. With preempt or gangpreempt "
-    "among the actions that is what preemptable groups of lower priority in its queue can lose. With reclaim or "
-    "gangreclaim, admission by the whole cluster also counts what other reclaimable queues hold above their shares, "
-    "for a group with which its queue stays within its own share. Volcano counts neither.",
+    "Whether admission counts resources that evictions could free for a group. With preempt or gangpreempt among the "
+    "actions, these are what preemptable groups of lower priority in its queue can lose. With reclaim or gangreclaim, "
+    "admission by the whole cluster also counts what other reclaimable queues hold above their shares, if the group "
+    "does not take its own queue above its share. Volcano counts neither.",
 )
 _PREEMPT, _PREEMPT_GANGS = "preempt", "gangpreempt"
 _RECLAIM, _RECLAIM_GANGS = "reclaim", "gangreclaim"
 
 
 class FreeableByEviction:
-    """What preempt could free for a group in its own queue, and reclaim in the others, by resource: upper bounds.
+    """Upper bounds, by resource, of what preempt could free for a group in its own queue, and reclaim in other queues.
 
-    Of a group that may be evicted that is what it holds above its minimum resources. It is all where one pod of it has
-    a place, where gangs go as a whole (gangpreempt, gangreclaim), or where no plugin protects gangs: Volcano's default
-    configuration has ``enablePreemptable: false`` for gang. To count more would admit a group that nothing is evicted
-    for, and its reservation would keep out all others. The bounds know no disruption budgets: for a group that waits
-    for pods which a budget keeps, others of its priority may wait, too.
+    A preemptable group can lose what it holds above its minimum resources. It can lose everything if only one of its
+    pods is placed, if gangs are evicted as a whole (gangpreempt, gangreclaim), or if no plugin protects gangs:
+    Volcano's default configuration has ``enablePreemptable: false`` for gang. Counting more would admit a group for
+    which nothing is evicted, and its reservation would block all others. Disruption budgets are not considered, so a
+    group may wait for pods that a budget protects, and delay others of its priority.
     """
 
     def __init__(self, session: Session, counts: bool) -> None:
@@ -52,33 +52,34 @@ class FreeableByEviction:
         actions = framework.policy.actions
         self._preempts = counts and (_PREEMPT in actions or _PREEMPT_GANGS in actions)
         self._reclaims = counts and (_RECLAIM in actions or _RECLAIM_GANGS in actions)
-        self._preempt_keeps_minima = _protects_gangs(framework, "preemptable") and _PREEMPT_GANGS not in actions
-        self._reclaim_keeps_minima = _protects_gangs(framework, "reclaimable") and _RECLAIM_GANGS not in actions
+        self._preempt_retains_minima = _protects_gangs(framework, "preemptable") and _PREEMPT_GANGS not in actions
+        self._reclaim_retains_minima = _protects_gangs(framework, "reclaimable") and _RECLAIM_GANGS not in actions
         self._surplus: dict[tuple[int, int], Ints] = {}
 
     def held(self, job: Job) -> Ints:
-        """Return what groups of lower priority can lose in its queue; nothing for a group that never preempts."""
-        return self._below(job, _spare if self._preempt_keeps_minima else _preemptable)
+        """Return what groups of lower priority in the queue of ``job`` can lose; zero for a group that never
+        preempts."""
+        return self._below(job, _spare if self._preempt_retains_minima else _preemptable)
 
     def minimum_held(self, job: Job) -> Ints:
-        """Return the same, without what they hold above their minimum resources."""
-        return self._below(job, _spare_of_minimum if self._preempt_keeps_minima else _within_minimum)
+        """Return the part of ``held`` that lies within the minimum resources of these groups."""
+        return self._below(job, _spare_of_minimum if self._preempt_retains_minima else _within_minimum)
 
     def may_preempt(self, job: Job) -> bool:
         """Return whether preempt may evict pods for a group."""
         return self._preempts and not self._never_evicts(job)
 
     def lose_minimum(self, job: Job) -> Mask:
-        """Return which groups are of lower priority in its queue and can lose all of their minimum."""
+        """Return which groups are of lower priority in the same queue and can lose all of their minimum."""
         jobs = self._jobs
         if not self.may_preempt(job):
             return np.zeros(len(jobs), np.bool_)
-        may_go: Mask = jobs.derived(_may_lose_minimum if self._preempt_keeps_minima else are_preemptable)
+        may_go: Mask = jobs.derived(_may_lose_minimum if self._preempt_retains_minima else are_preemptable)
         below: Mask = (jobs.queue == job.queue.index) & (jobs.priority < job.priority)
         return below & may_go
 
     def reclaimable(self, job: Job) -> Ints:
-        """Return what reclaim could free of other queues, if with the group its queue stays within its share."""
+        """Return what reclaim could free in other queues; zero if the group would take its queue above its share."""
         nothing = np.zeros(self._jobs.allocated.shape[1], np.int64)
         if not self._reclaims or self._never_evicts(job):
             return nothing
@@ -88,7 +89,7 @@ class FreeableByEviction:
             return nothing
         key = (job.queue.index, self._session.trial.changes)
         if key not in self._surplus:
-            loses = self._jobs.sums(_spare if self._reclaim_keeps_minima else _preemptable)
+            loses = self._jobs.sums(_spare if self._reclaim_retains_minima else _preemptable)
             bound = np.minimum.reduce([loses, *[plugin.surplus(job.queue) for plugin in plugins]])
             gives = [other.reclaimable and other is not job.queue for other in self._session.queue_list]
             self._surplus[key] = sum_of(np.maximum(bound[gives], 0))
@@ -108,39 +109,39 @@ class FreeableByEviction:
 
 
 def _protects_gangs(framework: Framework, point: str) -> bool:
-    """Whether a plugin that makes gangs whole has a say in which pods are victims."""
+    """Return whether a plugin that defines when gangs are ready also limits the victims."""
     return any(hasattr(plugin_of(method), "job_ready") for method in framework.participants[point].methods)
 
 
 def _preemptable(jobs: GroupColumns, rows: Rows) -> Ints:
-    """What groups hold that may be evicted."""
+    """Return what preemptable groups hold."""
     held: Ints = jobs.allocated[rows] * are_preemptable(jobs, rows)[:, None]
     return held
 
 
 def _within_minimum(jobs: GroupColumns, rows: Rows) -> Ints:
-    """What they hold of their minimum resources."""
+    """Return what preemptable groups hold of their minimum resources."""
     held: Ints = np.minimum(_preemptable(jobs, rows), jobs.min_resources[rows])
     return held
 
 
 def _spare(jobs: GroupColumns, rows: Rows) -> Ints:
-    """What they can lose while gangs keep their minimum."""
+    """Return what groups can lose if gangs retain their minimum."""
     return _spare_of_minimum(jobs, rows) + _preemptable(jobs, rows) - _within_minimum(jobs, rows)
 
 
 def _spare_of_minimum(jobs: GroupColumns, rows: Rows) -> Ints:
-    """What they can lose of their minimum resources: all, where one pod has a place."""
+    """Return what groups can lose of their minimum resources: all if one pod is placed, otherwise nothing."""
     spare: Ints = _within_minimum(jobs, rows) * _is_single(jobs, rows)[:, None]
     return spare
 
 
 def _may_lose_minimum(jobs: GroupColumns, rows: Rows) -> Mask:
-    """Whether they may lose their minimum while gangs keep theirs."""
+    """Return which groups may lose their minimum although gangs retain theirs."""
     return are_preemptable(jobs, rows) & _is_single(jobs, rows)
 
 
 def _is_single(jobs: GroupColumns, rows: Rows) -> Mask:
-    """Whether no more than one pod has a place."""
+    """Return which groups have at most one placed pod."""
     single: Mask = jobs.counts[rows][:, [TaskStatus.BOUND, TaskStatus.RUNNING]].sum(axis=1) <= 1
     return single

@@ -1,7 +1,9 @@
-"""Applications on a part of the nodes: admitted only while they and those before them can be whole there.
+"""Admission of applications whose pods can use only a part of the nodes.
 
-A Spark driver creates its executors after it started. A cluster that admits applications by its whole capacity lets
-drivers fill the few nodes that they and their executors may use, so that no application ever runs (volcano#2838).
+A Spark driver creates its executors after it has started. If drivers were admitted by the capacity of the whole
+cluster, they could fill the few nodes that they and their executors may use, and no application would ever run
+(volcano#2838). So an application is admitted only while it, and those admitted before it, can be complete on these
+nodes.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ ADMIT_BY_NODES = Argument(
     "admitByNodesEnable",
     "bool",
     True,
-    "Whether an application that does not have all pods of its minimum resources yet, and whose pods may use a part of "
-    "the nodes only, is admitted by what these nodes have, not by the whole cluster alone as in Volcano. While "
-    "applications admitted before it lack nothing there, it is admitted in any case.",
+    "Whether an application that does not have all pods of its minimum resources yet, and whose pods can use only a "
+    "part of the nodes, must fit these nodes to be admitted. Volcano considers only the whole cluster. If applications "
+    "that were admitted before it lack nothing there, it is admitted in any case.",
 )
 _NODES_RESERVED = ReasonCode(
     "nodes-reserved",
@@ -41,8 +43,10 @@ _HAS_ENDED = np.array([status in TERMINATED_STATUSES for status in TaskStatus], 
 
 
 class _Awaited(NamedTuple):
-    """Admitted groups of one priority whose pods may use the same nodes: what they lack together (``total``, which
-    grows in place), and what each lacks, by index."""
+    """Admitted groups of one priority whose pods may use the same nodes.
+
+    ``total`` is what they lack together, and is updated in place; ``lacks`` is what each lacks, by index.
+    """
 
     nodes: Mask
     priority: int
@@ -53,18 +57,18 @@ class _Awaited(NamedTuple):
 class Applications:
     """What admitted groups lack of their minimum resources, by the nodes that their pods may use.
 
-    A group counts until its pods have had its minimum resources. It does not count if its queue is not Open, if none
-    of its pods can be placed, or if its minimum resources are more than its nodes have: then nothing would use what is
-    reserved (docs/laws.md, law 8).
+    A group counts until its pods have had its minimum resources. It does not count if its queue is not Open, if none of
+    its pods can be placed, or if its minimum resources exceed its nodes: then no pod would use the reserved resources
+    (docs/laws.md, law 8).
     """
 
     def __init__(self, session: Session, factor: float) -> None:
         self._session = session
         self._factor = factor
         self._reserving = demand_of(session).groups
-        """The groups with what they reserve: nothing for pods that no node takes."""
+        """The groups with what they reserve: nothing for pods that no node can take."""
         self._admitted: list[int] = []
-        """The groups that this session admitted and that are not in ``_awaited`` yet."""
+        """Groups that this session admitted and that are not in ``_awaited`` yet."""
         self._awaited: dict[tuple[bytes, int], _Awaited] | None = None
 
     def admit(self, job: Job) -> None:
@@ -72,11 +76,11 @@ class Applications:
         self._admitted.append(job.index)
 
     def refusal(self, job: Job) -> Reason | None:
-        """Return why a group that asks for admission has to wait for others on its nodes; None if it need not."""
+        """Return why a group has to wait for other groups on its nodes; None if it can be admitted."""
         session, jobs = self._session, self._session.jobs
         needed = self._reserving.missing(job.index)
         if not (needed > jobs.pending[job.index]).any():
-            return None  # it has all its pods: they are placed together
+            return None  # it has all its pods, so they are placed together
         nodes = self._nodes_of(job.index)
         if nodes is None or nodes.all():
             return None
@@ -96,7 +100,7 @@ class Applications:
         return _NODES_RESERVED({"owners": some(owners)}, amounts=amounts)
 
     def holds(self) -> Iterator[Hold]:
-        """Yield what is reserved for admitted groups that may use a part of the nodes only."""
+        """Yield what is reserved for admitted groups that can use only a part of the nodes."""
         session = self._session
         for awaited in self._all():
             if awaited.nodes.all():
@@ -111,8 +115,8 @@ class Applications:
     def _all(self) -> list[_Awaited]:
         if self._awaited is None:
             self._awaited = {}
-            lacks = np.maximum(self._reserving.derived(inqueue) - self._had(), 0)
-            lacks[~self._go_on()] = 0
+            lacks = np.maximum(self._reserving.derived(inqueue) - self._requested_by_succeeded(), 0)
+            lacks[~self._can_grow()] = 0
             for index in np.flatnonzero(lacks.any(axis=1)).tolist():
                 self._count(self._awaited, index, lacks[index])
         for index in self._admitted:
@@ -126,19 +130,19 @@ class Applications:
             return
         total = sum_of(self._session.nodes.facts.allocatable[nodes], axis=0)
         if (lacks > np.maximum(total - self._session.jobs.allocated[index], 0)).any():
-            return  # it can never be whole
+            return  # it can never be complete
         priority = int(self._session.jobs.priority[index])
         awaited = found.setdefault((nodes.tobytes(), priority), _Awaited(nodes, priority, np.zeros_like(lacks), {}))
         awaited.total[:] = bounded(awaited.total + lacks)
         awaited.lacks[index] = lacks
 
-    def _had(self) -> Ints:
-        """Return what pods asked for that have ended, as (groups, resources)."""
+    def _requested_by_succeeded(self) -> Ints:
+        """Return what pods requested that have succeeded, as (groups, resources)."""
         jobs, tasks = self._session.jobs, self._session.snapshot.tasks
         rows = np.flatnonzero((jobs.of_row >= 0) & (tasks.status == TaskStatus.SUCCEEDED))
         return sums_by(jobs.of_row[rows], self._session.requests[tasks.shape[rows]], len(jobs))
 
-    def _go_on(self) -> Mask:
+    def _can_grow(self) -> Mask:
         """Return the groups of which more pods can be placed."""
         session, jobs, demand = self._session, self._session.jobs, demand_of(self._session)
         is_open = np.array([queue.is_open for queue in session.queue_list], np.bool_)
@@ -148,7 +152,7 @@ class Applications:
         return result
 
     def _nodes_of(self, index: int) -> Mask | None:
-        """Return the nodes that some pod of a group may use, None if all its pods have ended or it has none."""
+        """Return the nodes that some pod of a group may use; None if all its pods have ended or it has none."""
         rows = np.array(self._session.jobs.rows_of(index), np.int64)
         rows = rows[~_HAS_ENDED[self._session.snapshot.tasks.status[rows]]]
         return demand_of(self._session).feasibility.nodes_of(rows)

@@ -1,9 +1,8 @@
-"""The arguments of plugins and actions: declared once, typed, validated, under Volcano's own keys.
+"""The arguments of plugins and actions: declared once, typed and validated, under Volcano's own keys.
 
-A plugin or action declares each key that it reads as an `Argument`, what is within mappings and lists included;
-`parse_arguments` turns what a configuration file holds into typed values. Volcano takes a value of the wrong type as if
-it were not there; here it is an error, since a user who wrote it meant something. A key that nobody declared, or that
-has no effect here, is a warning.
+A plugin or action declares each key that it reads as an `Argument`, including the contents of mappings and lists;
+`parse_arguments` converts a configuration file's values. Volcano ignores a value of the wrong type; here it is an
+error, because its author meant something. A key that is not declared, or has no effect, is a warning.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Kind = Literal[
     "int", "float", "bool", "str", "scalar", "strings", "duration", "url", "cpu", "memory", "mapping", "list"
 ]
 Path = tuple[str | int, ...]
-"""The way to a value within arguments: keys of mappings and places in lists."""
+"""The path to a value within arguments: keys of mappings and positions in lists."""
 
 _PLACEHOLDER = re.compile(r"<[a-z-]+>")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
@@ -66,16 +65,16 @@ _MEBIBYTE = 1 << 20
 class Argument(msgspec.Struct, frozen=True):
     """One key that a plugin or action reads.
 
-    ``key`` is Volcano's; it may hold one placeholder such as ``<resource>``, which stands for any text
-    (``PLUGIN.resources.<resource>``). ``default`` holds where the file has no such key: a value as it is after
-    parsing (``duration`` in nanoseconds, ``strings`` a tuple), or None for "not set"; with a placeholder it is the one
-    the plugin takes for what the file does not name. ``minimum`` and ``maximum`` (inclusive) bound numbers, a
-    duration's in nanoseconds; ``choices`` bound texts. ``doc`` says what it does, with units. ``caution`` is what
-    whoever sets it to something else than the default is warned of.
+    ``key`` is Volcano's. It may contain one placeholder such as ``<resource>``, which matches any text
+    (``PLUGIN.resources.<resource>``). ``default`` applies if the file does not have the key. It is a value as after
+    parsing (``duration`` in nanoseconds, ``strings`` a tuple), or None for "not set". With a placeholder, it is the
+    default for names that the file does not list. ``minimum`` and ``maximum`` (inclusive) limit numbers, and durations
+    in nanoseconds; ``choices`` limit texts. ``doc`` describes the effect, with units. ``caution`` is the warning for
+    any value other than the default.
 
-    ``fields`` declare what a mapping, or each item of a list, may hold: its value is an ArgumentValues of these then,
-    or a tuple of such. ``required``: it is an error where a file does not have it. ``without_effect`` says why it is
-    taken for Volcano's sake and changes nothing.
+    ``fields`` declare the contents of a mapping, or of each item of a list; the value is then an ArgumentValues, or a
+    tuple of them. If ``required``, a file without the key is an error. ``without_effect`` explains why a key that
+    Volcano reads is accepted and changes nothing.
     """
 
     key: str
@@ -100,12 +99,12 @@ class Argument(msgspec.Struct, frozen=True):
 
     @property
     def is_dynamic(self) -> bool:
-        """Whether the key holds a placeholder."""
+        """Whether the key contains a placeholder."""
         return _PLACEHOLDER.search(self.key) is not None
 
     @property
     def allowed(self) -> str:
-        """What a value may be, in words."""
+        """The allowed values, in words."""
         words = MEANINGS[self.kind]
         if self.choices is not None:
             words = ("any of " if self.kind == "strings" else "one of ") + ", ".join(filter(None, self.choices))
@@ -123,16 +122,17 @@ class Argument(msgspec.Struct, frozen=True):
         return format_duration(int(bound)) if self.kind == "duration" else str(bound)
 
     def placed(self, key: str) -> str | None:
-        """What the placeholder stands for in ``key``; None where ``key`` does not fit this argument's key."""
+        """Return the text of ``key`` at the placeholder; None if ``key`` does not match this argument."""
         head, tail = _PLACEHOLDER.split(self.key)
         fits = len(key) > len(head) + len(tail) and key.startswith(head) and key.endswith(tail)
         return key[len(head) : len(key) - len(tail)] if fits else None
 
 
 class ArgumentError(ValueError):
-    """A value that an argument may not have: ``key``, ``value`` as written, what is ``allowed``, and a ``hint``.
+    """An argument's value that is not allowed.
 
-    ``path`` is the way to it, in full.
+    ``value`` is as written, ``allowed`` and ``hint`` are words for the message, and ``path`` is the full path to the
+    value.
     """
 
     def __init__(self, key: str, value: object, allowed: str, hint: str = "", path: Path = ()) -> None:
@@ -145,7 +145,8 @@ class ArgumentError(ValueError):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """What whoever wrote it should know: the way to it, and the words that follow it in a sentence."""
+    """A remark for the author of a file: the path that it is about, and a message that continues the path in a
+    sentence."""
 
     path: Path
     message: str
@@ -155,10 +156,10 @@ class Notice(msgspec.Struct, frozen=True):
 
 
 class ArgumentValues(Mapping[str, Any]):
-    """The values of one plugin or action, or of a mapping within: every declared key without a placeholder, and the
-    dynamic keys given.
+    """The values of one plugin or action, or of a nested mapping: every declared key without a placeholder, and the
+    keys with placeholders that the file has.
 
-    ``given`` are the keys that the file holds and somebody reads, ``notices`` tell what it holds beside them.
+    ``given`` has the declared keys that the file contains; ``notices`` are remarks about the file.
     """
 
     def __init__(self, declared: Iterable[Argument], read: Mapping[str, Any], notices: Iterable[Notice]) -> None:
@@ -171,7 +172,7 @@ class ArgumentValues(Mapping[str, Any]):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The notices in words."""
+        """The notices as sentences."""
         return tuple(map(str, self.notices))
 
     def __getitem__(self, key: str) -> Any:
@@ -187,16 +188,16 @@ class ArgumentValues(Mapping[str, Any]):
         return f"ArgumentValues({self._values!r})"
 
     def declaration(self, key: str) -> Argument:
-        """What declares ``key``, one of this mapping's keys; raises KeyError for another."""
+        """Return the declaration of ``key``. Raises KeyError if no declaration matches."""
         argument = self._fixed.get(key) or _find(self._dynamic.values(), key)
         if argument is None:
             raise KeyError(key)
         return argument
 
     def matching(self, pattern: str) -> dict[str, Any]:
-        """What the file gives for a key with a placeholder: what the placeholder stands for -> value, by name.
+        """Return the file's values for a key with a placeholder, by the text at the placeholder, sorted.
 
-        Raises KeyError where no such key with a placeholder is declared.
+        Raises KeyError if no such key is declared.
         """
         wanted = self._dynamic[pattern]
         found: dict[str, Any] = {}
@@ -208,11 +209,10 @@ class ArgumentValues(Mapping[str, Any]):
 
 
 def parse_arguments(declared: Iterable[Argument], raw: Mapping[str, Any] | None) -> ArgumentValues:
-    """The typed values of ``raw`` (the YAML's mapping, None for none) by what is ``declared``.
+    """Return the typed values of ``raw`` (the mapping from YAML, or None).
 
-    Keys that are not declared, without a value or without effect, and cautions, end up in the result's ``notices``.
-    Raises ArgumentError at the first value that is not allowed, in ``raw``'s order, or for one that is required and
-    missing.
+    Keys that are not declared, have no value or have no effect, and cautions, are in the result's ``notices``. Raises
+    ArgumentError for the first value that is not allowed, in ``raw``'s order, or for a missing required one.
     """
     values, errors = read_arguments(declared, raw)
     if errors:
@@ -223,13 +223,13 @@ def parse_arguments(declared: Iterable[Argument], raw: Mapping[str, Any] | None)
 def read_arguments(
     declared: Iterable[Argument], raw: Mapping[str, Any] | None
 ) -> tuple[ArgumentValues, list[ArgumentError]]:
-    """As `parse_arguments`, and all values that are not allowed; where these are, the default holds."""
+    """Return values as `parse_arguments`, and all errors; a value that is not allowed is replaced by its default."""
     errors: list[ArgumentError] = []
     return _read_mapping(tuple(declared), raw or {}, (), errors), errors
 
 
 def in_words(path: Path) -> str:
-    """The way to a value as a file's reader knows it: ``sra.resourceWeight``, ``strategies[0].name``."""
+    """Return a path as text, for example ``sra.resourceWeight`` or ``strategies[0].name``."""
     words = ""
     for part in path:
         words += f"[{part}]" if isinstance(part, int) else f".{part}" if words else part
@@ -237,9 +237,9 @@ def in_words(path: Path) -> str:
 
 
 def parse_duration(text: str) -> int:
-    """Nanoseconds of a duration as Go writes it (``1h2m3.5s4ms5us6ns``, ``0``, with a sign in front).
+    """Return the nanoseconds of a duration in Go's notation (``1h2m3.5s4ms5us6ns``, ``0``, an optional sign).
 
-    A fraction of a nanosecond is cut off. Raises ValueError where ``text`` is none or exceeds 64 bits.
+    Fractions of a nanosecond are cut off. Raises ValueError if ``text`` is no duration or exceeds 64 bits.
     """
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("+", text)
     if rest == "0":
@@ -260,7 +260,7 @@ def parse_duration(text: str) -> int:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """The shortest duration in whole units that `parse_duration` reads as ``nanoseconds``: ``1h30m``, ``500ms``."""
+    """Return the shortest text in whole units that `parse_duration` reads as ``nanoseconds``: ``1h30m``, ``500ms``."""
     rest, parts = abs(nanoseconds), []
     for unit in ("h", "m", "s", "ms", "us", "ns"):
         count, rest = divmod(rest, _UNITS[unit])
@@ -270,7 +270,7 @@ def format_duration(nanoseconds: int) -> str:
 
 
 def _find(dynamic: Iterable[Argument], key: str) -> Argument | None:
-    """The argument with a placeholder that ``key`` fits; of several, the one that spells out most of it."""
+    """Return the argument with a placeholder that ``key`` matches; of several, the one with the longest fixed part."""
     fitting = [argument for argument in dynamic if argument.placed(key) is not None]
     return max(fitting, key=lambda argument: len(_PLACEHOLDER.sub("", argument.key)), default=None)
 
@@ -282,7 +282,7 @@ def _read_mapping(
     dynamic = [argument for argument in declared if argument.is_dynamic]
     read: dict[str, Any] = {}
     notices: list[Notice] = []
-    for key, value in ((str(key), value) for key, value in raw.items()):  # YAML has keys that are no texts
+    for key, value in ((str(key), value) for key, value in raw.items()):  # YAML keys can be numbers or dates
         here = (*path, key)
         argument = fixed.get(key) or _find(dynamic, key)
         if argument is None:
@@ -309,7 +309,7 @@ def _missing(argument: Argument, path: Path) -> ArgumentError:
 
 
 def _default(argument: Argument) -> Any:
-    """An argument's default as a value: what has fields is made of the fields' defaults."""
+    """Return an argument's default as a value; nested defaults come from ``fields``."""
     if argument.fields is None:
         return argument.default
     if argument.kind == "mapping":
@@ -322,11 +322,12 @@ def _keys(declared: Iterable[Argument]) -> str:
 
 
 def _read(argument: Argument, path: Path, value: object, errors: list[ArgumentError], notices: list[Notice]) -> Any:
-    """``value`` as the argument's kind, within its bounds and choices; None, and an error, where it is not."""
+    """Return ``value`` as the argument's kind, within its limits; None, after appending an error, if it is not
+    allowed."""
 
     def refuse(hint: str = "") -> Any:
-        shown = without_user_info(value) if argument.kind == "url" and isinstance(value, str) else value
-        errors.append(ArgumentError(in_words(path), shown, argument.allowed, hint, path))
+        printable = without_user_info(value) if argument.kind == "url" and isinstance(value, str) else value
+        errors.append(ArgumentError(in_words(path), printable, argument.allowed, hint, path))
         return None
 
     try:
@@ -384,8 +385,8 @@ def _bool(value: object) -> bool:
     return value
 
 
-def _of(kind: type) -> Callable[[object], Any]:
-    """Takes values of a type as they are."""
+def _reader_of(kind: type) -> Callable[[object], Any]:
+    """Return a reader that accepts values of a type unchanged."""
 
     def read(value: object) -> Any:
         if not isinstance(value, kind):
@@ -395,8 +396,8 @@ def _of(kind: type) -> Callable[[object], Any]:
     return read
 
 
-_str: Callable[[object], str] = _of(str)
-_mapping, _list = _of(Mapping), _of(list)
+_str: Callable[[object], str] = _reader_of(str)
+_mapping, _list = _reader_of(Mapping), _reader_of(list)
 
 
 def _strings(value: object) -> tuple[str, ...]:

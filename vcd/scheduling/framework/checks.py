@@ -1,7 +1,7 @@
-"""What a plugin that is not ours may answer, point by point; `vcd.scheduling.framework.guard` has who asks it.
+"""The answers that a third-party plugin may give, point by point; `vcd.scheduling.framework.guard` calls these checks.
 
-A check is called with the answer and what was asked, and gives the answer as the framework takes it. Predicates, scores
-and allowances, which are asked themselves, come in behind their plugin's gate.
+A check receives the answer and the arguments of the call, and returns the answer in the form that the framework uses.
+Predicates, scores and allowances have methods of their own, so they are wrapped to pass their plugin's gate, too.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ from vcd.scheduling.session.views import Task
 REJECTED = ReasonCode("rejected", Cause.PLUGIN, "the plugin rejects it")
 
 FAILED = ReasonCode("plugin-failed", Cause.PLUGIN, "the plugin failed, and forbids what it cannot judge")
-"""Tenants read reasons, and an error may name an object of another namespace: errors are in the plan's faults only."""
+"""The text names no error, because tenants read reasons and an error may name an object of another namespace. Errors
+are in the plan's faults only."""
 
 LARGEST_POINTS = 1e9
-"""A score's weighted points lie within this: in millionths, sums of float64 are whole numbers up to 2**53."""
+"""Limit of a score's weighted points. In millionths, float64 sums below 2**53 are exact integers."""
 _NOWHERE = int(np.iinfo(np.int64).min)
 
 
 # --- predicates, scores and allowances --------------------------------------------------------------------------------
 
 
-def _stand_for(
-    guarded: Any, gate: Gate, part: Any, called: str, fields: Mapping[str, type], **asked: Check | None
+def _route_through_gate(
+    guarded: Any, gate: Gate, part: Any, label: str, fields: Mapping[str, type], **methods: Check | None
 ) -> None:
-    """Have the guarded part declare what the part behind the gate does, and ask that one."""
+    """Copy the declarations of a part to its guarded replacement, and route its methods through the gate."""
     for field, kind in fields.items():
         value = getattr(part, field, None)
         if not isinstance(value, kind):
             expected(f"{type(part).__name__}.{field} to be a {kind.__name__}", value)
         setattr(guarded, field, value)
-    called = f"{called} {part.name}" if fields else called
-    for question, check in asked.items():
-        if question != "kind_of" or tells_kinds(part):
+    label = f"{label} {part.name}" if fields else label
+    for method, check in methods.items():
+        if method != "kind_of" or tells_kinds(part):
             check = None if gate.trusted else check
-            closed = _CLOSED_PARTS.get(question)
-            setattr(guarded, question, GuardedMethod(part, question, gate, check, f"{called}.{question}", closed))
+            closed = _CLOSED_PARTS.get(method)
+            setattr(guarded, method, GuardedMethod(part, method, gate, check, f"{label}.{method}", closed))
 
 
 class GuardedPredicate(Predicate):
@@ -58,8 +59,13 @@ class GuardedPredicate(Predicate):
     def __init__(self, gate: Gate, part: Predicate) -> None:
         flags = {"unresolvable": bool, "lets_wait": bool}
         fields = {"name": str, "reason": Reason, "depends": Depends, "reads": tuple, **flags}
-        ask: dict[str, Check | None] = {"applies": _truth, "keeps_away": _truth, "kind_of": _kind, "reasons": _reasons}
-        _stand_for(self, gate, part, "predicate", fields, **ask, mask=_mask, unresolvable_nodes=_mask)
+        methods: dict[str, Check | None] = {
+            "applies": _truth,
+            "keeps_away": _truth,
+            "kind_of": _kind,
+            "reasons": _reasons,
+        }
+        _route_through_gate(self, gate, part, "predicate", fields, **methods, mask=_mask, unresolvable_nodes=_mask)
 
 
 class GuardedScore(Score):
@@ -78,43 +84,43 @@ class GuardedScore(Score):
             return _rating(answer, len(raw), weight)
 
         fields = {"name": str, "depends": Depends, "normalised": bool, "reads": tuple}
-        ask: dict[str, Check | None] = {"applies": _truth, "kind_of": _kind}
-        _stand_for(self, gate, part, "score", fields, **ask, raw=raw, normalise=normalised)
+        methods: dict[str, Check | None] = {"applies": _truth, "kind_of": _kind}
+        _route_through_gate(self, gate, part, "score", fields, **methods, raw=raw, normalise=normalised)
 
 
 class GuardedAllowance(Allowance):
     """An allowance behind its plugin's gate."""
 
     def __init__(self, gate: Gate, part: Allowance) -> None:
-        _stand_for(self, gate, part, "Allowance", {}, permits=_truth, spend=None)
+        _route_through_gate(self, gate, part, "Allowance", {}, permits=_truth, spend=None)
         self.tells = part.tells is True
 
 
 # --- what a plugin that failed forbids --------------------------------------------------------------------------------
 
 
-def refuses(*asked: Any) -> Reason:
-    """Return the reason of a plugin that failed, for points that return why not."""
+def refuses(*arguments: Any) -> Reason:
+    """Return the reason of a failed plugin, for points that return a refusal or None."""
     return FAILED()
 
 
-def denies(*asked: Any) -> bool:
-    """Return False, for points that return whether something may be."""
+def denies(*arguments: Any) -> bool:
+    """Return False, for points that return whether something is allowed."""
     return False
 
 
-def rejects(*asked: Any) -> Vote:
+def rejects(*arguments: Any) -> Vote:
     """Return a vote against, for points that return votes."""
     return Vote.REJECT
 
 
-def keeps_all(*asked: Any) -> list[Task]:
-    """Return no victims, for points that return which tasks may be evicted."""
+def no_victims(*arguments: Any) -> list[Task]:
+    """Return no victims, for victims' points."""
     return []
 
 
-def no_node(*asked: Any) -> list[Predicate]:
-    """Return a predicate that every node fails, for a plugin whose predicates are not known."""
+def no_node(*arguments: Any) -> list[Predicate]:
+    """Return a predicate that fails every node, for a plugin whose predicates are unknown."""
     return [_NoNode()]
 
 
@@ -130,32 +136,32 @@ class _NoNode(Predicate):
 
 
 _CLOSED_PARTS: Mapping[str, Closed] = {
-    "applies": lambda *asked: True,
+    "applies": lambda *arguments: True,
     "mask": lambda task, usage: np.zeros(len(usage), np.bool_),
     "unresolvable_nodes": lambda task, usage, failed: failed,
-    "keeps_away": lambda *asked: True,
+    "keeps_away": lambda *arguments: True,
     "kind_of": lambda task: task.key,
     "reasons": lambda task, usage, failed: {FAILED(): int(failed.sum())},
     "permits": denies,
 }
-"""What methods of predicates and allowances return if they fail. Scores of a plugin that failed are left out."""
+"""Answers of methods of predicates and allowances that fail. Scores of a failed plugin are left out."""
 
 
 # --- what answers are -------------------------------------------------------------------------------------------------
 
 
 def _plain(check: Check) -> MakeCheck:
-    """A check that needs to know nothing of the gate; ours need none."""
+    """Make a check that does not depend on the gate, except that trusted plugins are not checked."""
     return lambda gate: None if gate.trusted else check
 
 
 def keys(gate: Gate) -> Check | None:
-    """Keys, all of one form: those of another could not be compared with them."""
+    """Accept keys of one form: keys of different forms cannot be compared."""
     if gate.trusted:
         return None
     form: list[Any] = []
 
-    def check(answer: Any, *asked: Any) -> Any:
+    def check(answer: Any, *arguments: Any) -> Any:
         key, its_form = _read_key(answer)
         if not form:
             form.append(its_form)
@@ -167,7 +173,7 @@ def keys(gate: Gate) -> Check | None:
 
 
 def _read_key(answer: Any) -> tuple[Any, Any]:
-    """A key in plain types, and its form: the types as far as they matter to a comparison."""
+    """Return a key in plain types, and its form: the types as far as they matter to a comparison."""
     if isinstance(answer, np.generic):
         answer = answer.item()
     if isinstance(answer, bool | int | float):
@@ -182,8 +188,8 @@ def _read_key(answer: Any) -> tuple[Any, Any]:
     return expected("a key: a number, a text, or a tuple of these", answer)
 
 
-def _kind(answer: Any, *asked: Any) -> Hashable:
-    """Kinds are compared with those of earlier sessions: plain values, which stay what they are."""
+def _kind(answer: Any, *arguments: Any) -> Hashable:
+    """Accept plain, immutable values: kinds are compared with those of earlier sessions."""
     if isinstance(answer, np.generic):
         answer = answer.item()
     if isinstance(answer, tuple):
@@ -198,23 +204,24 @@ def _form_in_words(form: Any) -> str:
 
 
 @_plain
-def refusal(answer: Any, *asked: Any) -> Reason | None:
-    """Why not, or None."""
+def refusal(answer: Any, *arguments: Any) -> Reason | None:
+    """Accept a Reason, or None."""
     if answer is None:
         return None
     if not isinstance(answer, Reason):
         expected("a Reason, or None", answer)
-    return well_told(answer)
+    return check_reason(answer)
 
 
 @_plain
-def consent(answer: Any, *asked: Any) -> Reason | None:
-    """What is no Reason is not looked at, as where plugins are only told."""
-    return well_told(answer) if isinstance(answer, Reason) else None
+def consent(answer: Any, *arguments: Any) -> Reason | None:
+    """Accept anything: what is not a Reason is no refusal, as at points that only notify."""
+    return check_reason(answer) if isinstance(answer, Reason) else None
 
 
-def well_told(reason: Any) -> Reason:
-    """A reason goes into the log: what it holds has to be what it says, and its code declared."""
+def check_reason(reason: Any) -> Reason:
+    """Return a reason after checking it for the log: its values must have the declared types, and its code must be
+    declared."""
     if not isinstance(reason, Reason):
         expected("a Reason", reason)
     try:
@@ -224,22 +231,22 @@ def well_told(reason: Any) -> Reason:
 
 
 @_plain
-def admission(answer: Any, *asked: Any) -> Vote | Reason:
-    """A Vote; who rejects may say why."""
+def admission(answer: Any, *arguments: Any) -> Vote | Reason:
+    """Accept a Vote, or a Reason, which is a reject with its cause."""
     if isinstance(answer, Reason):
-        return well_told(answer)
+        return check_reason(answer)
     return REJECTED() if _vote(answer) is Vote.REJECT else answer
 
 
-def _vote(answer: Any, *asked: Any) -> Vote:
+def _vote(answer: Any, *arguments: Any) -> Vote:
     return answer if isinstance(answer, Vote) else expected("a Vote", answer)
 
 
-def _truth(answer: Any, *asked: Any) -> bool:
+def _truth(answer: Any, *arguments: Any) -> bool:
     return bool(answer) if isinstance(answer, bool | np.bool_) else expected("True or False", answer)
 
 
-def _count(answer: Any, *asked: Any) -> int:
+def _count(answer: Any, *arguments: Any) -> int:
     counts = isinstance(answer, int | np.integer) and not isinstance(answer, bool) and answer >= 0
     return int(answer) if counts else expected("a whole number, 0 or more", answer)
 
@@ -248,19 +255,19 @@ vote, truth, count = _plain(_vote), _plain(_truth), _plain(_count)
 
 
 def victims(gate: Gate) -> Check:
-    """An allowance, some of the tasks that were offered, or None."""
+    """Accept an allowance, some of the tasks in the call, or None."""
 
-    def check(answer: Any, *asked: Any) -> VictimsAnswer:
+    def check(answer: Any, *arguments: Any) -> VictimsAnswer:
         if isinstance(answer, Allowance):
             return GuardedAllowance(gate, answer)
-        return answer if answer is None or gate.trusted else _listed_victims(answer, *asked)
+        return answer if answer is None or gate.trusted else _listed_victims(answer, *arguments)
 
     return check
 
 
-def _listed_victims(answer: Any, *asked: Any) -> list[Task]:
-    """Some of the tasks that were offered, each once, in the order in which they were."""
-    offered: Sequence[Task] = asked[-1]
+def _listed_victims(answer: Any, *arguments: Any) -> list[Task]:
+    """Accept some of the tasks in the call, each once. Return them in the order of the call."""
+    offered: Sequence[Task] = arguments[-1]
     if not isinstance(answer, list | tuple):
         expected("a list of some of the tasks offered", answer)
     by_row = {task.row: task for task in offered}
@@ -279,7 +286,7 @@ listed_victims = _plain(_listed_victims)
 
 @_plain
 def row(answer: Any, task: Task, keys: Any) -> int | None:
-    """The row of a node that takes the task, or None."""
+    """Accept the row of a node that is feasible for the task, or None."""
     if answer is None:
         return None
     if isinstance(answer, bool) or not isinstance(answer, int | np.integer) or not 0 <= answer < len(keys):
@@ -290,18 +297,19 @@ def row(answer: Any, task: Task, keys: Any) -> int | None:
 
 
 def _every(answer: Any, kind: type = object) -> tuple[Any, ...]:
-    """All of an iterable, made within the plugin's time."""
+    """Return all items of an iterable; third-party generators run here, within the plugin's time limit."""
     found = tuple(answer) if isinstance(answer, Iterable) else expected("an iterable", answer)
     wrong = [each for each in found if not isinstance(each, kind)]
     return expected(f"{kind.__name__}s", wrong[0]) if wrong else found
 
 
 every = _plain(_every)
-volumes = _plain(lambda answer, *asked: _every(answer, VolumeChoice))
+volumes = _plain(lambda answer, *arguments: _every(answer, VolumeChoice))
 
 
 def problems(kinds: Collection[str]) -> MakeCheck:
-    """Problems are told in Events about their objects: their words have to be texts, their kinds known."""
+    """Make a check of Problems, which become Events: their words must be texts, and their kinds must be in
+    ``kinds``."""
 
     def check(answer: Any) -> tuple[Problem, ...]:
         found = _every(answer)
@@ -316,22 +324,22 @@ def problems(kinds: Collection[str]) -> MakeCheck:
 
 
 def _parts(kind: type, guarded: Callable[[Gate, Any], Any]) -> MakeCheck:
-    """Parts of one kind, which come in behind the gate."""
-    return lambda gate: lambda answer, *asked: [guarded(gate, part) for part in _every(answer, kind)]
+    """Make a check of predicates or scores, which wraps each of them behind the gate."""
+    return lambda gate: lambda answer, *arguments: [guarded(gate, part) for part in _every(answer, kind)]
 
 
 predicates, scores = _parts(Predicate, GuardedPredicate), _parts(Score, GuardedScore)
 
 
 @_plain
-def texts(answer: Any, *asked: Any) -> dict[str, str]:
-    """Texts by the name of an annotation."""
+def texts(answer: Any, *arguments: Any) -> dict[str, str]:
+    """Accept texts by annotation."""
     if not isinstance(answer, Mapping) or not all(isinstance(text, str) for pair in answer.items() for text in pair):
         expected("texts by annotation", answer)
     return dict(answer)
 
 
-def _mask(answer: Any, task: Task, usage: Usage, *asked: Any) -> Mask:
+def _mask(answer: Any, task: Task, usage: Usage, *arguments: Any) -> Mask:
     count = len(usage)
     if not isinstance(answer, np.ndarray) or answer.dtype != np.bool_ or answer.shape != (count,):
         expected(f"an array of bool of shape ({count},)", answer)
@@ -348,10 +356,10 @@ def _rating(answer: Any, count: int, weight: float) -> Scores:
     return answer
 
 
-def _reasons(answer: Any, *asked: Any) -> dict[Reason, int]:
+def _reasons(answer: Any, *arguments: Any) -> dict[Reason, int]:
     fits = isinstance(answer, Mapping) and all(
         isinstance(reason, Reason) and isinstance(nodes, int | np.integer) for reason, nodes in answer.items()
     )
     if not fits:
         expected("numbers by Reason", answer)
-    return {well_told(reason): int(nodes) for reason, nodes in answer.items()}
+    return {check_reason(reason): int(nodes) for reason, nodes in answer.items()}

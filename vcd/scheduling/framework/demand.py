@@ -1,10 +1,10 @@
-"""Demand: which pending pods some node could take, and what of the idle resources their jobs can use.
+"""Demand: which pending pods some node could take, and how much of the idle resources their jobs can use.
 
-Queue plugins divide resources by what queues ask for. A pod that no node can ever take must not count: what it asks
-for would stay idle for as long as it waits. Resources in use do not decide this: a pod that waits because the cluster
-is full still counts. The nodes' facts do (labels, taints, allocatable), and the predicates' ``reachable`` and
-``divisions``: pods that are yet to come, and pods that keep each other away. ``usable`` goes further, since it keeps
-resources from others now: it leaves out nodes that refuse a pod now, for anything but resources.
+Queue plugins divide resources by demand. A pod that no node can ever take must not count, because its request would
+stay idle while it waits. Current usage does not matter: a pod that waits because the cluster is full counts. Node facts
+matter (labels, taints, allocatable), and the predicates' ``reachable`` and ``divisions``, which consider pods that will
+be placed later and pods that exclude each other. ``usable`` is stricter, because it withholds resources from others
+now: it excludes nodes that currently refuse a pod for anything except resources.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ _HAVE = np.array([status in (*READY_STATUSES, TaskStatus.PIPELINED) for status i
 
 
 def demand_of(session: Session) -> Demand:
-    """Return the session's demand, computed when it is first needed. Needs an opened framework."""
+    """Return the session's demand, computed on first use. Needs an opened framework."""
     return session.provided(Demand, lambda: Demand(framework_of(session)))
 
 
 class _Kinds(NamedTuple):
-    """Pending pods of which one is looked at for all: ``of`` is a pod's kind, ``first`` a place of each kind, and
-    ``order`` the places by kind, with the first of each at ``starts``."""
+    """Pending pods grouped by kind; one pod is evaluated for all of its kind.
+
+    ``of`` is each pod's kind, ``first`` the position of one pod of each kind, and ``order`` the positions sorted by
+    kind; those of a kind begin at ``starts``.
+    """
 
     of: Ints
     first: Ints
@@ -48,17 +51,16 @@ class _Kinds(NamedTuple):
     starts: Ints
 
     def places(self, kind: int) -> Ints:
-        """Return the places of a kind's pods."""
         return self.order[self.starts[kind] : self.starts[kind + 1]]
 
 
 class Demand:
-    """The pending pods of a session's jobs as it began, one entry each.
+    """The pods of a session's jobs that were pending when it began, one entry each.
 
     ``rows`` are rows of the snapshot's tasks, ``jobs`` the jobs' indices (ascending). ``can_be_placed`` is False for a
-    pod of a queue that is not Open, behind a scheduling gate, with fields that are not supported, with claims that are
-    refused, or that no node could take if it were empty; and, where a plugin waits for whole gangs, for all pods of a
-    job of which too few can be placed for its minimum.
+    pod of a queue that is not Open, with a scheduling gate, with unsupported fields, with claims that are refused, or
+    that no empty node could take. If a plugin waits for complete gangs, it is also False for all pods of a job of which
+    too few can be placed for its minimum.
     """
 
     def __init__(self, framework: Framework) -> None:
@@ -68,7 +70,7 @@ class Demand:
         self._shapes = session.snapshot.tasks.shape[self.rows]
         self.feasibility = Feasibility(framework)
         self._coming = np.zeros(len(session.job_of_row), np.bool_)
-        """Pods, by row, that may yet be company for others."""
+        """Pods, by row, that may be placed later, so that affinity to them can be satisfied."""
         self._most = self._most_together()
         self.can_be_placed = self._can_be_placed()
         self._never = np.zeros(len(session.job_of_row), np.bool_)
@@ -85,7 +87,7 @@ class Demand:
         return bool(self._never[task.row])
 
     def may_gain(self, job: Job) -> bool:
-        """Return whether a job has pods that can be placed: if none can, no lent resources help it."""
+        """Return whether a job has pods that can be placed. If it has none, lent resources do not help it."""
         return job.index in self._placeable
 
     @cached_property
@@ -93,14 +95,17 @@ class Demand:
         return frozenset(self.jobs[self.can_be_placed].tolist())
 
     def without(self, rows: Mask) -> Mask:
-        """Return some rows of tasks without those of pods that cannot be placed."""
+        """Return rows of tasks without pods that cannot be placed."""
         result: Mask = rows & ~self._never
         return result
 
     @cached_property
     def groups(self) -> GroupColumns:
-        """The session's groups, where a pod that no node can take reserves nothing, nor a group too few of whose pods
-        have a node for its minimum, or for that of a role. A group that still lacks pods reserves its minimum."""
+        """The session's groups, without reservations that nothing could use.
+
+        A pod that no node can take reserves nothing. Neither does a group if too few of its pods have a node for its
+        minimum, or for that of a role. A group that still lacks pods reserves its minimum.
+        """
         session, jobs = self._session, self._session.jobs
         if not len(session.nodes):
             return jobs
@@ -117,26 +122,27 @@ class Demand:
         return jobs.holding_back(rows, sums_by(of_job, requests[more], len(jobs))[rows], never[rows])
 
     def usable(self, unused: Ints) -> dict[int, Ints]:
-        """Return what of ``unused`` resources (queues, resources) each queue's admitted jobs can still use, by queue.
+        """Return how much of ``unused`` resources, as (queues, resources), each queue's admitted jobs can use now, by
+        queue.
 
-        A job can use them if what it needs to go on (the rest of its minimum, or one pod) fits. The sum is bounded by
-        whole pods that fit what is idle, or being freed, on the nodes that take them. Follows the session's placements.
+        A job can use them if the rest of its minimum, or one pod, fits into them. The sum is limited to whole pods that
+        fit the future idle resources of feasible nodes. The result follows the session's placements.
         """
         session = self._session
         waits = self.can_be_placed & self._still_pending()
         counts = np.bincount(self.jobs[waits], minlength=len(session.jobs))
         chosen = np.flatnonzero((counts > 0) & (self._phases() != Phase.PENDING))
-        asks = sums_by(self.jobs[waits], session.requests[self._shapes[waits]], len(session.jobs))[chosen]
+        totals = sums_by(self.jobs[waits], session.requests[self._shapes[waits]], len(session.jobs))[chosen]
         pending, queues = counts[chosen], session.jobs.queue[chosen]
-        needed = np.clip(session.jobs.min_member[chosen] - self._have()[chosen], 1, pending)
-        whole, rest = np.divmod(asks, pending[:, None])
+        needed = np.clip(session.jobs.min_member[chosen] - self._placed_counts()[chosen], 1, pending)
+        whole, rest = np.divmod(totals, pending[:, None])
         wish = whole * needed[:, None] - (-rest * needed[:, None] // pending[:, None])
         wish[:, session.nodes.column_of["pods"]] = 0
         able = ((wish <= unused[queues]) | (wish == 0)).all(axis=1) & wish.any(axis=1)
-        limits = np.minimum(sums_by(queues[able], asks[able], len(unused)), unused)
-        goes_on = np.zeros(len(session.jobs), np.bool_)
-        goes_on[chosen[able]] = True
-        places = self._with_idle_node(np.flatnonzero(waits & goes_on[self.jobs]))
+        limits = np.minimum(sums_by(queues[able], totals[able], len(unused)), unused)
+        can_continue = np.zeros(len(session.jobs), np.bool_)
+        can_continue[chosen[able]] = True
+        places = self._with_idle_node(np.flatnonzero(waits & can_continue[self.jobs]))
         owners = session.jobs.queue[self.jobs[places]]
         return {queue: self._usable_by(places[owners == queue], limits[queue]) for queue in np.unique(owners).tolist()}
 
@@ -156,7 +162,8 @@ class Demand:
         return result
 
     def _lacks_role(self, chosen: Mask) -> Mask:
-        """Return which jobs have too few pods of a role (minTaskMember) without pending pods that are not chosen."""
+        """Return which jobs have too few pods of a role (minTaskMember) if pending pods that are not chosen do not
+        count."""
         jobs = self._session.jobs
         result = jobs.lacks_role.copy()
         lost = np.zeros(len(self._session.job_of_row), np.bool_)
@@ -166,7 +173,7 @@ class Demand:
         return result
 
     def _is_free(self) -> Mask:
-        """Return which pods nothing but nodes keeps from being placed."""
+        """Return which pods are prevented from being placed by nothing except nodes."""
         session = self._session
         is_open = np.array([queue.is_open for queue in session.queue_list], np.bool_)
         held = scheduling_gated(session.snapshot, self.rows) | session.jobs.unsupported[self.jobs]
@@ -184,7 +191,7 @@ class Demand:
         return possible - np.bincount(self.jobs[tight][first], surplus, minlength=len(jobs)).astype(np.int64)
 
     def _most_together(self) -> Ints:
-        """Return for each pod how many like it the nodes could take together if they were empty."""
+        """Return for each pod how many equivalent ones the nodes could take together if they were empty."""
         session = self._session
         claims, near, apart = (
             session.snapshot.shape_columns.flags(of)[self._shapes]
@@ -192,7 +199,7 @@ class Demand:
         )
         kinds = self._kinds(claims | near, apart)
         self._coming = (session.snapshot.tasks.status == TaskStatus.PENDING) & bool(near.any())
-        self._coming[self.rows] = False  # what is left are pods of other schedulers
+        self._coming[self.rows] = False  # the remaining ones are pods of other schedulers
         found = np.full(len(kinds.first), MANY)
         by_pods = (claims | near | apart | self.feasibility.is_by_pod)[kinds.first]
         aside = np.bincount(kinds.of, ~session.turns.aside[self.jobs], len(kinds.first)) == 0
@@ -211,9 +218,12 @@ class Demand:
         return result
 
     def _count_plain(self, places: Ints, *, by_facts: bool) -> list[int]:
-        """Return how many pods the nodes could take together of each kind that neither claims nor other pods matter
-        to; or, ``by_facts``, if they did not matter, for kinds whose turn comes in another session. ``places`` has one
-        pod of each. The numbers are known until the nodes' facts or the predicates change."""
+        """Return for each kind how many of its pods the nodes could take together, if claims and other pods do not
+        matter.
+
+        ``places`` has the position of one pod per kind. With ``by_facts``, claims and other pods are ignored, for kinds
+        that are tried in another session. Results are cached until the nodes' facts or the predicates change.
+        """
         versions = self._framework.evaluator.versions
         known: dict[Hashable, int] = self._session.nodes.facts.cached(("pods together", by_facts, versions), dict)
         rows = self.rows[places].tolist()
@@ -222,7 +232,7 @@ class Demand:
         for key, task in zip(new, self.feasibility.examples(list(new.values())), strict=True):
             known[key] = self._count_of(task, by_facts=by_facts)
         found = [known[key] for key in keys]
-        known.clear()  # shapes that no pod has any more are not kept
+        known.clear()  # drop shapes that no pod has any more
         known.update(zip(keys, found, strict=True))
         return found
 
@@ -232,8 +242,7 @@ class Demand:
         return self.feasibility.most_together(task, self.rows[:0], self._coming)
 
     def _kinds(self, by_namespace: Mask, by_job: Mask) -> _Kinds:
-        """Divide the pods by what predicates on facts may look at. If claims or other pods matter, divide by namespace
-        or by job in addition."""
+        """Divide pods by what predicates on facts may read, and by namespace or job if claims or other pods matter."""
         namespaces = len(self._session.snapshot.namespaces) + 1
         scope = np.where(by_namespace, self._session.snapshot.tasks.namespace[self.rows] + 1, 0).astype(np.int64)
         scope = np.where(by_job, namespaces + self.jobs, scope)
@@ -242,7 +251,8 @@ class Demand:
         return _Kinds(of, first, np.argsort(of, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
 
     def _await_company(self, kinds: _Kinds, found: Ints, waiting: list[int]) -> None:
-        """Count pods whose required company is pending: it must be of their kind, or be placed before them."""
+        """Update ``found`` for pods with required affinity to pending pods, which must be placeable or of the same
+        kind."""
         self._coming[self.rows[self._is_free() & (found[kinds.of] > 0)]] = True
         while waiting:
             for kind in waiting:
@@ -255,8 +265,8 @@ class Demand:
                 self._coming[self.rows[places]] = True
 
     def _count(self, kinds: _Kinds, kind: int, with_own: bool = False) -> int:
-        """Return how many pods of a kind the nodes could take together; ``with_own``: each may be company for others
-        of its kind."""
+        """Return how many pods of a kind the nodes could take together. With ``with_own``, each satisfies the affinity
+        of others of its kind."""
         rows, coming = self.rows[kinds.places(kind)], self._coming
         if with_own:
             coming = coming.copy()
@@ -264,18 +274,19 @@ class Demand:
         first = min(zip(self._session.snapshot.tasks.keys_of(rows.tolist()), rows.tolist(), strict=True))[1]
         example = self.feasibility.example(first)
         if not self.feasibility.most_by_facts(example):
-            return 0  # other pods, which are costly to look at, only take nodes away
+            return 0  # other pods can only exclude nodes, and are expensive to evaluate
         return self.feasibility.most_together(example, rows, coming)
 
     def _is_refused(self, task: Task) -> bool:
-        """Whether the claims that a task names are refused; those made for each pod are not looked at."""
+        """Return whether the claims that a task names are refused. Tasks with ephemeral volumes are not
+        examined."""
         is_own = any(volume.ephemeral is not None for volume in task.shape.spec.volumes)
         return not is_own and self._framework.pre_predicate(task) is not None
 
-    # --- as things are now ------------------------------------------------------------------------------------------
+    # --- current usage ----------------------------------------------------------------------------------------------
 
     def _with_idle_node(self, places: Ints) -> Ints:
-        """Return the places of pods that the future idle resources of some node suffice for."""
+        """Return the positions of pods whose request fits the future idle resources of some node."""
         nodes = self._session.nodes
         shapes, of = np.unique(self._shapes[places], return_inverse=True)
         suffices = [nodes.with_room(floor).any() for floor in room_needed(self._session.requests[shapes])]
@@ -283,17 +294,17 @@ class Demand:
         return result
 
     def _usable_by(self, places: Ints, most: Ints) -> Ints:
-        """Return what some pods can use, up to ``most``, of what is idle, or being freed. Places for pods are left
-        out."""
+        """Return how much of the future idle resources some pods can use, at most ``most``. The resource ``pods`` is
+        left out."""
         session, found = self._session, np.zeros_like(most)
         future_idle = np.maximum(session.nodes.usage.future_idle, 0)
         most = np.minimum(most, sum_of(future_idle, axis=1))
         most[session.nodes.column_of["pods"]] = 0
         nodes, idle = np.zeros(len(session.nodes), np.bool_), np.zeros_like(most)
-        for alike in self._alike(places):
-            task, rows = self.feasibility.example(int(self.rows[alike[0]])), self.rows[alike]
+        for group in self._equivalent_groups(places):
+            task, rows = self.feasibility.example(int(self.rows[group[0]])), self.rows[group]
             each = self.feasibility.fit_now(task, rows, self._coming)
-            found += min(int(each.sum()), len(alike)) * task.request
+            found += min(int(each.sum()), len(group)) * task.request
             if (more := (each > 0) & ~nodes).any():
                 nodes |= more
                 idle = sum_of(future_idle[:, nodes], axis=1)
@@ -301,9 +312,12 @@ class Demand:
                 break
         return np.minimum(np.minimum(found, idle), most)
 
-    def _alike(self, places: Ints) -> Iterator[Ints]:
-        """Divide pods into those of which one is looked at for all: of one shape and namespace, and of equal labels and
-        one job where these matter. The first by key comes first."""
+    def _equivalent_groups(self, places: Ints) -> Iterator[Ints]:
+        """Group pods of which one is evaluated for all: one shape and namespace, and equal labels and one job if these
+        matter.
+
+        Within a group, pods are in order of key.
+        """
         snapshot, tests = self._session.snapshot, self._framework.evaluator.predicates
         place_of = {int(self.rows[place]): place for place in places.tolist()}
         rows = snapshot.tasks.in_order(list(place_of))
@@ -324,7 +338,7 @@ class Demand:
         status = session.snapshot.tasks.status.copy()
         for task in session.views.moves:
             status[task.row] = task.status
-        status[list(session.backing_off)] = TaskStatus.UNKNOWN  # a pod that backs off keeps nothing from others
+        status[list(session.backing_off)] = TaskStatus.UNKNOWN  # a pod that backs off withholds nothing
         result: Mask = status[self.rows] == TaskStatus.PENDING
         return result
 
@@ -337,8 +351,8 @@ class Demand:
             phases[others] = phases[lead]
         return phases
 
-    def _have(self) -> Ints:
-        """Return how many pods of each job have, or wait for, a place."""
+    def _placed_counts(self) -> Ints:
+        """Return how many pods of each job are placed or pipelined."""
         session = self._session
         have: Ints = session.jobs.counts @ _HAVE
         for job in session.views.jobs():

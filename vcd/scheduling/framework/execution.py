@@ -1,4 +1,8 @@
-"""A session's actions are run, and its plugins are asked what they show, those that are not ours behind their gates."""
+"""Runs the actions of a session, and collects gauges, wake times and problems of its plugins afterwards.
+
+Third-party actions and plugins run behind gates; what an action leaves behind is validated. Gauges, wake times and
+problems decide nothing.
+"""
 
 from __future__ import annotations
 
@@ -12,34 +16,34 @@ from vcd.scheduling.framework import checks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import ArgumentValues
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.framework.guard import Gate, Guard, Unexpected, Watch, action_name, expected, is_asked_directly
-from vcd.scheduling.framework.queuefields import stated_in_vain
+from vcd.scheduling.framework.guard import Gate, Guard, Unexpected, Watch, action_name, expected, is_called_directly
+from vcd.scheduling.framework.queuefields import find_unread_fields
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 
 PASSED_OVER = "(not supported)"
-"""Under this name ``session.problems`` holds what no plugin says, but that there is none for it."""
+"""The entry of ``session.problems`` for unsupported fields, which no plugin reports."""
 _ON_NODES = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING, TaskStatus.RELEASING)
 
 
 def execute(kind: type[Action], arguments: ArgumentValues, framework: Framework) -> None:
-    """Run an action. One that is not ours has to leave every node within its room, and tasks on nodes that exist."""
-    if is_asked_directly(kind):
+    """Run an action. A third-party one must leave no node overcommitted, and all placed tasks on nodes that exist."""
+    if is_called_directly(kind):
         kind(arguments).execute(framework)
         return
-    before = _Before(framework.session)
+    before = _SessionBefore(framework.session)
     gate = Gate(action_name(kind.name), framework.guard.watch)
     gate.ask("execute", before.compare, (), lambda: kind(arguments).execute(framework))
 
 
 def take_gauges(framework: Framework, watch: Watch | None) -> None:
-    """Ask the plugins that are not ours for their gauges now, in the thread that decides.
+    """Store the gauges of third-party plugins in ``session.gauges``, or the error that was raised instead.
 
-    They are in ``session.gauges`` then, or the error in their place: gauges decide nothing. Raises Interrupted.
+    Runs in the deciding thread, so that ``watch`` can limit the time. Raises Interrupted.
     """
     session = framework.session
     for plugin in framework.plugins:
-        if not is_asked_directly(type(plugin)):
+        if not is_called_directly(type(plugin)):
             try:
                 session.gauges[plugin.name] = Guard(watch).method(plugin, "gauges", checks.every)()
             except Exception as error:  # noqa: BLE001 - whatever it raises
@@ -47,25 +51,25 @@ def take_gauges(framework: Framework, watch: Watch | None) -> None:
 
 
 def take_wakes(framework: Framework) -> None:
-    """Ask the built-in plugins when time alone changes what they say, for each the first time after the session. It is
-    in ``session.wakes`` then."""
+    """Store in ``session.wakes`` the first time after the session at which answers of each built-in plugin change with
+    time alone."""
     session = framework.session
     found = []
     for plugin in framework.plugins:
-        if is_asked_directly(type(plugin)):
+        if is_called_directly(type(plugin)):
             found += [min((time for time in plugin.wakes() if time > session.now), default=0)]
     session.wakes = tuple(time for time in found if time)
 
 
 def take_problems(framework: Framework, kinds: Collection[str], watch: Watch | None) -> None:
-    """Ask all plugins what they find misconfigured, in the thread that decides, and tell what is passed over; what they
-    tell of are objects of the ``kinds`` that there are.
+    """Store in ``session.problems`` what each plugin finds misconfigured, or the error that it raised, and fields of
+    groups and queues that have no effect.
 
-    It is in ``session.problems`` then, or the error in its place: problems decide nothing. Raises Interrupted.
+    Problems must be about objects of ``kinds``. Runs in the deciding thread. Raises Interrupted.
     """
     session = framework.session
     queues = [(key, record.queue.spec) for key, record in session.snapshot.queues.items()]
-    passed_over = (*_passed_over(session), *stated_in_vain(framework.policy, queues))
+    passed_over = (*_unsupported_problems(session), *find_unread_fields(framework.policy, queues))
     if passed_over:
         session.problems[PASSED_OVER] = passed_over
     for plugin in framework.plugins:
@@ -75,8 +79,9 @@ def take_problems(framework: Framework, kinds: Collection[str], watch: Watch | N
             session.problems[plugin.name] = error
 
 
-def _passed_over(session: Session) -> Iterator[Problem]:
-    """What groups and queues ask for that is not supported, and that nobody has to wait for."""
+def _unsupported_problems(session: Session) -> Iterator[Problem]:
+    """Yield requests of groups and queues that vcd does not support and ignores, so that the group does not wait for
+    them."""
     snapshot = session.snapshot
     for key, group in snapshot.groups.items():
         if group.passed_over:
@@ -85,8 +90,8 @@ def _passed_over(session: Session) -> Iterator[Problem]:
         yield from (Problem("Queue", key, words) for words in queue.passed_over)
 
 
-class _Before:
-    """A session as an action found it, to be compared with how it left it."""
+class _SessionBefore:
+    """The session before an action, for comparison with its result."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -95,7 +100,8 @@ class _Before:
         self._statements = len(session.trial.statements)
 
     def compare(self, answer: object) -> None:
-        """Nobody is over its room, tasks are on nodes, and what goes into the log can be written there."""
+        """Check that no node is overcommitted, that tasks are on nodes, and that everything can be written to the
+        log."""
         session = self._session
         nodes = session.nodes
         idle = nodes.usage.idle
@@ -118,4 +124,4 @@ class _Before:
             for why in job.why:
                 if not (isinstance(why.gate, str) and isinstance(why.plugin, str)):
                     expected(f"texts as where {job.key} waits", (why.gate, why.plugin))
-                checks.well_told(why.reason)
+                checks.check_reason(why.reason)

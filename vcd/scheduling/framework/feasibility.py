@@ -1,8 +1,8 @@
-"""Feasibility: how many pods the nodes can take, once they are empty or with what is idle now.
+"""Feasibility: how many pods the nodes could take if they were empty, or can take with their idle resources.
 
-Resources aside, a predicate refuses a node for good (its facts), until other pods come or go (``reachable`` and
-``divisions`` of ``Predicate``), or as things are now (``known_mask``). Extenders are not called: the answers that they
-gave while the session tried to place pods count.
+A predicate can refuse a node permanently (its facts), until other pods are placed or removed (``reachable`` and
+``divisions`` of ``Predicate``), or at the moment (``known_mask``). Extenders are not called; only answers that they
+already gave in this session count.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ MANY = 1 << 40
 
 
 class Feasibility:
-    """What the predicates of a session say of nodes, for pods that are only looked at."""
+    """Evaluates a session's predicates for pods without trying to place them."""
 
     def __init__(self, framework: Framework) -> None:
         self._session = session = framework.session
         self._nodes = session.nodes
         self._examples = Views(session.snapshot, session.queue_list, session.backing_off)
-        """Tasks that are only looked at: the session's own views are those that its actions used."""
+        """Tasks for evaluation only, apart from the session's views, which contain what the actions used."""
         self._evaluator = framework.evaluator
         self._tests = framework.evaluator.predicates
         self._by_pods = [test for test in self._tests if test.depends & Depends.PODS]
         self._counts: dict[bytes, Ints] = {}
-        """How many nodes of each size class a mask has, by the mask."""
+        """The number of nodes of each size class in a mask, by the mask."""
         self._numbers: dict[Hashable, int] = {}
         self._masks: dict[int, Mask] = {}
         self.is_by_pod = any(tells_pods_apart(test) for test in self._tests if not test.depends)
@@ -47,15 +47,15 @@ class Feasibility:
         self._examples.release()
 
     def example(self, row: int) -> Task:
-        """Return the task of a row, to be looked at only."""
+        """Return the task of a row, for evaluation only."""
         return self._examples.task(row)
 
     def examples(self, rows: list[int]) -> list[Task]:
-        """Return the tasks of some rows."""
+        """Return the tasks of some rows, for evaluation only."""
         return self._examples.tasks_at(rows)
 
     def kinds(self, rows: Rows) -> Ints:
-        """Return a number for each pod. Pods of one number pass the same nodes, as far as facts decide."""
+        """Return a number for each pod; pods with the same number pass the same nodes by facts."""
         if not self.is_by_pod:
             shapes, queues = self._session.snapshot.tasks.shape[rows], self._session.queue_of_row[rows]
             return shapes.astype(np.int64) * len(self._session.queue_list) + queues
@@ -63,7 +63,7 @@ class Feasibility:
         return np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.int64)
 
     def keys(self, rows: list[int]) -> list[Hashable]:
-        """Return for each pod all that predicates on facts look at. Keys mean the same in a later session, where a
+        """Return for each pod everything that predicates on facts read. Keys are valid across sessions, in which a
         queue of the same name may have other rules."""
         shapes = self._session.snapshot.shapes.at(self._session.snapshot.tasks.shape[rows].tolist())
         keys = dict[int, Hashable](zip(rows, shapes, strict=True))
@@ -76,7 +76,7 @@ class Feasibility:
         return list(keys.values())
 
     def nodes_of(self, rows: Rows) -> Mask | None:
-        """Return the nodes whose facts some of the pods pass, None if there are no pods."""
+        """Return the nodes whose facts at least one of the pods passes; None if there are no pods."""
         kinds, first = np.unique(self.kinds(rows), return_index=True)
         row_of = {kind: int(rows[at]) for kind, at in zip(kinds.tolist(), first, strict=True)}
         new = [kind for kind in row_of if kind not in self._masks]
@@ -86,8 +86,10 @@ class Feasibility:
         return np.logical_or.reduce(list(distinct.values())) if distinct else None
 
     def most_together(self, task: Task, rows: Rows, coming: Mask) -> int:
-        """Return how many of the pods ``rows``, which are like a task, the nodes could take together if they were empty
-        and the pods ``coming`` (by row) were placed."""
+        """Return how many of the pods ``rows``, which are equivalent to ``task``, the nodes could take together.
+
+        The nodes are assumed empty, and the pods ``coming`` (by row) placed.
+        """
         mask = self.reachable(task, coming)
         divisions = [codes for test in self._by_pods for codes in test.divisions(task, rows)]
         if divisions:
@@ -95,18 +97,20 @@ class Feasibility:
         return self._sum_over(mask, task)
 
     def most_by_facts(self, task: Task) -> int:
-        """Return how many pods like a task the nodes could take together if they were empty and no other pods and
-        claims mattered."""
+        """Return how many pods like a task the nodes could take together if they were empty and other pods and claims
+        did not matter."""
         return self._sum_over(self._evaluator.static(task).mask, task)
 
     def _each(self, task: Task) -> Ints:
         """Return how many pods like a task a node of each size takes."""
         sizes, _ = self._size_classes
-        asked = np.flatnonzero(task.request > 0)
-        asked = asked[asked != self._nodes.column_of["pods"]]  # Volcano compares no places for pods here
-        if not len(asked):
+        requested = np.flatnonzero(task.request > 0)
+        requested = requested[
+            requested != self._nodes.column_of["pods"]
+        ]  # Volcano does not compare the resource pods here
+        if not len(requested):
             return np.full(len(sizes), MANY)
-        each: Ints = np.minimum((sizes[:, asked] // task.request[asked]).min(axis=1), MANY)
+        each: Ints = np.minimum((sizes[:, requested] // task.request[requested]).min(axis=1), MANY)
         return each
 
     def _sum_over(self, mask: Mask, task: Task) -> int:
@@ -119,7 +123,7 @@ class Feasibility:
 
     @cached_property
     def _size_classes(self) -> tuple[Ints, Rows]:
-        """The distinct allocatable resources of nodes, and which of them each node has."""
+        """The distinct allocatable resources of nodes, and the index of each node's."""
         facts = self._nodes.facts
 
         def divide() -> tuple[Ints, Rows]:
@@ -130,7 +134,7 @@ class Feasibility:
         return found
 
     def reachable(self, task: Task, coming: Mask) -> Mask:
-        """Return the nodes that can take a task once the right pods left, and the pods ``coming`` are placed."""
+        """Return the nodes that can take a task after suitable evictions, if the pods ``coming`` are placed."""
         mask = self._evaluator.static(task).mask
         for test in self._by_pods:
             found = test.reachable(task, coming)
@@ -139,25 +143,25 @@ class Feasibility:
         return mask
 
     def fit_now(self, task: Task, rows: Rows, coming: Mask) -> Ints:
-        """Return by node how many pods like a task fit what is idle, or being freed.
+        """Return by node how many pods like a task fit its future idle resources.
 
-        Nodes that refuse it now take none. A node without the company that it requires is no refusal while that is
-        ``coming``. Of each part of the nodes that takes at most one of the pods ``rows``, one node takes one.
+        Nodes that currently refuse the task take none. A node that lacks pods required by affinity is not refused while
+        these pods are ``coming``. In each part of a division, only one node takes one of the pods ``rows``.
         """
         usage = self._nodes.usage
         each = np.zeros(len(self._nodes), np.int64)
         chosen = np.flatnonzero(self._nodes.with_room(task.floor) & self._evaluator.static(task).mask)
-        asked = np.flatnonzero(task.request > 0)
-        if not (len(chosen) and len(asked)):
+        requested = np.flatnonzero(task.request > 0)
+        if not (len(chosen) and len(requested)):
             return each
         chosen = chosen[self._passing_now(task, coming)[chosen]]
-        each[chosen] = (usage.future_idle[np.ix_(asked, chosen)] // task.request[asked, None]).min(axis=0)
+        each[chosen] = (usage.future_idle[np.ix_(requested, chosen)] // task.request[requested, None]).min(axis=0)
         for codes in [codes for test in self._by_pods for codes in test.divisions(task, rows)]:
             each = _one_of_each(each, codes)
         return each
 
     def _passing_now(self, task: Task, coming: Mask) -> Mask:
-        """Return which nodes no predicate refuses now; facts are not looked at."""
+        """Return the nodes that no predicate refuses now, facts excluded."""
         mask = np.ones(len(self._nodes), np.bool_)
         awaits = has_required_affinity(task.shape)
         for test in self._tests:
@@ -168,7 +172,7 @@ class Feasibility:
 
 
 def _together(each: Ints, divisions: list[Rows]) -> int:
-    """Return how many pods fit that share no part of the divisions; an upper bound where there are several."""
+    """Return how many pods fit if no two share a part of a division; an upper bound if there are several divisions."""
     most = MANY
     for codes in divisions:
         most = min(most, int(_one_of_each(each, codes).sum()))
@@ -176,7 +180,7 @@ def _together(each: Ints, divisions: list[Rows]) -> int:
 
 
 def _one_of_each(each: Ints, codes: Rows) -> Ints:
-    """Return the numbers of pods by node, of each part of a division no more than one on its first node."""
+    """Return the numbers of pods by node, limited to one pod, on the first node, of each part of a division."""
     result = each.copy()
     taken = np.flatnonzero((each > 0) & (codes >= 0))
     result[taken] = 0

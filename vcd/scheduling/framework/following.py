@@ -1,4 +1,4 @@
-"""Who tells the index of pods what moves: the first plugin of a session that needs it, and no other."""
+"""Keeps the index of pods current: exactly one plugin of a session, the first that needs the index, updates it."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from vcd.scheduling.session.views import Task
 
 
 class _Follower:
-    """The plugin that does it in this session."""
+    """The plugin that updates the index in this session."""
 
     def __init__(self, plugin: Plugin) -> None:
         self.plugin = plugin
 
 
 class FollowsPods(Plugin):
-    """Base of the plugins that ask where pods are."""
+    """Base class of plugins that need the positions of pods."""
 
     _followed: PodIndex | None = None
 
     def follow_pods(self, session: Session) -> None:
-        """To be called by ``open`` when the plugin needs the index."""
+        """Prepare the index. ``open`` calls this if the plugin needs it."""
         if session.provided(_Follower, lambda: _Follower(self)).plugin is self:
             self._followed = index_of(session)
 
     def on_allocate(self, task: Task, row: int) -> None:
-        """A task was placed on a node, or waits for room there."""
+        """Update the index of pods, if this plugin is the first that needs it."""
         if self._followed is not None:
             self._followed.placed(task, row)
 
     def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """Several alike tasks were placed, each on its node."""
+        """Update the index of pods, if this plugin is the first that needs it."""
         if self._followed is not None:
             self._followed.placed_together(tasks, rows)
 
     def on_deallocate(self, task: Task, row: int) -> None:
-        """A task was taken from a node."""
+        """Update the index of pods, if this plugin is the first that needs it."""
         if self._followed is not None:
             self._followed.removed(task, row)

@@ -1,4 +1,9 @@
-"""The plugins of a session, and what actions ask them."""
+"""The plugins of one session, and the methods by which actions call them.
+
+``Framework`` builds a method for each extension point from the active plugins (``points.py``, ``rules.py``). The other
+methods need several points at once, such as keys that end in age and name. Third-party plugins are called through gates
+(``guard.py``).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from itertools import chain
 from typing import Any, ParamSpec, TypeVar
 
 from vcd.scheduling.framework import checks, rules
-from vcd.scheduling.framework.guard import Closed, Failure, Guard, MakeCheck, Method, is_ours, keeps_up
+from vcd.scheduling.framework.guard import Closed, Failure, Guard, MakeCheck, Method, follows_session, is_ours
 from vcd.scheduling.framework.order import JobQueue, VictimOrder, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, Points
@@ -29,13 +34,13 @@ S = TypeVar("S")
 
 
 class Framework(Points):
-    """The plugins of a session. Each extension point is a method, by which actions ask all plugins that take part; the
-    others are for what takes more than one question.
+    """The plugins of a session. Each extension point is a method that calls all plugins that take part.
 
-    Within a tier plugins are opened, asked and closed in the order of their names, whatever their order in the file is,
-    but at the points that are about order (``IN_CONFIGURED_ORDER``). ``evaluator`` is the search over their predicates
-    and scores; ``memory`` what it knows from earlier sessions. ``mark`` is told "open/PLUGIN" as each was opened,
-    ``trace`` what is asked and answered.
+    Within a tier, plugins are opened, called and closed in the order of their names, not of the configuration file,
+    except at points about order (``IN_CONFIGURED_ORDER``). ``evaluator`` searches nodes with the plugins' predicates
+    and scores; ``memory`` holds its results from earlier sessions. ``mark`` is called with "open" or
+    "close" before each plugin, and with "open/PLUGIN" or "close/PLUGIN" after it, to record timings. ``trace`` records
+    the calls and their results.
     """
 
     def __init__(
@@ -53,8 +58,8 @@ class Framework(Points):
         self.guard = guard or Guard()
         self.trace = trace
         self._mark = mark
-        self.participants = _TakingPart(policy, plugins, self.guard, trace)
-        """Who takes part at each point."""
+        self.participants = _PointRegistry(policy, plugins, self.guard, trace)
+        """The plugins that take part at each point."""
         named = [plugin for tier in self.participants.by_name for _, plugin in tier]
         self.plugins = [each for each in named if self.guard.failed.get(each.name) is not Failure.BROKEN]
         if trace is not None:
@@ -67,43 +72,44 @@ class Framework(Points):
         self.evaluator = Evaluator(session, self.predicates(), (*self.node_order(), *self.batch_node_order()), memory)
 
     def release(self) -> None:
-        """Let go of what refers back to the session."""
+        """Drop references to the session."""
         self.evaluator.release()
 
-    def asking(self, point: Point[P, R]) -> Callable[P, R]:
-        """Make the method by which actions ask at a point."""
-        ask = point.rule(self.participants[point.name])
-        return ask if self.trace is None else self.trace.asking(point.name, ask)
+    def build_method(self, point: Point[P, R]) -> Callable[P, R]:
+        """Build the method by which actions call a point."""
+        call = point.rule(self.participants[point.name])
+        return call if self.trace is None else self.trace.record_calls(point.name, call)
 
     def tell(self, part: str) -> None:
         """Open or close the plugins, one after the other."""
         for plugin in self.plugins:
             if part == "close" and plugin.name in self.guard.failed:
-                continue  # its gauges would be of what it failed to learn
+                continue  # its gauges would be computed from incomplete data
             self._mark(part)
             self.guard.method(plugin, part)(self.session)
             self._mark(f"{part}/{plugin.name}")
 
     def holds(self) -> list[Hold]:
-        """Return every live hold as things are now, those of the state and of the plugins, in canonical order."""
+        """Return all live holds of the state and of the plugins, in canonical order."""
         found = [*state_holds(self.session), *(hold for plugin in self.plugins for hold in plugin.holds())]
         return sorted(found, key=lambda hold: (hold.kind, hold.owner, hold.subject, hold.node, hold.until))
 
     def queue_key(self, queue: Queue) -> tuple[Any, ...]:
-        """The smaller key is served first."""
+        """Return the sort key of a queue: the smallest is served first."""
         return (*self.queue_order(queue), queue.created, queue.name)
 
     def job_key(self, job: Job) -> tuple[Any, ...]:
-        """The smaller key is served first."""
+        """Return the sort key of a job: the smallest is served first."""
         return (*self.job_order(job), not job.is_stranded, job.refused_until, job.created, job.key)
 
     def sub_job_key(self, sub_job: SubJob) -> tuple[Any, ...]:
-        """The smaller key is served first, among the sub-jobs of one job."""
+        """Return the sort key of a sub-job among those of its job: the smallest is served first."""
         last = (sub_job.match_index, sub_job.uid, sub_job.groups.index, sub_job.values)
         return (*self.sub_job_order(sub_job), *last)
 
     def victim_key(self, job: Job) -> tuple[Any, ...]:
-        """``job_key`` without refusals, for who asks about many jobs again and again: the larger key goes first."""
+        """Return the key by which jobs lose pods, the largest first: as ``job_key``, without refusals. Cached until a
+        task of the job moves."""
         return (*self._victim_order.job_key(job), job.created, job.key)
 
     @cached_property
@@ -111,35 +117,38 @@ class Framework(Points):
         return VictimOrder(self.session, self.job_order, self.task_order)
 
     def find_alike(self) -> None:
-        """Find the jobs of which one is tried for all, if there are such to all plugins."""
+        """Find classes of equivalent jobs, if all plugins allow it (``Plugin.treats_alike``) and nothing is traced."""
         if all(plugin.treats_alike for plugin in self.plugins) and (self.trace is None or self.trace.is_idle):
             marks = {mark for plugin in self.plugins for mark in plugin.annotations}
             self.session.classes.find(self.session.snapshot, marks, self.evaluator.kinds.tells_labels)
 
     def jobs_in_order(self, jobs: Iterable[Job]) -> JobQueue:
-        """Jobs, the first to be served first."""
+        """Return a queue of jobs that pops the first to be served."""
         return JobQueue(self.session, self.job_key, jobs)
 
     def in_task_order(self, tasks: list[Task]) -> list[Task]:
-        """Tasks of one job, the first to be placed first."""
-        alike = bool(tasks) and self.places_alike(tasks[0].job)
-        return ordered_tasks(None if alike else self._task_key, tasks)
+        """Return tasks of one job, the first to be placed first."""
+        are_equivalent = bool(tasks) and self.places_alike(tasks[0].job)
+        return ordered_tasks(None if are_equivalent else self._task_key, tasks)
 
     def _task_key(self, task: Task) -> tuple[Any, ...]:
         return (*self.task_order(task), task.refused_until)
 
     def places_alike(self, job: Job) -> bool:
-        """Whether a job's tasks are alike to all who are asked, and can be placed several at once."""
+        """Return whether the tasks of a job are equivalent for all plugins, so that several can be placed at once."""
         follows = self.trace is not None and self.trace.follows(job)
         return self.many_at_once and not follows and self.session.classes.has_pods_alike(job.index)
 
     def unprotected(self, tasks: list[Task]) -> list[Task]:
-        """Of tasks that would go of themselves those that no plugin protects, if all of them go."""
+        """Return the tasks that no plugin protects if they are all evicted without a preemptor."""
         return rules.unprotected(self.participants["victim_tasks"], tasks)
 
     def in_victim_order(self, tasks: list[Task], queue: Queue) -> list[Task]:
-        """Tasks in the order in which they go for a task of ``queue``: queues by the plugins' order of victim queues
-        (else the last served first), then the job that comes last, then the task that comes last."""
+        """Return tasks in the order in which they are evicted for a task of ``queue``.
+
+        Tasks are ordered by queue first: by the plugins' order of victim queues, then the queue that is served last.
+        Then come the job and the task that are served last.
+        """
         if len(tasks) < 2:
             return tasks
         result = self._victim_order.sorted(tasks)
@@ -148,7 +157,7 @@ class Framework(Points):
         return result
 
     def sort_by_victim_queue(self, items: list[S], queue_of: Callable[[S], Queue], queue: Queue) -> None:
-        """Sort, in place and stably, by the order in which queues give for ``queue``."""
+        """Sort items in place and stably, by the order in which their queues lose pods to ``queue``."""
         queues = {each.index: each for each in map(queue_of, items)}
         served = {index: self.queue_key(each) for index, each in queues.items()}
         gives = {index: self.victim_queue_order(each, queue) for index, each in queues.items()}
@@ -156,41 +165,47 @@ class Framework(Points):
         items.sort(key=lambda item: gives[queue_of(item).index])
 
     def statement(self, action: str, job: Job) -> Statement:
-        """A new statement of an action on behalf of a job."""
+        """Return a new statement of an action on behalf of a job."""
         return Statement(self.session.trial, action, job)
 
     @cached_property
     def many_at_once(self) -> bool:
-        """Whether alike tasks of one job can be placed several at once: whoever is asked about each task can be asked
-        about several (the points named ``..._together``), and none has a node of its own in mind."""
+        """Whether several equivalent tasks of one job can be placed at once.
 
-        def asked(name: str) -> set[Plugin]:
+        This needs plugins that answer for several tasks wherever they answer for one (points named ``..._together``),
+        and no plugin that chooses nodes or whose ``pre_predicate`` depends on placements.
+        """
+
+        def plugins_at(name: str) -> set[Plugin]:
             return set(map(plugin_of, self.participants[name].methods))
 
         return (
-            asked("allocatable") == asked("allocatable_together")
-            and asked("on_allocate") == asked("on_allocate_together")
+            plugins_at("allocatable") == plugins_at("allocatable_together")
+            and plugins_at("on_allocate") == plugins_at("on_allocate_together")
             and not any(plugin_of(method).minds_placements for method in self.participants["pre_predicate"].methods)
             and not self.participants["best_node"].methods
         )
 
     def candidates(self, task: Task) -> Candidates:
-        """Where tasks like this one can go."""
+        """Return the candidate nodes of a task."""
         return self.evaluator.table(task)
 
     def best_to_wait(self, task: Task, candidates: Candidates) -> int | None:
-        """Return the best node for a task that will wait for what is being freed; None if no node takes it."""
+        """Return the best node on which to pipeline a task; None if no node is feasible."""
         row: int | None = self.best_node(task, candidates)
         return candidates.best_to_wait() if row is None else row
 
     def nominated(self, task: Task, candidates: Candidates) -> int | None:
-        """The node that an earlier preemption made room on for a task, where it still passes."""
+        """Return the node on which an earlier preemption freed resources for a task, if it is still feasible."""
         row = self.session.nominated_node(task) if self.session.snapshot.nominated else None
         return row if row is not None and candidates.passes(row) else None
 
 
-class _TakingPart(Mapping[str, Participants]):
-    """Who takes part at each point, made when it is asked for; plugins tier by tier, each with its option."""
+class _PointRegistry(Mapping[str, Participants]):
+    """The participants of each point, built on first access.
+
+    ``by_name`` has the plugins tier by tier in the order of their names, each with its option.
+    """
 
     def __init__(
         self, policy: Policy, plugins: Sequence[Sequence[tuple[Any, Plugin]]], guard: Guard, trace: Trace | None
@@ -199,16 +214,17 @@ class _TakingPart(Mapping[str, Participants]):
         self._trace = trace
         self._as_configured = plugins
         self.by_name = [sorted(tier, key=lambda entry: entry[1].name) for tier in plugins]
-        self._made: dict[str, Participants] = {}
+        self._participants: dict[str, Participants] = {}
         kinds = tuple([tuple([type(plugin) for _, plugin in tier]) for tier in plugins])
-        ours = all(map(is_ours, chain.from_iterable(kinds)))
-        self._places: dict[str, list[tuple[int, int]]] = policy.cached(kinds, dict) if ours else {}
-        """Of each point that was asked at, who takes part, by tier and place there; the same in each session."""
+        all_built_in = all(map(is_ours, chain.from_iterable(kinds)))
+        self._places: dict[str, list[tuple[int, int]]] = policy.cached(kinds, dict) if all_built_in else {}
+        """For each point, the tier and place of its plugins. Shared by all sessions of a policy if all plugins are
+        built-in."""
 
     def __getitem__(self, name: str) -> Participants:
-        if name not in self._made:
-            self._made[name] = self._taking_part(POINTS[name])
-        return self._made[name]
+        if name not in self._participants:
+            self._participants[name] = self._build(POINTS[name])
+        return self._participants[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(POINTS)
@@ -216,21 +232,20 @@ class _TakingPart(Mapping[str, Participants]):
     def __len__(self) -> int:
         return len(POINTS)
 
-    def _taking_part(self, point: Point[..., Any]) -> Participants:
-        """Who answers at a point. Each question to a plugin goes through a method made here, each of an action through
-        the rule that is given them."""
+    def _build(self, point: Point[..., Any]) -> Participants:
+        """Build the methods by which the rule of a point calls the plugins."""
         tiers: list[list[Method]] = [[] for _ in self.by_name]
-        for tier, plugin in self._on(point):
+        for tier, plugin in self._plugins_at(point):
             tiers[tier].append(self._method(tier, plugin, point.name, point.check, point.closed))
-        others = self._on(POINTS[point.protected_as]) if point.protected_as else []
+        others = self._plugins_at(POINTS[point.protected_as]) if point.protected_as else []
         protecting = [plugin for _, plugin in others if plugin.protects or plugin.name in self._guard.failed]
         unprotected = [
-            self._method(PROTECTS, plugin, "unprotected", checks.victims, checks.keeps_all) for plugin in protecting
+            self._method(PROTECTS, plugin, "unprotected", checks.victims, checks.no_victims) for plugin in protecting
         ]
         return Participants(point.name, tiers, unprotected)
 
-    def _on(self, point: Point[..., Any]) -> list[tuple[int, Plugin]]:
-        """The plugins that have a method for a point, as far as flags let them take part, each with its tier."""
+    def _plugins_at(self, point: Point[..., Any]) -> list[tuple[int, Plugin]]:
+        """Return the plugins that implement a point and whose flags allow it, each with its tier."""
         tiers, name = self._as_configured if point.rule in IN_CONFIGURED_ORDER else self.by_name, point.name
         if name not in self._places:
             self._places[name] = [
@@ -245,25 +260,28 @@ class _TakingPart(Mapping[str, Participants]):
         return found
 
     def _takes_part(self, plugin: Plugin, point: Point[..., Any]) -> bool:
-        """Whether a plugin takes part at a point. One that failed does where it forbids, and where it keeps up with the
-        session."""
+        """Return whether a plugin takes part at a point after failures.
+
+        A failed plugin takes part where its restrictive answer is used, and where it follows the session unless it is
+        broken.
+        """
         failure = self._guard.failed.get(plugin.name)
         if failure is None or point.closed is not None:
             return True
-        return keeps_up(point.name) and failure is not Failure.BROKEN
+        return follows_session(point.name) and failure is not Failure.BROKEN
 
     def _method(self, tier: int, plugin: Plugin, name: str, check: MakeCheck | None, closed: Closed | None) -> Method:
         method = self._guard.method(plugin, name, check, closed)
-        return method if self._trace is None else self._trace.answering(tier, method)
+        return method if self._trace is None else self._trace.record_answers(tier, method)
 
 
 def framework_of(session: Session) -> Framework:
-    """The plugins of a session that has some."""
+    """Return the framework of a session that has plugins."""
     return session.provided(Framework)
 
 
 def trace_of(session: Session) -> Trace:
-    """What a session wrote down that was given a trace."""
+    """Return the trace of a session that records one."""
     trace = framework_of(session).trace
     assert trace is not None
     return trace

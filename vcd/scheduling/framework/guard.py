@@ -1,9 +1,10 @@
-"""The way into plugins and actions that are not ours: what they answer is checked where it comes in.
+"""Gates around plugins and actions whose code is not trusted: answers are validated where they enter vcd.
 
-Ours are tested with the rest and asked directly. Those from elsewhere may raise, give nonsense or never come back, and
-a cycle goes on without them (`vcd.scheduling.decide`). So each call of theirs passes a `Gate`: a `Watch` is told who
-is asked, and whatever comes out but an answer that the point allows (`vcd.scheduling.framework.checks`) is theirs to
-blame. Where ours fail, the session is decided again with all plugins behind gates.
+Built-in plugins are tested with vcd and called directly. Third-party ones may raise, return nonsense or never return,
+and the cycle continues without them (`vcd.scheduling.decide`). So each of their calls passes a `Gate`. It reports the
+call to a `Watch`, which may interrupt it, and attributes every error and invalid answer to the plugin
+(`vcd.scheduling.framework.checks` has the valid answers). If a built-in plugin fails, the session is decided again with
+all plugins behind gates.
 """
 
 from __future__ import annotations
@@ -24,15 +25,16 @@ T = TypeVar("T", bound=np.generic)
 Method = Callable[..., Any]
 """A plugin's method as the framework calls it."""
 Check = Callable[..., Any]
-"""Called with an answer and what was asked; gives the answer as the framework takes it, or calls `expected`."""
+"""Receives an answer and the arguments of the call. Returns the answer in the form that the framework uses, or calls
+`expected`."""
 Closed = Callable[..., Any]
-"""Called with a question's arguments; returns the answer that forbids."""
+"""Receives the arguments of a call. Returns the most restrictive answer."""
 MakeCheck = Callable[["Gate"], Check | None]
-"""Makes the check of what comes through a gate; None where nothing is to be checked."""
+"""Returns the check of answers that pass a gate; None if nothing needs a check."""
 
-_SHOWN = 200
-"""Characters of an answer or an error that a fault shows."""
-_OURS = "vcd."
+_MOST_CHARACTERS = 200
+"""Characters of an answer or an error that a fault contains."""
+_BUILT_IN = "vcd."
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _ACTION = "action "
 _AT_FAULT = "_at_fault"
@@ -40,21 +42,22 @@ _AT_POINT = "_at_point"
 
 
 class Watch(Protocol):
-    """Who is told when a plugin or action that is not ours is entered and left, and may interrupt the session there."""
+    """Observes calls of untrusted plugins and actions, and may interrupt the session during one."""
 
     def enter(self, name: str, point: str) -> int:
-        """The deciding thread goes into it; the number of those that it was in before."""
+        """Record that the deciding thread enters a plugin. Return how many plugins it was in before."""
 
     def leave(self, depth: int) -> None:
-        """The deciding thread comes back from it, and is in as many as ``enter`` said."""
+        """Record that the deciding thread returned, so that it is in ``depth`` plugins."""
 
 
 class Interrupted(BaseException):
-    """Raised by a Watch at the gate of a plugin or action that took too long; no plugin that asks it may catch it."""
+    """Raised by a Watch at the gate of a plugin or action that took too long. Plugins must not catch it."""
 
 
 class InvalidAnswer(ValueError):
-    """An answer that its point does not allow: who gave it where, what was expected, and what came."""
+    """An answer that its point does not allow: which plugin gave it, at which point, what was expected, and what
+    came."""
 
     def __init__(self, name: str, point: str, expected: str, given: str) -> None:
         super().__init__(f"{name}, asked at {point}: expected {expected}, got {given}")
@@ -62,65 +65,67 @@ class InvalidAnswer(ValueError):
 
 
 class Unexpected(Exception):
-    """What a check raises."""
+    """Raised by a check; `Gate.ask` converts it to InvalidAnswer."""
 
 
 def is_ours(kind: type) -> bool:
-    """Whether a class comes with vcd."""
-    return kind.__module__.startswith(_OURS)
+    """Return whether a class is part of vcd."""
+    return kind.__module__.startswith(_BUILT_IN)
 
 
-def _is_asked_directly(kind: type) -> bool:
-    """Whether it comes with vcd and nobody watches over it."""
+def _is_called_directly(kind: type) -> bool:
+    """Return whether a class is part of vcd and needs no time limit."""
     return is_ours(kind) and not getattr(kind, "asks_outside", False)
 
 
-is_asked_directly: Callable[[type], bool] = cache(_is_asked_directly)
+is_called_directly: Callable[[type], bool] = cache(_is_called_directly)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
 def action_name(name: str) -> str:
-    """How faults name an action, which may be called as a plugin is."""
+    """Return the name of an action in faults, which differs from that of a plugin with the same name."""
     return f"{_ACTION}{name}"
 
 
 def fault(name: str, error: BaseException) -> str:
-    """A fault as a plan has it: ``name: error``. Of an error's text it holds nothing that differs from run to run."""
-    return f"{name}: {error.in_words if isinstance(error, InvalidAnswer) else _shown(error)}"
+    """Return a fault as a plan records it: ``name: error``. Parts of the error that differ between runs are removed."""
+    return f"{name}: {error.in_words if isinstance(error, InvalidAnswer) else _format(error)}"
 
 
 def name_in(text: str) -> str:
-    """The plugin, or ``action NAME``, that a fault is about."""
+    """Return the plugin, or ``action NAME``, that a fault is about."""
     return text.partition(": ")[0]
 
 
-def _shown(value: object) -> str:
-    """A value as one line of a fault."""
+def _format(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"
     try:
         text = " ".join(_ADDRESS.sub("", repr(value)).split())
-    except Exception:  # noqa: BLE001 - a stranger's object may fail to tell what it is
+    except Exception:  # noqa: BLE001 - the repr of a third-party object may raise
         return f"a {type(value).__name__}"
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
 
 
 def expected(what: str, answer: object) -> NoReturn:
-    """Say that an answer is not what it should be."""
-    raise Unexpected(what, _shown(answer))
+    """Raise Unexpected: the answer is not ``what`` was expected."""
+    raise Unexpected(what, _format(answer))
 
 
 def at_fault(error: BaseException) -> str | None:
-    """Who is to blame for an exception: the innermost plugin or action that it came from through a gate and that is
-    not ours, since ours raise when they are asked nonsense; without one, the innermost. None: it passed no gate."""
+    """Return the plugin or action to blame for an exception; None if it passed no gate.
+
+    This is the innermost third-party one whose gate it passed, because built-in plugins raise if they get nonsense. If
+    there is none, it is the innermost.
+    """
     gate: Gate | None = vars(error).get(_AT_FAULT)
     return None if gate is None else gate.name
 
 
 def at_point(error: BaseException) -> str:
-    """The point at which the plugin failed that is to blame for an exception."""
+    """Return the point at which the plugin failed that is to blame for an exception."""
     point: str = vars(error).get(_AT_POINT, "")
     return point
 
@@ -129,34 +134,37 @@ class Failure(Enum):
     """How a plugin failed in a session."""
 
     UNANSWERED = auto()
-    """It raised where it had to answer, and is called again."""
+    """It raised where it had to answer. It is still called."""
     BROKEN = auto()
-    """It raised where it keeps up with the session, or for the second time, and is not called again."""
+    """It raised where it follows the session, or for the second time. It is not called any more."""
 
     @classmethod
     def of(cls, error: Exception, before: Failure | None) -> Failure:
         """Return how a plugin failed by an exception, after a failure ``before`` in the same session."""
-        return cls.BROKEN if keeps_up(at_point(error)) or before is not None else cls.UNANSWERED
+        return cls.BROKEN if follows_session(at_point(error)) or before is not None else cls.UNANSWERED
 
 
-_KEEPS_UP = frozenset(
+_FOLLOWS_SESSION = frozenset(
     ("__init__", "open", "on_allocate", "on_deallocate", "on_allocate_together", "job_enqueued", "pre_bind",
      "bind_annotations")
 )  # fmt: skip
-"""Points at which a plugin learns of the session, or adds to what is bound."""
+"""Points at which a plugin follows the session, or contributes to binds."""
 
 
-def keeps_up(point: str) -> bool:
-    """Whether a plugin learns of the session at a point, or adds to what is bound."""
-    return point in _KEEPS_UP
+def follows_session(point: str) -> bool:
+    """Return whether a plugin follows the session at a point, or contributes to binds there."""
+    return point in _FOLLOWS_SESSION
 
 
 # --- gates ------------------------------------------------------------------------------------------------------------
 
 
 class Gate:
-    """The way into one plugin or action. Of one that is ``trusted`` answers are not checked. ``failed`` is how it
-    failed before. It forbids where it fails again, and everywhere if it is broken."""
+    """The only way into one plugin or action.
+
+    Answers of a ``trusted`` plugin are not checked. ``failed`` is how the plugin failed in earlier attempts at the
+    session. If it fails again, or is broken, the most restrictive answer is used.
+    """
 
     __slots__ = ("failed", "name", "trusted", "watch")
 
@@ -166,41 +174,42 @@ class Gate:
         self.trusted = trusted
         self.failed = failed
 
-    def ask(self, point: str, check: Check | None, asked: tuple[Any, ...], method: Method, *given: Any) -> Any:
-        """What ``method`` answers, given ``given``, as ``check`` takes it. ``asked`` is the question for the check.
+    def ask(self, point: str, check: Check | None, arguments: tuple[Any, ...], method: Method, *given: Any) -> Any:
+        """Return the answer of ``method(*given)`` as ``check`` returns it; ``arguments`` are passed to the check.
 
-        Raises InvalidAnswer, and what the method raises; what would end the program is InvalidAnswer, too.
+        Raises InvalidAnswer, and what the method raises. Exceptions that would end the program become InvalidAnswer,
+        except KeyboardInterrupt.
         """
         watch = self.watch
         depth = 0 if watch is None else watch.enter(self.name, point)
         try:
             answer = method(*given)
-            return answer if check is None else check(answer, *asked)
+            return answer if check is None else check(answer, *arguments)
         except Unexpected as wrong:
-            raise self._blamed(InvalidAnswer(self.name, point, *wrong.args), point) from None
-        except (StopIteration, StopAsyncIteration) as error:  # a generator of ours would turn it into another error
-            raise self._blamed(InvalidAnswer(self.name, point, "an answer", _shown(error)), point) from error
+            raise self._blame(InvalidAnswer(self.name, point, *wrong.args), point) from None
+        except (StopIteration, StopAsyncIteration) as error:  # would end a generator of the framework
+            raise self._blame(InvalidAnswer(self.name, point, "an answer", _format(error)), point) from error
         except (Interrupted, KeyboardInterrupt):
             raise
         except Exception as error:
-            self._blamed(error, point)
+            self._blame(error, point)
             raise
         except BaseException as error:
-            raise self._blamed(InvalidAnswer(self.name, point, "an answer", _shown(error)), point) from error
+            raise self._blame(InvalidAnswer(self.name, point, "an answer", _format(error)), point) from error
         finally:
             if watch is not None:
                 watch.leave(depth)
 
-    def _blamed(self, error: Exception, point: str) -> Exception:
-        """Note on an exception that it came from here, unless somebody within is to blame; see `at_fault`."""
-        within: Gate | None = vars(error).get(_AT_FAULT)
-        if within is None or (within.trusted and not self.trusted):
+    def _blame(self, error: Exception, point: str) -> Exception:
+        """Note on an exception that it came from here, unless a plugin further inside is to blame; see `at_fault`."""
+        inner: Gate | None = vars(error).get(_AT_FAULT)
+        if inner is None or (inner.trusted and not self.trusted):
             vars(error).update({_AT_FAULT: self, _AT_POINT: point})
         return error
 
 
 class GuardedMethod:
-    """A method of a plugin's behind its gate; it passes for the bound method that it stands for."""
+    """A plugin's method behind its gate. It replaces the bound method."""
 
     __slots__ = ("__self__", "_check", "_closed", "_gate", "_method", "_name")
 
@@ -210,72 +219,77 @@ class GuardedMethod:
         name: str,
         gate: Gate,
         check: Check | None,
-        called: str = "",
+        label: str = "",
         closed: Closed | None = None,
     ) -> None:
         self.__self__ = of
         self._closed = None if gate.failed is None else closed
         self._gate = gate
-        self._name = called or name
+        self._name = label or name
         self._method = getattr(of, name)
         self._check = check
 
-    def __call__(self, *asked: Any) -> Any:
-        failed, given = self._gate.failed, [_sealed(each) for each in asked]
+    def __call__(self, *arguments: Any) -> Any:
+        failed, given = self._gate.failed, [_seal(each) for each in arguments]
         if failed is None or self._closed is None:
-            return self._gate.ask(self._name, self._check, asked, self._method, *given)
+            return self._gate.ask(self._name, self._check, arguments, self._method, *given)
         if failed is Failure.BROKEN:
-            return self._closed(*asked)
+            return self._closed(*arguments)
         try:
-            return self._gate.ask(self._name, self._check, asked, self._method, *given)
-        except Exception:  # noqa: BLE001 - the plan's faults name the plugin; what it forbids stays forbidden
-            return self._closed(*asked)
+            return self._gate.ask(self._name, self._check, arguments, self._method, *given)
+        except Exception:  # noqa: BLE001 - the plan's faults name the plugin, and the restrictive answer is used
+            return self._closed(*arguments)
 
 
 class Guard:
-    """How a session asks its plugins: ours directly, others through gates, of which ``watch`` is told. ``everyone``:
-    ours go through gates, too, so that it is known who raised. ``failed`` are plugins that raised before, by name."""
+    """How a session calls its plugins: built-in ones directly, others through gates with a ``watch``.
+
+    With ``everyone``, built-in plugins have gates, too, so that an exception names its origin. ``failed`` has the
+    plugins that raised in earlier attempts, by name.
+    """
 
     def __init__(
         self, watch: Watch | None = None, *, everyone: bool = False, failed: Mapping[str, Failure] | None = None
     ) -> None:
         self.watch = watch
         self.failed = failed or {}
-        self._everyone = everyone
+        self._guards_built_in = everyone
 
     def method(self, plugin: Plugin, name: str, check: MakeCheck | None = None, closed: Closed | None = None) -> Method:
-        """A plugin's method as the framework calls it. ``closed`` gives the answer where one that ``failed`` fails
-        again."""
+        """Return a plugin's method as the framework calls it. ``closed`` returns the answer of a ``failed`` plugin that
+        fails again."""
         gate = self._gate(type(plugin))
         method: Method = getattr(plugin, name)
         return method if gate is None else GuardedMethod(plugin, name, gate, check and check(gate), closed=closed)
 
     def make(self, kind: type[Plugin], arguments: ArgumentValues, flags: Mapping[str, bool]) -> Plugin:
-        """A new instance of a plugin, with its enable flags."""
+        """Return a new instance of a plugin, with its enable flags."""
 
-        def made() -> Plugin:
+        def construct() -> Plugin:
             plugin = kind(arguments)
             plugin.flags = flags
             return plugin
 
         if self.failed.get(kind.name) is Failure.BROKEN:
-            bare = kind.__new__(kind)  # its methods are not called; what its class declares counts
+            bare = kind.__new__(kind)  # its methods are not called; the declarations of its class are read
             Plugin.__init__(bare, arguments)
             bare.flags = flags
             return bare
         gate = self._gate(kind)
-        plugin: Plugin = made() if gate is None else gate.ask("__init__", None, (), made)
+        plugin: Plugin = construct() if gate is None else gate.ask("__init__", None, (), construct)
         return plugin
 
     def _gate(self, kind: type[Plugin]) -> Gate | None:
         failed = self.failed.get(kind.name)
-        if not is_asked_directly(kind):
+        if not is_called_directly(kind):
             return Gate(kind.name, self.watch, failed=failed)
-        return Gate(kind.name, None, trusted=True, failed=failed) if self._everyone or failed is not None else None
+        return (
+            Gate(kind.name, None, trusted=True, failed=failed) if self._guards_built_in or failed is not None else None
+        )
 
 
-def _sealed(value: Any) -> Any:
-    """What a stranger may look at, and not change."""
+def _seal(value: Any) -> Any:
+    """Return a value that third-party code can read and not change."""
     if isinstance(value, list):
         return list(value)
     if isinstance(value, np.ndarray):

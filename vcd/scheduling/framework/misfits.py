@@ -1,7 +1,7 @@
-"""What of a configuration cannot work together: plugins that contradict each other, actions without what they need.
+"""Combinations in a configuration that cannot work: contradicting plugins, and actions without what they need.
 
-Such a file is read and decided by as Volcano does; the findings are reported by ``vcd conf check`` and when a file is
-loaded. A finding names the entry of the file that it is about.
+Such a file is accepted and decided by, as in Volcano. Findings are reported by ``vcd conf check`` and when the file is
+loaded. Each finding names the entry of the file that it is about.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ _EVICTING = {
     "gangreclaim": ("unified_evictable",),
     "shuffle": ("victim_tasks",),
 }
-"""The points at which plugins name whom an action evicts."""
+"""The points at which plugins name victims of an action."""
 _KEEPS_SHARES = "stays_within_share"
 """A method of plugins that divide the cluster among queues."""
 _ADMITTING = ("enqueue", "job_enqueueable")
 
 
 class ConfiguredPlugin(NamedTuple):
-    """A plugin's entry: its class, its flags, and its arguments as the file has them."""
+    """A plugin's entry: its class, its flags, and its arguments as in the file."""
 
     kind: type[Plugin]
     enabled: Mapping[str, bool]
     arguments: Mapping[str, Any]
 
     def answers(self, name: str) -> bool:
-        """Whether it takes part at a point."""
+        """Return whether the plugin takes part at a point."""
         flag = POINTS[name].flag
         return hasattr(self.kind, name) and (not flag or self.enabled.get(flag, True))
 
 
 class Configured(NamedTuple):
-    """What a file configures, and which plugins there are."""
+    """The contents of a file, and all available plugins."""
 
     actions: Sequence[str]
     entries: Mapping[str, ConfiguredPlugin]
@@ -48,7 +48,7 @@ class Configured(NamedTuple):
 
 
 def misfits(conf: Configured) -> Iterator[tuple[str, str]]:
-    """Yield the name of the plugin, or an empty text for the line of actions, and what does not fit."""
+    """Yield the plugin (empty for the line of actions) and the message of each finding."""
     for rule in _RULES:
         yield from rule(conf)
 
@@ -82,7 +82,7 @@ def _admission_is_off(conf: Configured) -> Iterator[tuple[str, str]]:
             yield name, f"has no effect: it decides on admission only, and {action} is not among the actions"
 
 
-def _much_is_missing(conf: Configured) -> Iterator[tuple[str, str]]:
+def _missing_plugins(conf: Configured) -> Iterator[tuple[str, str]]:
     for name, kind in sorted(conf.plugins.items()):
         if kind.without_it and name not in conf.entries:
             yield "", f"{kind.without_it}; add the plugin {name}"
@@ -100,6 +100,6 @@ _RULES: tuple[Callable[[Configured], Iterator[tuple[str, str]]], ...] = (
     _victims_are_unnamed,
     _divided_twice,
     _admission_is_off,
-    _much_is_missing,
+    _missing_plugins,
     _negative_weights,
 )

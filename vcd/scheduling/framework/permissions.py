@@ -1,4 +1,4 @@
-"""What a configuration needs to be allowed to read, as roles of Kubernetes."""
+"""The Kubernetes roles that a configuration needs for reading."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _GROUP = "rbac.authorization.k8s.io"
 
 
 def roles_for(policy: Policy, account: str, namespace: str) -> list[Manifest]:
-    """Roles that let a ServiceAccount list and watch what is read under a policy, no more, and their bindings.
+    """Return roles and bindings that let a ServiceAccount list and watch exactly the kinds that a policy reads.
 
-    A ClusterRole for kinds that are read whole, a Role for each namespace of which only a part is.
+    Kinds that are read as a whole are in a ClusterRole; kinds of which only one namespace is read are in a Role there.
     """
     kinds = kinds_read(policy)
     places = sorted({kind.namespace for kind in kinds})
@@ -44,7 +44,7 @@ def roles_for(policy: Policy, account: str, namespace: str) -> list[Manifest]:
 
 
 def _rules(kinds: Iterable[Kind]) -> Iterator[Manifest]:
-    """A rule for each API group and each object that is named."""
+    """Yield a rule for each API group and each named object."""
     whole: dict[tuple[str, str], list[str]] = {}
     for kind in kinds:
         whole.setdefault((kind.group, kind.object), []).append(kind.plural)

@@ -1,8 +1,8 @@
-"""What a plugin is.
+"""The base class of plugins, and what a plugin declares.
 
-A plugin is one class in one module of ``vcd.scheduling.plugins`` (or an entry point of the group ``vcd.plugins``). It
+A plugin is one class in one module of ``vcd.scheduling.plugins``, or an entry point of the group ``vcd.plugins``. It
 declares its arguments and what it reads, and has a method for each extension point that it implements
-(``vcd.scheduling.framework.points``). A new instance is made for every session.
+(``vcd.scheduling.framework.points``). Each session creates new instances, so no plugin state outlives a session.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vcd.state.holds import Hold
 
 
 class Vote(enum.IntEnum):
-    """An answer where plugins vote."""
+    """A plugin's answer at a point that combines votes."""
 
     REJECT = -1
     ABSTAIN = 0
@@ -32,97 +32,116 @@ class Vote(enum.IntEnum):
 
 
 class Plugin:
-    """Base of all plugins; see the module's docstring."""
+    """Base class of plugins. The class attributes are declarations; all of them are optional, except ``name``."""
 
     name: ClassVar[str]
     arguments: ClassVar[tuple[Argument, ...]] = ()
     kinds: ClassVar[tuple[str | Kind, ...]] = ()
-    """Kinds it reads beside pods, nodes, groups and queues, by their names in ``vcd.model.kinds``, or declared here
-    where they are its own: they are watched, logged and permitted when it is on; see ``Session.objects``."""
+    """Kinds that the plugin reads in addition to pods, nodes, groups and queues: names from ``vcd.model.kinds``, or
+    ``Kind`` objects for kinds of its own. While the plugin is active, vcd watches and logs them, and ``vcd conf rbac``
+    grants access to them. ``Session.objects`` returns the objects."""
     timed: ClassVar[bool | str] = False
-    """Whether the passing of time alone can change what it says: then cycles run at each period. The key of a switch
-    among its arguments where that says so."""
+    """Whether the plugin's answers can change with time alone; then a cycle also runs every period. A text is the key
+    of the boolean argument that turns this on."""
     questions: ClassVar[tuple[str, ...]] = ()
-    """Questions to the world outside whose answers the daemon logs as they come, such as ``usage``: when the plugin is
-    on, an answer starts a cycle."""
+    """Questions to outside services whose answers the daemon logs as they arrive, such as ``usage``. While the plugin
+    is active, each answer starts a cycle."""
     annotations: ClassVar[tuple[str, ...]] = ()
-    """Annotations and labels that it obeys, for its page in docs/plugins/."""
+    """Annotations and labels that change the plugin's answers. Its page in docs/plugins/ lists them."""
     queue_fields: ClassVar[tuple[str, ...]] = ()
-    """Fields of a Queue's spec that it holds queues to, by their names in ``QueueSpec``. ``field?flag`` is read only
-    while that flag of its entry is set. A field that some plugin reads and no active one does is reported."""
+    """Fields of a Queue's spec that the plugin enforces, by their names in ``QueueSpec``. ``field?flag`` is read only
+    while that flag of the plugin's entry is on. If some plugin reads a field but no active one does, vcd reports this
+    on queues that set the field."""
     quotas: ClassVar[tuple[Quota, ...]] = ()
-    """Limits of queues, in annotations of theirs, that only the plugin can count."""
+    """Limits that queues state in annotations and that only this plugin can count."""
     limits_zero: ClassVar[bool] = False
-    """Whether it takes a capability of zero cpu or memory for a limit; to Volcano's other plugins it is none."""
+    """Whether a capability of zero cpu or memory is a limit. For Volcano's other plugins, zero means no limit."""
     series: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """The gauges that no other plugin shows: name and meaning of each, for the metrics page."""
+    """Name and meaning of each gauge that only this plugin exposes, for the page about metrics."""
     bind_timeout: ClassVar[str] = ""
-    """The key of its argument that says for how many seconds a pod may wait for the volumes that it chose."""
+    """The key of the argument with the seconds that a bind may wait for the volumes that the plugin chose."""
     excludes: ClassVar[tuple[tuple[str, str], ...]] = ()
-    """Plugins that may not be in its tier while a flag of its entry is set: pairs of flag and plugin."""
+    """Pairs of an enable flag and a plugin: while the flag of this plugin's entry is on, the other plugin may not be in
+    the same tier."""
     protects: ClassVar[bool] = False
-    """Whether only what ``unprotected`` names can be a victim, whatever other tiers say (docs/laws.md, law 7)."""
+    """Whether pods that ``unprotected`` does not return can never be victims, whatever other tiers answer
+    (docs/laws.md, law 7)."""
 
     without_it: ClassVar[str] = ""
-    """What happens in a configuration without this plugin that a user hardly wants, for ``vcd conf check``."""
+    """What goes wrong in a configuration without this plugin, for ``vcd conf check``. Empty if nothing does."""
 
     treats_alike: ClassVar[bool] = False
-    """Whether to it jobs are alike that differ in nothing but name, age, labels and annotations that it does not
-    declare (``annotations``), as far as it tells none of their pods apart by ``kind_of``. Where all plugins say so, one
-    of many such jobs is tried for all (``vcd.scheduling.session.classes``)."""
+    """Whether the plugin treats jobs as equivalent that differ only in name, age, and labels and annotations that are
+    not in ``annotations``. It may still distinguish their pods by ``kind_of``. If all plugins declare this, one of many
+    equivalent jobs is tried for all of them (``vcd.scheduling.session.classes``)."""
     minds_placements: ClassVar[bool] = True
-    """Whether its ``pre_predicate`` may say something else of a task once others of its job are placed."""
+    """Whether the answer of ``pre_predicate`` for a task can change when other tasks of its job are placed."""
     asks_outside: ClassVar[bool] = False
-    """Whether it asks servers in a session (``session.outside``): the watchdog looks after it though it comes with vcd,
-    and a run that cannot ask says so. One of ours that took too long still takes part in its session, in
-    ``session.left_out``: what it does then is for it to say."""
+    """Whether the plugin calls servers during a session (``session.outside``). The watchdog then limits its time, even
+    if it is built-in, and commands that cannot make such calls report this. A built-in plugin that took too long still
+    takes part in the repeated session, with its name in ``session.left_out``, and decides itself how to behave
+    there."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments
         self.flags: Mapping[str, bool] = {}
-        """Every enable flag of its entry in the configuration, set before ``open``."""
+        """Every enable flag of the plugin's entry in the configuration; set before ``open``."""
 
     def open(self, session: Session) -> None:
-        """Called once, before any action; what it keeps of the session is on ``self``."""
+        """Prepare for a session; called once, before any action. Store the session on ``self`` if methods need it."""
 
     def close(self, session: Session) -> None:
-        """Called once, after the last action."""
+        """Finish the session; called once, after the last action."""
 
     def unprotected(self, point: str, asker: Any, tasks: list[Task]) -> VictimsAnswer:
-        """Its answer at a victims' point about ``tasks`` where a tier without it decides.
+        """Return the victims that the plugin leaves unprotected if a tier without it decides.
 
-        Only asked of plugins that protect; they mean the same as at the point itself unless they say otherwise. For
-        ``victim_tasks`` nobody asks (None), and the same holds as for whole gangs.
+        Called only if ``protects``. The answer means the same as at the victims' point ``point``, which answers unless
+        a subclass overrides this. At ``victim_tasks`` there is no preemptor: ``asker`` is None, and
+        ``unified_evictable`` answers.
         """
         method = getattr(self, "unified_evictable" if point == "victim_tasks" else point)
         answer: VictimsAnswer = method(asker, tasks)
         return answer
 
     def minds_exchanges(self) -> bool:
-        """Whether what it says of tasks at ``preemptable`` and ``reclaimable`` may be another once one of them went and
-        the asker waits for its room, to another asker alike of the same job; where all asked for just what he held."""
+        """Return whether answers at ``preemptable`` and ``reclaimable`` can change after an exchange.
+
+        In an exchange, a victim is evicted and a task of the preempting job that requests exactly what the victim held
+        is pipelined in its place. If no plugin at the point depends on exchanges, one answer serves the equivalent
+        tasks of the job that follow.
+        """
         return True
 
     @classmethod
     def limits_told(cls, reason: Waiting) -> Iterable[QueueLimit]:
-        """The limits, of queues or of the cluster, that a reason of its own is about, also one of an older log."""
+        """Return the limits, of queues or of the cluster, that a reason of this plugin is about. The reason may come
+        from a log that an older version wrote."""
         return limits_in(reason, cls.quotas)
 
     def gauges(self) -> Iterable[Gauge | JobGauge]:
-        """What it shows on the metrics page after the session."""
+        """Return the plugin's metrics; called after the session."""
         return ()
 
     def holds(self) -> Iterable[Hold]:
-        """Return the holds that it is responsible for and that are live now (docs/laws.md, law 8), in any order. They
-        explain why resources are kept from jobs that could use them, and decide nothing."""
+        """Return the live holds that the plugin is responsible for (docs/laws.md, law 8), in any order.
+
+        They explain why resources are withheld from jobs that could use them. They decide nothing.
+        """
         return ()
 
     def wakes(self) -> Iterable[int]:
-        """Return the times at which time alone changes what a built-in plugin says that is ``timed`` (ns since the
-        epoch, in any order). A simulated clock jumps to them. Called after the session; past times do not count."""
+        """Return the times at which the answers of this plugin change with time alone (ns since the epoch, in any
+        order).
+
+        Called after the session, for built-in plugins only. A simulated clock jumps to these times. Past times are
+        ignored.
+        """
         return ()
 
     def problems(self) -> Iterable[Problem]:
-        """Objects that it finds misconfigured: each is told once in an Event on the object, and counted on the metrics
-        page as long as it lasts. Asked after the session; it decides nothing."""
+        """Return objects that the plugin finds misconfigured; called after the session, and decides nothing.
+
+        Each problem becomes one Event on its object, and counts in the metrics until it is fixed.
+        """
         return ()

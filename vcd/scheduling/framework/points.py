@@ -1,7 +1,8 @@
-"""The extension points: every question that an action may ask the plugins, declared once.
+"""The extension points: each call that an action can make to the plugins, declared once.
 
-A declaration is all that a point is. A plugin answers by a method of the point's name; what comes from one that is not
-ours passes the ``check``; ``rule`` makes the method of the framework by which actions ask.
+A plugin implements a point by a method of the point's name. ``check`` validates answers of third-party plugins.
+``rule`` combines the answers of several plugins: it builds the framework's method that actions call. The annotated type
+is the signature of that method; plugins receive the same parameters, unless the rule documents otherwise.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from vcd.model.events import VolumeChoice
 from vcd.scheduling.framework import checks, rules
 from vcd.scheduling.framework.guard import Closed, MakeCheck
-from vcd.scheduling.framework.plugin import Vote as Vote  # plugins take it from here
+from vcd.scheduling.framework.plugin import Vote as Vote  # imported from here by plugins
 from vcd.scheduling.framework.rules import Participants, Refused
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates, OtherCandidates
@@ -28,13 +29,12 @@ Key = tuple[Any, ...]
 
 @dataclass(eq=False)
 class Point(Generic[P, R]):
-    """One extension point. The parameters are what an action asks, and what it learns; plugins are asked the same, but
-    where the rule says otherwise.
+    """One extension point.
 
-    ``flag`` is the key of a plugin's entry in the configuration file that takes the plugin out of the point (empty: it
-    cannot be). Those plugins that protect and take part at the point ``protected_as`` are asked whom they leave
-    unprotected, too. ``closed`` gives the answer of a plugin that failed: it forbids (docs/laws.md, law 7). At points
-    without it such a plugin is not called, except where it keeps up with the session.
+    ``flag`` is the key in a plugin's configuration entry that removes the plugin from the point; empty if nothing does.
+    Plugins that protect and implement the point ``protected_as`` are also called, for the victims that they leave
+    unprotected. ``closed`` returns the most restrictive answer, which is used for a plugin that failed (docs/laws.md,
+    law 7). At points without ``closed``, a failed plugin is not called, except where it follows the session.
     """
 
     rule: Callable[[Participants], Callable[P, R]]
@@ -48,21 +48,21 @@ class Point(Generic[P, R]):
         self.name = name
 
     def __get__(self, framework: Points, owner: type) -> Callable[P, R]:
-        """The method by which actions ask, made when it is asked for; an attribute of the framework's own from then on,
-        so that nothing is looked up here again."""
-        ask: Callable[P, R] = framework.asking(self)
-        vars(framework)[self.name] = ask
-        return ask
+        """Return the method that actions call, and store it as an attribute of the framework, so that it is built
+        once."""
+        method: Callable[P, R] = framework.build_method(self)
+        vars(framework)[self.name] = method
+        return method
 
 
 class Points:
     """All extension points."""
 
-    def asking(self, point: Point[P, R]) -> Callable[P, R]:
-        """Make the method by which actions ask at a point."""
+    def build_method(self, point: Point[P, R]) -> Callable[P, R]:
+        """Return the method that actions call at a point."""
         raise NotImplementedError
 
-    # orders
+    # orders: the smallest key comes first
     queue_order = Point[[Queue], Key](rules.first_difference, checks.keys, "enableQueueOrder")
     job_order = Point[[Job], Key](rules.first_difference, checks.keys, "enableJobOrder")
     sub_job_order = Point[[SubJob], Key](rules.first_difference, checks.keys, "enabledSubJobOrder")
@@ -73,7 +73,7 @@ class Points:
     job_enqueueable = Point[[Job], Refused | None](
         rules.first_reject, checks.admission, "enableJobEnqueued", closed=checks.refuses
     )
-    job_enqueued = Point[[Job], None](rules.tell, None, "enableJobEnqueued")
+    job_enqueued = Point[[Job], None](rules.broadcast, None, "enableJobEnqueued")
     overused = Point[[Queue], Refused | None](
         rules.first_refusal, checks.refusal, "enabledOverused", closed=checks.refuses
     )
@@ -105,40 +105,42 @@ class Points:
     best_node = Point[[Task, Candidates | OtherCandidates], int | None](
         rules.first_choice, checks.row, "enableBestNode"
     )
-    # victims: for whom, and the tasks in question, in the order in which they would go
+    # victims: the preemptor (or, for unified_evictable, a context of the action), and candidates in eviction order
     preemptable = Point[[Task, list[Task]], Victims](
-        rules.intersection, checks.victims, "enablePreemptable", protected_as="preemptable", closed=checks.keeps_all
+        rules.intersection, checks.victims, "enablePreemptable", protected_as="preemptable", closed=checks.no_victims
     )
     reclaimable = Point[[Task, list[Task]], Victims](
-        rules.intersection, checks.victims, "enableReclaimable", protected_as="reclaimable", closed=checks.keeps_all
+        rules.intersection, checks.victims, "enableReclaimable", protected_as="reclaimable", closed=checks.no_victims
     )
     unified_evictable = Point[[Any, list[Task]], Victims](
-        rules.intersection, checks.victims, protected_as="unified_evictable", closed=checks.keeps_all
+        rules.intersection, checks.victims, protected_as="unified_evictable", closed=checks.no_victims
     )
     victim_tasks = Point[[list[Task]], list[Task]](
         rules.union_of_tier,
         checks.listed_victims,
         "enabledVictim",
         protected_as="unified_evictable",
-        closed=checks.keeps_all,
+        closed=checks.no_victims,
     )
-    # what happens to a task on a row, in trial or for good: an eviction is a deallocate, taken back it is an allocate
+    # Changes of a task on a node's row, in trial or committed. An eviction is a deallocate, and its reversal an
+    # allocate.
     pre_bind = Point[[Task, int], tuple[VolumeChoice, ...]](rules.all_volumes, checks.volumes, "enablePredicate")
     bind_annotations = Point[[Task, int], dict[str, str]](rules.all_annotations, checks.texts)
     on_allocate = Point[[Task, int], list[Refused]](rules.consent, checks.consent)
-    on_deallocate = Point[[Task, int], None](rules.tell, None)
-    # the same of several alike tasks of one job, pending, one placed after the other (``Framework.many_at_once``)
+    on_deallocate = Point[[Task, int], None](rules.broadcast, None)
+    # the same for several equivalent, pending tasks of one job, placed in sequence (``Framework.many_at_once``)
     allocatable_together = Point[[Queue, Task, int], bool](
         rules.unanimous_for, checks.truth, "enabledAllocatable", closed=checks.denies
     )
     missing_tasks = Point[[Job], int](rules.most, checks.count, "enableJobReady")
-    on_allocate_together = Point[[list[Task], list[int]], None](rules.tell, None)
+    on_allocate_together = Point[[list[Task], list[int]], None](rules.broadcast, None)
 
 
 POINTS: Mapping[str, Point[..., Any]] = {name: each for name, each in vars(Points).items() if isinstance(each, Point)}
 
 IN_CONFIGURED_ORDER = (rules.first_difference, rules.first_difference_for, rules.first_choice)
-"""Rules by which the order of plugins within a tier matters; by all others it changes nothing, not even a reason."""
+"""Rules for which the order of plugins within a tier matters. For other rules, plugins are sorted by name, so that the
+order in the file changes nothing, not even a reason."""
 
 IDLE_FLAGS: Mapping[str, str] = {
     "enabledClusterOrder": "there is one cluster",
@@ -147,7 +149,7 @@ IDLE_FLAGS: Mapping[str, str] = {
     "enableReservedNodes": "no action of Volcano's asks it any more, nor one of vcd's",
     "enableTargetJob": "no action of Volcano's asks it any more, nor one of vcd's",
 }
-"""The enable flags that change nothing, and why."""
+"""Enable flags that have no effect here, and why."""
 
 FLAGS: Mapping[str, bool] = {
     **{point.flag: True for point in POINTS.values() if point.flag},
@@ -155,4 +157,5 @@ FLAGS: Mapping[str, bool] = {
     "enabledClusterOrder": False,
     "enableHierarchy": False,
 }
-"""Every enable flag of a plugin's entry, and its value where the file is silent (Volcano ``plugins/defaults.go``)."""
+"""Every enable flag of a plugin's entry, and its value if the file does not set it (Volcano
+``plugins/defaults.go``)."""

@@ -1,9 +1,9 @@
-"""The policy of a cycle: which actions run, in which order, under which tiers of plugins and with which arguments.
+"""The policy of a cycle: the actions and their order, the tiers of plugins, and their arguments.
 
-`parse_policy` reads the very file that vc-scheduler reads (Volcano ``pkg/scheduler/conf/scheduler_conf.go`` and
-``pkg/scheduler/util.go``). What Volcano refuses is refused; what it passes over without a word (a key that nobody
-reads, a value of the wrong type, a plugin that does not exist) is named with its line: as a warning where the rest
-still means what was written, else as an error.
+`parse_policy` reads the same file as vc-scheduler (Volcano ``pkg/scheduler/conf/scheduler_conf.go`` and
+``pkg/scheduler/util.go``). What Volcano refuses is refused. What Volcano ignores silently (an unknown key, a value of
+the wrong type, a plugin that does not exist) is reported with its line: as a warning if the rest still means what its
+author wrote, otherwise as an error.
 """
 
 from __future__ import annotations
@@ -47,42 +47,42 @@ tiers:
   - name: proportion
   - name: nodeorder
 """
-"""What holds without a file: vc-scheduler's compiled-in default."""
+"""The policy without a file: vc-scheduler's compiled-in default."""
 
 PASSED_OVER: Final = {
     "network-topology-aware": "HyperNodes are not supported: the plugin has no effect, groups whose "
     'spec.networkTopology is hard wait at the gate "unsupported", all others are scheduled',
 }
-"""Volcano's plugins that a file may name though they do nothing here, and what becomes of what they are for."""
+"""Volcano's plugins that a file may name although they have no effect here, with the consequences."""
 
 LARGEST_FILE: Final = 1 << 20
-"""Characters of a configuration; a ConfigMap holds as many bytes."""
+"""Most characters of a configuration; a ConfigMap holds as many bytes."""
 _MOST_VALUES = 100_000
-"""What the values of a file, aliases written out, may come to."""
-_SHOWN = 200
-"""Characters of a value that a problem shows."""
+"""Most values of a file after aliases are expanded."""
+_MOST_CHARACTERS = 200
+"""Characters of a value that a problem contains."""
 
 METRICS: Final = (
     Argument(
         "type",
         "str",
         "prometheus",
-        "Who measures.",
+        "The source of samples.",
         choices=("prometheus", "prometheus_adaptor", "prometheus_adapt", "elasticsearch", "metrics_server"),
     ),
-    Argument("address", "url", "", "Where Prometheus or Elasticsearch is; these two need it."),
+    Argument("address", "url", "", "The URL of Prometheus or Elasticsearch, which both need."),
     Argument("interval", "duration", 30 * 10**9, "The time between two samples.", minimum=1),
-    Argument("timeout", "duration", 60 * 10**9, "How long taking one sample may take in all. vcd's own.", minimum=1),
-    Argument("elasticsearch.index", "str", "metricbeat-*", "The index of Metricbeat's measurements."),
-    Argument("elasticsearch.username", "str", "", "The user, unless the address names one."),
-    Argument("elasticsearch.password", "str", "", "The password, unless the address names one."),
-    Argument("elasticsearch.hostnameFieldName", "str", "host.hostname", "The field that holds a node's name."),
-    Argument("tls.insecureSkipVerify", "bool", False, "Whether any certificate of the server will do."),
+    Argument("timeout", "duration", 60 * 10**9, "The longest time for taking one sample. Not in Volcano.", minimum=1),
+    Argument("elasticsearch.index", "str", "metricbeat-*", "The index with Metricbeat's measurements."),
+    Argument("elasticsearch.username", "str", "", "The user, unless the address contains one."),
+    Argument("elasticsearch.password", "str", "", "The password, unless the address contains one."),
+    Argument("elasticsearch.hostnameFieldName", "str", "host.hostname", "The field with a node's name."),
+    Argument("tls.insecureSkipVerify", "bool", False, "Whether any certificate of the server is accepted."),
 )
-"""The section ``metrics``: where samples of the nodes' usage come from. All its values are texts."""
+"""The section ``metrics``: the source of samples of the nodes' usage. All its values are texts."""
 
 _ADDRESSED: Final = ("prometheus", "elasticsearch")
-"""Those that are asked at an address."""
+"""Sources that need an address."""
 
 _ROOT_KEYS = ("actions", "tiers", "configurations", "metrics")
 _OBJECT_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
@@ -91,7 +91,7 @@ _FLAG_PREFIX = re.compile(r"enabled?(?=[A-Z])")
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong in a configuration file: the 1-based ``line``, the ``key`` (a path), the ``value`` as written."""
+    """A fault in a configuration file: the 1-based ``line``, the ``key`` (a path), and the ``value`` as written."""
 
     line: int
     key: str
@@ -103,13 +103,13 @@ class Problem:
 
     @property
     def sentence(self) -> str:
-        """``key: "value": message``, as far as there are any, on one line."""
+        """The present ones of ``key: "value": message``, on one line."""
         parts = (self.key, self.value and f'"{self.value}"', self.message)
         return " ".join(": ".join(part for part in parts if part).split())
 
 
 class PolicyError(ValueError):
-    """A configuration that cannot be used; ``problems`` in the order of the lines, and the ``warnings`` beside them."""
+    """A configuration that cannot be used: its ``problems`` and its ``warnings``, each in the order of lines."""
 
     def __init__(self, problems: tuple[Problem, ...], warnings: tuple[Problem, ...] = ()) -> None:
         super().__init__("\n".join(map(str, problems)))
@@ -118,24 +118,25 @@ class PolicyError(ValueError):
 
 
 class PluginOption(msgspec.Struct, frozen=True):
-    """One plugin of a tier: ``enabled`` holds every enable flag, ``arguments`` what the file says, checked but raw."""
+    """One plugin of a tier: ``enabled`` has every enable flag, ``arguments`` the file's values, validated but not
+    converted."""
 
     name: str
     enabled: Mapping[str, bool]
     arguments: Mapping[str, Any]
 
     def is_on(self, point: Point[..., Any]) -> bool:
-        """Whether the plugin takes part in ``point``."""
+        """Return whether the plugin's flags let it take part in ``point``."""
         return not point.flag or self.enabled.get(point.flag, True)
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A checked configuration.
+    """A valid configuration.
 
-    ``actions`` in the order in which they run; ``tiers`` of plugins in order; ``configurations`` the raw arguments of
-    actions, by name; ``metrics`` where usage comes from; ``text`` the file as it was read, ``digest`` the hex of its
-    BLAKE2b hash; ``warnings`` what the file holds that has no effect; ``misfits`` what of it cannot work together.
+    ``actions`` in the order in which they run; ``tiers`` of plugins; ``configurations`` are raw arguments of actions,
+    by name; ``metrics`` is the source of usage; ``text`` is the file as read, ``digest`` its BLAKE2b hash in hex;
+    ``warnings`` are parts of the file without effect; ``misfits`` are combinations that cannot work.
     """
 
     actions: tuple[str, ...]
@@ -147,23 +148,26 @@ class Policy:
     warnings: tuple[Problem, ...]
     misfits: tuple[Problem, ...] = ()
     cached: Computed = field(init=False, default_factory=Computed, compare=False, repr=False)
-    """What follows from this alone."""
+    """Cache of values that depend on this policy only."""
 
     def values(self, name: str, declared: tuple[Argument, ...], given: Mapping[str, Any] | None) -> ArgumentValues:
-        """The arguments that a plugin or an action of a name declares, as this policy gives them (None: it does not);
-        what is wrong with them was told when it was read."""
+        """Return the arguments that a plugin or action declares, with this policy's values (``given`` is None without
+        an entry).
+
+        Errors were reported when the policy was parsed.
+        """
         return self.cached((name, id(given)), lambda: read_arguments(declared, given)[0])
 
 
 class Declares(Protocol):
-    """What declares the arguments that it takes."""
+    """A class that declares arguments."""
 
     @property
     def arguments(self) -> tuple[Argument, ...]: ...
 
 
-Trial = Callable[[Policy], Mapping[str, str]]
-"""What a cycle under a policy fails with, by the plugin that fails (empty for what is no plugin's doing)."""
+TrialCycle = Callable[[Policy], Mapping[str, str]]
+"""Runs a cycle under a policy, and returns the failures by plugin (an empty name for others)."""
 
 
 def parse_policy(
@@ -171,46 +175,46 @@ def parse_policy(
     *,
     actions: Mapping[str, Declares],
     plugins: Mapping[str, type[Plugin]],
-    trial: Trial = lambda _: {},
+    trial: TrialCycle = lambda _: {},
     logged: bool = False,
 ) -> Policy:
-    """The policy that ``text`` holds, checked against the ``actions`` and ``plugins`` that there are.
+    """Return the policy in ``text`` (None: the default), validated against the available ``actions`` and ``plugins``.
 
-    ``trial`` looks at a policy in which nothing else is wrong. None means the compiled-in default. Raises PolicyError
-    with every problem found, and nothing else. One that was in force and ``logged`` stays readable: where an argument
-    has a value that is not allowed any more its default holds, as it did then, with a warning.
+    ``trial`` runs on a policy without other errors. Raises PolicyError with all problems, and nothing else. A
+    ``logged`` policy was in force before and stays readable: where a value is not allowed any more, its default is
+    used, as in that session, with a warning.
     """
     text = DEFAULT_POLICY if text is None else text
-    reading = _Reading(text, actions, plugins, logged)
+    reader = _Reader(text, actions, plugins, logged)
     policy = None
     try:
-        policy = reading.policy()
-        if not reading.errors and not logged:
-            reading.try_out(policy, trial)
+        policy = reader.policy()
+        if not reader.errors and not logged:
+            reader.try_out(policy, trial)
     except yaml.YAMLError as error:
-        reading.errors.append(_syntax_problem(error, text))
+        reader.errors.append(_syntax_problem(error, text))
     except RecursionError:
-        reading.errors.append(Problem(1, "", "", "nested too deeply"))
-    except Exception as error:  # noqa: BLE001 - a file must never end a program that runs
-        reading.errors.append(Problem(1, "", "", f"cannot be used: {error!r}"))
-    if reading.errors or policy is None:
-        raise PolicyError(_by_line(reading.errors), _by_line(reading.warnings))
+        reader.errors.append(Problem(1, "", "", "nested too deeply"))
+    except Exception as error:  # noqa: BLE001 - a file must never end a running program
+        reader.errors.append(Problem(1, "", "", f"cannot be used: {error!r}"))
+    if reader.errors or policy is None:
+        raise PolicyError(_by_line(reader.errors), _by_line(reader.warnings))
     return policy
 
 
 def digest_of(text: str) -> str:
-    """What identifies the configuration of a text: BLAKE2b, as hex."""
+    """Return the identity of a configuration's text: its BLAKE2b hash, in hex."""
     return hashlib.blake2b(text.encode()).hexdigest()
 
 
-def _expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
-    """How many values a node stands for, its aliases written out: a short text may hold billions."""
+def _count_expanded(node: yaml.Node | None, known: dict[int, int]) -> int:
+    """Return how many values a node has with its aliases expanded: a short text may expand to billions."""
     if not isinstance(node, yaml.CollectionNode):
         return 1
     if id(node) not in known:
-        known[id(node)] = 1  # of one that holds itself
+        known[id(node)] = 1  # for a node that contains itself
         pairs = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
-        known[id(node)] = 1 + sum(_expanded(part, known) for part in pairs)
+        known[id(node)] = 1 + sum(_count_expanded(part, known) for part in pairs)
     return known[id(node)]
 
 
@@ -234,8 +238,8 @@ def _line(node: yaml.Node | None) -> int:
 
 
 @dataclass(eq=False)
-class _Reading:
-    """One reading of a file: walks the YAML nodes, which know their lines, and reports as it goes."""
+class _Reader:
+    """One pass over a file's YAML nodes, which have line numbers, that collects errors and warnings."""
 
     text: str
     actions: Mapping[str, Declares]
@@ -244,16 +248,16 @@ class _Reading:
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     _entries: dict[str, tuple[yaml.Node, str]] = field(default_factory=dict)
-    """Where each plugin is named: the node of its name, and the path of its entry."""
+    """For each plugin, the node of its name and the path of its entry."""
 
-    def try_out(self, policy: Policy, trial: Trial) -> None:
-        """Report what a cycle under the policy fails with, where its plugin is named."""
+    def try_out(self, policy: Policy, trial: TrialCycle) -> None:
+        """Report the failures of a cycle under the policy, each at the entry of its plugin."""
         for name, message in trial(policy).items():
             node, path = self._entries.get(name, (None, ""))
             self._error(node, path, f"cannot be decided with: {message}")
 
     def policy(self) -> Policy:
-        """The policy that the file holds, as far as it can be read. Raises YAMLError."""
+        """Return the file's policy, as far as it is readable. Raises YAMLError."""
         if len(self.text) > LARGEST_FILE:
             raise yaml.YAMLError(f"it is larger than {LARGEST_FILE >> 20} MiB, which no ConfigMap holds")
         self._loader = _Loader(self.text)
@@ -284,10 +288,10 @@ class _Reading:
             yield Problem(_line(where), path, name, message)
 
     def _first_document(self) -> yaml.Node | None:
-        """The root of the first document, all that vc-scheduler reads; None where there is none."""
+        """Return the root of the first document, the only one that vc-scheduler reads; None if there is none."""
         loader = self._loader
         root = loader.get_node() if loader.check_node() else None
-        if _expanded(root, {}) > _MOST_VALUES:
+        if _count_expanded(root, {}) > _MOST_VALUES:
             raise yaml.MarkedYAMLError(None, None, f"its aliases stand for more than {_MOST_VALUES} values", None)
         if loader.check_node():
             self._warn(loader.get_node(), "", "only the first document of the file is read")
@@ -296,10 +300,10 @@ class _Reading:
     def _error(
         self, node: yaml.Node | None, key: str, message: str, *, value: str | None = None, harmless: bool = False
     ) -> None:
-        """Something wrong; a warning where it is ``harmless``. ``value`` is shown in place of what the node holds."""
+        """Append an error; a warning if it is ``harmless``. ``value`` replaces the node's own value."""
         if value is None:
             value = str(node.value) if isinstance(node, yaml.ScalarNode) else ""
-        value = value if len(value) <= _SHOWN else f"{value[:_SHOWN]}..."
+        value = value if len(value) <= _MOST_CHARACTERS else f"{value[:_MOST_CHARACTERS]}..."
         (self.warnings if harmless else self.errors).append(Problem(_line(node), key, value, message))
 
     def _warn(self, node: yaml.Node | None, key: str, message: str) -> None:
@@ -355,9 +359,9 @@ class _Reading:
         arguments, values = self._arguments(where, at, None if plugin is None else plugin.arguments, node)
         if plugin is not None and values is not None:
             try:
-                _check_made(plugin, values)
+                _check_constructor(plugin, values)
             except ArgumentError as error:
-                found = self._found(where, error.path) or where or node
+                found = self._locate(where, error.path) or where or node
                 self._error(found, f"{at}.{error.key}", f"must be {error.allowed}{error.hint}", value="")
         for flag in fields:
             if flag in IDLE_FLAGS:
@@ -387,31 +391,32 @@ class _Reading:
             else:
                 self._error(value, f"metrics.{key}", "must be a text")
         given = {key: text for key, text in values.items() if text}
-        _, errors = self._reported(node, "metrics", METRICS, given, node)
+        _, errors = self._validate(node, "metrics", METRICS, given, node)
         self._check_source(node, given)
         return {key: text for key, text in values.items() if key not in errors}
 
     def _check_source(self, node: yaml.Node | None, given: Mapping[str, str]) -> None:
-        """A monitoring system of its own is somewhere; what the API server offers needs no address."""
+        """Warn about a source of usage samples without an address. Sources behind the API server need none."""
         if given and not ("type" in given or "address" in given):
             self._warn(node, "metrics", "has no effect: neither type nor address says where samples come from")
         kind = given.get("type", "prometheus")
         if "type" in given and "address" not in given and kind in _ADDRESSED:
             message = f"missing: no sample is ever taken without the URL of {kind}"
-            found = self._found(node, ("type",))
+            found = self._locate(node, ("type",))
             self._warn(found, "metrics.address", message)
 
     def _arguments(
         self, node: yaml.Node | None, path: str, declared: tuple[Argument, ...] | None, owner: yaml.Node
     ) -> tuple[Mapping[str, Any], ArgumentValues | None]:
-        """The arguments as the file has them, and what they come to; None where they are wrong, or nobody's."""
+        """Return the arguments as in the file, and their typed values; None if they are wrong, or no plugin declares
+        them."""
         raw = {key: self._value(value) for key, (_, value) in self._pairs(node, path).items()}
         if declared is None:
             return MappingProxyType(raw), None
-        values, wrong = self._reported(node, path, declared, raw, owner)
+        values, wrong = self._validate(node, path, declared, raw, owner)
         return MappingProxyType(raw), None if wrong and not self.logged else values
 
-    def _reported(
+    def _validate(
         self,
         node: yaml.Node | None,
         path: str,
@@ -419,21 +424,21 @@ class _Reading:
         raw: Mapping[str, Any],
         owner: yaml.Node | None,
     ) -> tuple[ArgumentValues, frozenset[str | int]]:
-        """What arguments come to, after all that is wrong with them was reported; the keys that hold what is wrong."""
+        """Report all errors in arguments; return their values, and the top-level keys with errors."""
         values, errors = read_arguments(declared, raw)
         for notice in values.notices:
             *parents, last = notice.path
-            found = self._found(node, notice.path, key=True)
+            found = self._locate(node, notice.path, key=True)
             self._warn(found or node, f"{path}.{in_words(tuple(parents))}".rstrip("."), f"{last}{notice.message}")
         for error in errors:
-            found = self._found(node, error.path) or node or owner
+            found = self._locate(node, error.path) or node or owner
             message = f"must be {error.allowed}{error.hint}" + ("; the default holds" if self.logged else "")
-            shown = error.value if isinstance(error.value, str) else None
-            self._error(found, f"{path}.{error.key}", message, value=shown, harmless=self.logged)
+            value = error.value if isinstance(error.value, str) else None
+            self._error(found, f"{path}.{error.key}", message, value=value, harmless=self.logged)
         return values, frozenset(error.path[0] for error in errors)
 
-    def _found(self, node: yaml.Node | None, path: Path, *, key: bool = False) -> yaml.Node | None:
-        """The node at the end of a way from ``node``, or that of its ``key``; None where there is none."""
+    def _locate(self, node: yaml.Node | None, path: Path, *, key: bool = False) -> yaml.Node | None:
+        """Return the node at the end of a path from ``node``, or that of its key; None if there is none."""
         for place, part in enumerate(path):
             if isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
                 node = node.value[part]
@@ -448,7 +453,6 @@ class _Reading:
     # names and scalars --------------------------------------------------------------------------------------------
 
     def _name(self, node: yaml.Node, fields: Mapping[str, yaml.Node], path: str, what: str) -> str:
-        """The ``name`` of a plugin's or configuration's entry; empty where there is none."""
         name = fields.get("name")
         if name is not None and not _is_null(name):
             written = self._text(name, f"{path}.name")
@@ -488,23 +492,24 @@ class _Reading:
     def _value(self, node: yaml.Node) -> Any:
         try:
             return self._loader.construct_object(node, deep=True)
-        except (ValueError, KeyError, AttributeError) as error:  # PyYAML on a value that does not fit its explicit tag
+        except (ValueError, KeyError, AttributeError) as error:  # by PyYAML, if a value does not fit its tag
             raise yaml.constructor.ConstructorError(None, None, f"no {node.tag}", node.start_mark) from error
 
     # mappings and lists -------------------------------------------------------------------------------------------
 
     def _fields(self, node: yaml.Node | None, path: str, known: tuple[str, ...]) -> dict[str, yaml.Node]:
-        """The fields of a mapping that somebody reads; the others are warned of."""
+        """Return the fields of a mapping that are read, and warn about the others."""
         fields: dict[str, yaml.Node] = {}
         for key, (key_node, value) in self._pairs(node, path).items():
             if key in known:
                 fields[key] = value
             else:
-                self._warn(key_node, path, f"{key} is not read{_right_key(key, known)}")
+                self._warn(key_node, path, f"{key} is not read{_suggest_key(key, known)}")
         return fields
 
     def _pairs(self, node: yaml.Node | None, path: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """The keys of a mapping with the nodes of key and value; of a key given twice the last, as in Volcano."""
+        """Return the keys of a mapping with the nodes of key and value; if a key is repeated, the last, as in
+        Volcano."""
         what = "must be a mapping" if path else "the file must be a mapping"
         begins = node.start_mark.index if node else 0
         pairs: dict[str, tuple[yaml.Node, yaml.Node]] = {}
@@ -513,14 +518,15 @@ class _Reading:
                 self._error(key_node, path, "a key must be a text")
                 continue
             key = str(key_node.value)
-            # Keys that << merges in come first, and may be given anew.
+            # Merged keys (<<) come first, and may be overridden.
             if key in pairs and pairs[key][0].start_mark.index >= begins:
                 self._warn(key_node, path, f"{key} is given twice; only the last one is read")
             pairs[key] = (key_node, value)
         return pairs
 
     def _content(self, node: yaml.Node | None, path: str, of: type[yaml.CollectionNode], what: str) -> list[Any]:
-        """What a list or mapping holds; nothing where the file has no value there, or, which is wrong, another."""
+        """Return the items of a list or mapping; empty if there is no value, or one of another type, which is an
+        error."""
         if node is None or _is_null(node):
             return []
         if not isinstance(node, of):
@@ -534,8 +540,8 @@ class _Reading:
         return self._content(node, path, yaml.SequenceNode, "must be a list")
 
 
-def _check_made(plugin: type[Plugin], values: ArgumentValues) -> None:
-    """Make the plugin, as each session will, and see whether its kinds can be asked for. Raises ArgumentError."""
+def _check_constructor(plugin: type[Plugin], values: ArgumentValues) -> None:
+    """Construct the plugin, as each session will, and check the names in its kinds. Raises ArgumentError."""
     for kind in plugin.kinds:
         for key in kind.argument_keys() if isinstance(kind, Kind) else ():
             if not _OBJECT_NAME.fullmatch(values[key]):
@@ -544,7 +550,7 @@ def _check_made(plugin: type[Plugin], values: ArgumentValues) -> None:
         plugin(values)
     except ArgumentError:
         raise
-    except Exception:  # noqa: BLE001 - a stranger's defect: each session leaves the plugin out and tells of it
+    except Exception:  # noqa: BLE001 - a third-party defect: each session leaves the plugin out and reports it
         return
 
 
@@ -552,8 +558,8 @@ def _is_null(node: yaml.Node) -> bool:
     return bool(node.tag == "tag:yaml.org,2002:null")
 
 
-def _right_key(key: str, known: tuple[str, ...]) -> str:
-    """The spelling that was meant: Volcano begins some flags with enable and some with enabled."""
+def _suggest_key(key: str, known: tuple[str, ...]) -> str:
+    """Return a hint with the correct spelling: some of Volcano's flags begin with enable, others with enabled."""
     bare = _FLAG_PREFIX.sub("", key)
     if bare != key:
         for flag in known:

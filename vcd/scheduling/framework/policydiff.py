@@ -1,4 +1,4 @@
-"""What a change of the configuration comes to: between two policies, not between two texts."""
+"""The effect of a change of configuration: compares two policies, not two texts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from vcd.scheduling.framework.queuefields import unread_queue_fields
 
 
 class PolicyChange(msgspec.Struct, frozen=True):
-    """One change of ``what`` it is about, as in ``plugin NAME: ARGUMENT``: what was there ``before``, what is
-    there ``after`` (empty for nothing), and what that means."""
+    """One change.
+
+    ``what`` is its subject, as in ``plugin NAME: ARGUMENT``; ``before`` and ``after`` are the values (empty for none),
+    and ``effect`` is what the change means.
+    """
 
     what: str
     before: str
@@ -29,8 +32,8 @@ class _Entry(NamedTuple):
 
 
 def policy_changes(old: Policy, new: Policy) -> list[PolicyChange]:
-    """Return what differs in how two policies decide: actions, plugins, their arguments and flags, the source of usage
-    metrics, and the fields of Queues that are read. Empty if only the text differs."""
+    """Return the differences in how two policies decide: actions, plugins, their arguments and flags, the source of
+    usage metrics, and fields of Queues that are read. Empty if only the text differs."""
     before, after = registry.describe_policy(old), registry.describe_policy(new)
     return [
         *_of_actions(before["actions"], after["actions"]),
@@ -67,9 +70,9 @@ def _of_plugins(before: dict[str, _Entry], after: dict[str, _Entry]) -> Iterator
 
 
 def _flags_read(name: str, flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags that change what a plugin does: those of points that it implements, and that it declares.
+    """Return the flags that change what a plugin does: those of points that it implements, and those that it declares.
 
-    A plugin of another distribution may read any flag but the idle ones.
+    A third-party plugin may read any flag, except those without effect.
     """
     kind = registry.plugins()[name]
     known = {point.flag for point in POINTS.values() if hasattr(kind, point.name)}
@@ -123,6 +126,6 @@ def _text(value: Any) -> str:
 
 
 def _summary(name: str) -> str:
-    """The first sentence of a plugin's documentation."""
+    """Return the first sentence of a plugin's documentation."""
     text = " ".join((registry.plugins()[name].__doc__ or "").split("\n\n")[0].split())
     return text.partition(". ")[0].rstrip(".")

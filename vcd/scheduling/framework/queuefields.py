@@ -1,6 +1,6 @@
-"""Which fields of Queues the plugins of a configuration read, and what queues state without effect.
+"""Fields of Queues that the plugins of a configuration read, and fields that queues set without effect.
 
-A plugin declares its fields in ``Plugin.queue_fields``. Nothing here decides: the findings are reported by Events on
+A plugin declares its fields in ``Plugin.queue_fields``. This module decides nothing: findings are reported by Events on
 queues, by ``vcd plan`` and by ``vcd conf check``.
 """
 
@@ -14,13 +14,14 @@ from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import ROOT_QUEUE
 
-_NOTHING_STATED = QueueSpec()
+_EMPTY_SPEC = QueueSpec()
 _DEFAULTED = {"weight": (1,), "parent": (ROOT_QUEUE,)}
-"""What the API server writes where a user states nothing."""
+"""Values that the API server writes if a user sets none."""
 
 
 def unread_queue_fields(policy: Policy) -> dict[str, list[str]]:
-    """Return the fields of a Queue's spec that no plugin of a configuration reads, each with the plugins that would."""
+    """Return the fields of a Queue's spec that no plugin of a configuration reads, each with the plugins that would
+    read it."""
     kinds, readers = registry.plugins(), dict[str, list[str]]()
     for name, kind in sorted(kinds.items()):
         for field in kind.queue_fields:
@@ -32,10 +33,10 @@ def unread_queue_fields(policy: Policy) -> dict[str, list[str]]:
     return dict(sorted(readers.items()))
 
 
-def stated_in_vain(policy: Policy, queues: Iterable[tuple[str, QueueSpec]]) -> Iterator[Problem]:
-    """Yield what queues, by name, state without effect."""
+def find_unread_fields(policy: Policy, queues: Iterable[tuple[str, QueueSpec]]) -> Iterator[Problem]:
+    """Yield a problem for each field that a queue, given by name and spec, sets without effect."""
     readers = unread_queue_fields(policy)
-    unstated = {field: (getattr(_NOTHING_STATED, field), *_DEFAULTED.get(field, ())) for field in readers}
+    unstated = {field: (getattr(_EMPTY_SPEC, field), *_DEFAULTED.get(field, ())) for field in readers}
     for name, spec in queues:
         for field, plugins in readers.items():
             if getattr(spec, field) not in unstated[field]:
@@ -44,6 +45,6 @@ def stated_in_vain(policy: Policy, queues: Iterable[tuple[str, QueueSpec]]) -> I
 
 
 def check_queues(policy: Policy, queues: Iterable[Queue]) -> list[str]:
-    """Return a sentence for each field that some queues state without effect."""
-    found = stated_in_vain(policy, ((queue.key, queue.spec) for queue in queues))
+    """Return a sentence for each field that a queue sets without effect."""
+    found = find_unread_fields(policy, ((queue.key, queue.spec) for queue in queues))
     return [f"queue {problem.key}: {problem.message}" for problem in found]

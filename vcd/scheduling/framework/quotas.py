@@ -1,4 +1,4 @@
-"""Limits of queues: those that only a plugin can count, and what its reasons tell of any."""
+"""Limits of queues: quotas that only a plugin can count, and the limits that a reason is about."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from vcd.scheduling.session.views import Job, Task
 Amounts = dict[str, int]
 
 CAPABILITY, DESERVED, OF_THE_CLUSTER = "capability", "deserved", "limit"
-"""What a limit is called that is no plugin's quota: two fields of a queue, and what all nodes allow."""
+"""Names of limits that are not a plugin's quota: two fields of a queue, and the limit that all nodes allow."""
 
 
 @dataclass(frozen=True)
 class Quota:
-    """A limit of queues that only the plugin can count: an annotation of theirs with amounts by name, as a JSON object.
+    """A limit in an annotation of queues that only the plugin can count: amounts by name, as a JSON object.
 
-    ``name`` is what it is called, also as the role of its amounts in the plugin's reasons. ``closed``:
-    what the annotation does not name is zero, else without limit. A plan that counted by another text, or by another
-    use of the queue, is not committed; explanations tell how much more would do.
+    ``name`` is the limit's name, and the role of its amounts in the plugin's reasons. If ``closed``, names that are
+    missing in the annotation have a limit of zero, otherwise none. A plan is not committed if the annotation, or the
+    queue's use of the quota, changed since its snapshot. Explanations state how much more quota would be enough.
     """
 
     annotation: str
@@ -33,27 +33,27 @@ class Quota:
     closed: bool = False
 
     def read(self, text: str) -> Amounts:
-        """The amounts that a text states. Raises ValueError."""
+        """Return the amounts in the annotation's text. Raises ValueError."""
         return {name: resource_value(name, amount) for name, amount in json_mapping(text).items()}
 
     def written(self, amounts: Mapping[str, int]) -> str:
-        """The text that states amounts."""
+        """Return the annotation's text for some amounts."""
         return json.dumps({name: format_resource(name, amount) for name, amount in amounts.items()})
 
     def counted(self, session: Session, jobs: Iterable[Job], requests: Mapping[str, int]) -> Amounts:
-        """What jobs may come to by the names of the quota, whose ``requests`` by resource are these."""
+        """Return the largest use of the quota by jobs with these ``requests`` by resource, by the quota's names."""
         return dict(requests)
 
     def used(self, session: Session, task: Task, name: str, row: int) -> int:
-        """How much a task takes on a node of what it names, where that is no resource."""
+        """Return how much a task on a node uses of a name of the quota that is not a resource."""
         return 0
 
 
 class QueueLimit(NamedTuple):
-    """A limit that keeps a job out: what ``bound`` allows, and what counts against it already.
+    """A limit that makes a job wait: the allowed amount, and what counts against it.
 
-    ``queue`` and ``bound`` are empty where the reason does not name them; ``asks`` is None where it does not tell, and
-    then limits are told that are not short, too.
+    ``bound`` is the kind of limit. ``queue`` and ``bound`` are empty if the reason does not name them. ``asks`` is the
+    request; if the reason does not state it, it is None, and limits that are not exceeded are included.
     """
 
     queue: str
@@ -65,22 +65,24 @@ class QueueLimit(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        """Whether it is this one that keeps the job out."""
+        """Whether this limit makes the job wait."""
         return self.asks is not None or self.taken >= self.limit
 
 
 def limits_in(reason: Waiting, quotas: tuple[Quota, ...]) -> Iterator[QueueLimit]:
-    """The limits of which a reason at a queue's gate tells the numbers."""
-    said = reason.reason
-    if isinstance(said, str) or reason.gate not in ("queue", "enqueue"):
+    """Yield the limits in a reason of a queue's gate that contains their amounts."""
+    content = reason.reason
+    if isinstance(content, str) or reason.gate not in ("queue", "enqueue"):
         return
     bounds = (CAPABILITY, DESERVED, OF_THE_CLUSTER, *[quota.name for quota in quotas])
-    bound, limits = next(((role, found) for role in bounds if (found := said.amounts_of(role))), ("", {}))
-    held = said.amounts_of("allocated") | said.amounts_of("admitted")
-    asked, after, reserved, attempted = (
-        said.amounts_of(role) for role in ("asks", "would hold", "reserved", "attempted")
+    bound, limits = next(((role, found) for role in bounds if (found := content.amounts_of(role))), ("", {}))
+    held = content.amounts_of("allocated") | content.amounts_of("admitted")
+    requested, after, reserved, attempted = (
+        content.amounts_of(role) for role in ("asks", "would hold", "reserved", "attempted")
     )
-    for name in asked or {**limits, **held}:  # what is zero is left out
+    for name in requested or {**limits, **held}:  # zeros are omitted in reasons
         taken = held.get(name, 0) + reserved.get(name, 0) + attempted.get(name, 0)
-        taken = max(after[name] - asked.get(name, 0), 0) if name in after else taken
-        yield QueueLimit(dict(said.names).get("queue", ""), bound, name, asked.get(name), taken, limits.get(name, 0))
+        taken = max(after[name] - requested.get(name, 0), 0) if name in after else taken
+        yield QueueLimit(
+            dict(content.names).get("queue", ""), bound, name, requested.get(name), taken, limits.get(name, 0)
+        )

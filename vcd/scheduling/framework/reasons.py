@@ -1,4 +1,4 @@
-"""Logged reasons with what their plugins declared of them. `vcd.text.reasons` renders them."""
+"""Logged reasons with the declarations of their codes, which plugins make. `vcd.text.reasons` renders them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from vcd.model.reasons import CODES, REMEDY, Reason, ReasonCode
 from vcd.scheduling.framework import registry
 
 SAID_IN_WORDS = "said-in-words"
-"""The cause of what a log of vcd 0.1 holds, which has words and no codes."""
+"""The cause of a reason in a log of vcd 0.1, which has words and no codes."""
 NOT_INSTALLED = "not-installed"
-"""The cause of a reason that a plugin gave which is not here."""
+"""The cause of a reason of a plugin that is not installed."""
 
 
 class Told(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Why some pods of a group wait, for who reads it: as ``Waiting``, with the cause and the words that were declared
-    of the code; ``detail`` has the names and amounts that the words do not hold."""
+    """Why some pods of a group wait, for readers: a ``Waiting`` with the declared cause and words of its code.
+
+    ``detail`` has the names and amounts that are not in the words.
+    """
 
     group: str
     gate: str
@@ -35,11 +37,13 @@ class Told(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def declared(reason: Reason | str, plugin: str = "") -> ReasonCode | None:
-    """What was declared of a reason's code, by this plugin where that is known; None for what an older log says in
-    words, or a plugin said that is not here."""
+    """Return the declaration of a reason's code; None for a text of an older log, or if its plugin is not installed.
+
+    ``plugin`` is the plugin that gave the reason, if known: only its module is then imported.
+    """
     if isinstance(reason, str):
         return None
-    if plugin and reason.code not in CODES:  # codes are declared where they are given, in modules not imported yet
+    if plugin and reason.code not in CODES:  # modules that declare codes may not be imported yet
         registry.plugins().get(plugin)
     if reason.code not in CODES:
         dict(registry.plugins()), dict(registry.actions())
@@ -47,7 +51,7 @@ def declared(reason: Reason | str, plugin: str = "") -> ReasonCode | None:
 
 
 def keeps_back(waiting: Waiting) -> bool:
-    """Whether a reason keeps its group back; a remark on what was passed over does not."""
+    """Return whether a reason makes its group wait. A remark about ignored settings does not."""
     if waiting.gate in ("", "annotation"):
         return False
     code = declared(waiting.reason, waiting.plugin)
@@ -55,7 +59,7 @@ def keeps_back(waiting: Waiting) -> bool:
 
 
 def label_of(reason: Reason | str) -> str:
-    """What a reason comes to: a ``Cause``, or why that is not known."""
+    """Return the ``Cause`` of a reason, or why it is unknown."""
     if isinstance(reason, str):
         return SAID_IN_WORDS
     code = declared(reason)
@@ -63,12 +67,12 @@ def label_of(reason: Reason | str) -> str:
 
 
 def cause_of(waiting: Waiting) -> str:
-    """What a wait comes to: a ``Cause``, or why that is not known."""
+    """Return the ``Cause`` of a wait, or why it is unknown."""
     return label_of(waiting.reason)
 
 
 def told(waiting: Waiting) -> Told:
-    """A reason as it is shown."""
+    """Return a reason for readers."""
     reason, code = waiting.reason, declared(waiting.reason, waiting.plugin)
     where = (waiting.group, waiting.gate, waiting.plugin)
     pods = (waiting.nodes, waiting.tasks, waiting.pods)
@@ -80,7 +84,7 @@ def told(waiting: Waiting) -> Told:
 
 
 def all_told(reasons: Iterable[Waiting]) -> tuple[Told, ...]:
-    """Reasons as they are shown."""
+    """Return reasons for readers."""
     return tuple(map(told, reasons))
 
 

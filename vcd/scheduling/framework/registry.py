@@ -1,8 +1,8 @@
-"""Which plugins and actions there are: those in the tree, and those that installed distributions offer.
+"""The available plugins and actions: built-in ones, and those of installed distributions.
 
-A module of ``vcd.scheduling.plugins`` (``.actions``) holds one `Plugin` (`Action`) of its name, with hyphens for
-underscores; one whose name begins with an underscore is for what several share. A distribution offers one of its own by
-an entry point of its name in the group ``vcd.plugins`` (``vcd.actions``). Nothing else lists them.
+A module of ``vcd.scheduling.plugins`` (``.actions``) defines one `Plugin` (`Action`) with the module's name, with
+hyphens for underscores; a module whose name begins with an underscore is shared code. A distribution offers one by an
+entry point in the group ``vcd.plugins`` (``vcd.actions``). There is no other list of plugins.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ PLUGIN_GROUP = "vcd.plugins"
 ACTION_GROUP = "vcd.actions"
 
 ALWAYS_READ = ("Pod", "Node", "PodGroup", "Queue", "PriorityClass", "Namespace")
-"""Kinds that are read whatever plugins are on."""
+"""Kinds that are read whatever plugins are active."""
 
 
 class Extension(Protocol):
-    """What the registry asks of a plugin's or an action's class."""
+    """What the registry requires of a plugin's or an action's class."""
 
     name: ClassVar[str]
     arguments: ClassVar[tuple[Argument, ...]]
@@ -57,59 +57,60 @@ class RegistryError(Exception):
 
 @cache
 def plugins() -> Extensions[Plugin]:
-    """Every plugin's class by the plugin's name, in the order of the names; one of the tree is imported when it is
-    asked for.
+    """Return every plugin's class by name, sorted by name. Built-in ones are imported on first access.
 
-    Raises RegistryError where an entry point, or the module that is asked for, does not hold what it should.
+    Raises RegistryError if an entry point, or the requested module, does not contain a valid plugin.
     """
-    return Extensions(Plugin, importlib.import_module("vcd.scheduling.plugins"), partial(_offered, PLUGIN_GROUP))
+    return Extensions(Plugin, importlib.import_module("vcd.scheduling.plugins"), partial(_entry_points, PLUGIN_GROUP))
 
 
 @cache
 def actions() -> Extensions[Action]:
-    """Every action's class by the action's name, in the order of the names; raises as `plugins`."""
-    return Extensions(Action, importlib.import_module("vcd.scheduling.actions"), partial(_offered, ACTION_GROUP))
+    """Return every action's class by name, sorted by name; as `plugins`."""
+    return Extensions(Action, importlib.import_module("vcd.scheduling.actions"), partial(_entry_points, ACTION_GROUP))
 
 
-def _offered(group: str) -> Iterable[EntryPoint]:
-    from importlib.metadata import entry_points  # which takes longer than to import most plugins
+def _entry_points(group: str) -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points  # slower than importing most plugins
 
     return entry_points(group=group)
 
 
 @cache
 def distributions() -> Mapping[str, str]:
-    """The versions of the installed distributions that offer plugins or actions, by name."""
-    found = [entry_point.dist for group in (PLUGIN_GROUP, ACTION_GROUP) for entry_point in _offered(group)]
+    """Return the versions of the installed distributions that offer plugins or actions, by name."""
+    found = [entry_point.dist for group in (PLUGIN_GROUP, ACTION_GROUP) for entry_point in _entry_points(group)]
     return MappingProxyType({dist.name: dist.version for dist in found if dist is not None})
 
 
 class Extensions(Mapping[str, type[E]]):
-    """Subclasses of ``base`` by name: what the modules of a package hold, each imported when it is asked for, and what
-    distributions offer by entry points, which are looked for when another name is asked for, or all are.
+    """Subclasses of ``base`` by name: modules of a package, imported on first access, and entry points.
 
-    Raises RegistryError for a module that holds no such class, several, or one of another name, and for an entry point
-    that does not load, names no such class or another name than the class, or a name that is taken.
+    Entry points are loaded if a name is not in the package, or all names are requested. Raises RegistryError for a
+    module that defines no such class, several, or one with another name; and for an entry point that does not load,
+    refers to no such class, has a name that differs from the class's, or has a name that is taken.
     """
 
-    def __init__(self, base: type[E], package: ModuleType, offered: Callable[[], Iterable[EntryPoint]]) -> None:
+    def __init__(
+        self, base: type[E], package: ModuleType, find_entry_points: Callable[[], Iterable[EntryPoint]]
+    ) -> None:
         modules = [module.name for module in pkgutil.iter_modules(package.__path__)]
         self._base = base
         self._modules = {
             name.replace("_", "-"): f"{package.__name__}.{name}" for name in modules if not name.startswith("_")
         }
-        self._offered = offered
+        self._find_entry_points = find_entry_points
         self._imported: dict[str, type[E]] = {}
 
     @cached_property
-    def _elsewhere(self) -> dict[str, type[E]]:
+    def _third_party(self) -> dict[str, type[E]]:
         found: dict[str, type[E]] = {}
         sources = {name: f"module {path}" for name, path in self._modules.items()}
-        offered = sorted(self._offered(), key=lambda item: (item.name, item.value))
-        if offered:  # what a stranger's declares a second time is the stranger's fault, not ours
+        entry_points = sorted(self._find_entry_points(), key=lambda item: (item.name, item.value))
+        if entry_points:  # built-in first, so that a duplicate reason code fails in the third-party module
             plugins().import_modules()
             actions().import_modules()
-        for entry_point in offered:
+        for entry_point in entry_points:
             name, source = entry_point.name, f"entry point {entry_point.name} = {entry_point.value}"
             if name in sources:
                 raise RegistryError(f"{source}: the name {name} is taken by {sources[name]}")
@@ -120,28 +121,28 @@ class Extensions(Mapping[str, type[E]]):
         if not name:
             raise KeyError(name)
         if name not in self._modules:
-            return self._elsewhere[name]
+            return self._third_party[name]
         if name not in self._imported:
             self._imported[name] = _only_class(self._base, name, importlib.import_module(self._modules[name]))
         return self._imported[name]
 
     def import_modules(self) -> None:
-        """Import all that the package holds."""
+        """Import all modules of the package."""
         for path in self._modules.values():
             importlib.import_module(path)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._modules or name in self._elsewhere
+        return name in self._modules or name in self._third_party
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted([*self._modules, *self._elsewhere]))
+        return iter(sorted([*self._modules, *self._third_party]))
 
     def __len__(self) -> int:
-        return len(self._modules) + len(self._elsewhere)
+        return len(self._modules) + len(self._third_party)
 
 
 def _only_class(base: type[E], name: str, module: ModuleType) -> type[E]:
-    """The one subclass of ``base`` that ``module`` itself, or a part of it, defines, which has this name."""
+    """Return the one subclass of ``base`` that ``module``, or a module below it, defines, and that has this name."""
     classes = [
         value
         for value in vars(module).values()
@@ -158,11 +159,10 @@ def _only_class(base: type[E], name: str, module: ModuleType) -> type[E]:
 
 
 def _load(base: type[E], entry_point: EntryPoint) -> type[E]:
-    """The class that an out-of-tree entry point names."""
     source = f"entry point {entry_point.name} = {entry_point.value}"
     try:
         loaded = entry_point.load()
-    except Exception as error:  # whatever a stranger's module raises on import
+    except Exception as error:  # third-party modules may raise anything on import
         raise RegistryError(f"{source}: it does not load: {type(error).__name__}: {error}") from error
     if not inspect.isclass(loaded) or not issubclass(loaded, base):
         raise RegistryError(f"{source}: it is no {base.__name__}")
@@ -186,11 +186,11 @@ _TUPLES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "series": (_is_pair, "pairs of texts"),
     "excludes": (lambda each: _is_pair(each) and each[0] in FLAGS, "pairs of an enable flag and a plugin"),
 }
-"""Declarations that are tuples, and of what."""
+"""Declarations that are tuples: a check for their items, and words for an error."""
 
 
 def _wrong_declaration(extension: type) -> str:
-    """What a stranger's class declares and nobody could read, in words; nothing where all is well."""
+    """Return what is wrong with the declarations of a third-party class, in words; empty if they are valid."""
     for name, (is_one, words) in _TUPLES.items():
         given = getattr(extension, name, ())
         if not isinstance(given, tuple) or not all(map(is_one, given)):
@@ -212,7 +212,7 @@ def _wrong_declaration(extension: type) -> str:
 
 
 def _wrong_kind(kind: str | Kind, arguments: set[str]) -> str:
-    """What a stranger's declaration of a kind lacks, in words; nothing where all is well."""
+    """Return what is wrong with a third-party declaration of a kind, in words; empty if it is valid."""
     if isinstance(kind, str):
         return "" if kind in KINDS else f"names {kind}, which is none of {', '.join(sorted(KINDS))}"
     if not inspect.isclass(kind.type) or not issubclass(kind.type, Object):
@@ -224,9 +224,10 @@ def _wrong_kind(kind: str | Kind, arguments: set[str]) -> str:
 
 
 def kinds() -> Mapping[str, Kind]:
-    """Every kind that vcd, a plugin or an action can read, by name, whichever of its objects that may be.
+    """Return every kind that vcd, a plugin or an action can read, by name, without restriction to a namespace or
+    object.
 
-    Raises RegistryError where two declare different kinds under one name, which the log could not tell apart.
+    Raises RegistryError if two declare different kinds under one name, because the log could not distinguish them.
     """
     return _kinds((*plugins().values(), *actions().values()))
 
@@ -246,9 +247,9 @@ def _kinds(extensions: tuple[type[Extension], ...]) -> Mapping[str, Kind]:
 
 
 def kinds_read(policy: Policy) -> list[Kind]:
-    """The kinds that are read under a policy: those that are always, and those that its plugins and actions declare.
+    """Return the kinds that a policy reads: those that are always read, and those that its plugins and actions declare.
 
-    Of a plugin that is named twice the first entry says which objects of its own kinds are read.
+    If a plugin has two entries, the first one's arguments determine which objects of its own kinds are read.
     """
     known = kinds()
     found = {name: known[name] for name in ALWAYS_READ}
@@ -265,7 +266,7 @@ def kinds_read(policy: Policy) -> list[Kind]:
 
 
 def is_timed(policy: Policy) -> bool:
-    """Whether the passing of time alone can change what a plugin that is on says."""
+    """Return whether answers of an active plugin can change with time alone."""
     return any(_is_timed(plugins()[option.name], option.arguments) for tier in policy.tiers for option in tier)
 
 
@@ -276,7 +277,8 @@ def _is_timed(plugin: type[Plugin], given: Mapping[str, Any]) -> bool:
 
 
 def bind_timeout(policy: Policy) -> float | None:
-    """Seconds that a pod may wait for volumes, as the entry of the plugin says that chooses them; None without one."""
+    """Return the seconds that a bind may wait for volumes, from the plugin that chooses them; None without such a
+    plugin."""
     for option in [option for tier in policy.tiers for option in tier]:
         plugin = plugins()[option.name]
         if plugin.bind_timeout:
@@ -285,29 +287,29 @@ def bind_timeout(policy: Policy) -> float | None:
 
 
 def series() -> Mapping[str, str]:
-    """What the gauges mean that one plugin alone shows, by their names."""
+    """Return name and meaning of the gauges that only one plugin exposes."""
     return {name: meaning for plugin in plugins().values() for name, meaning in plugin.series}
 
 
 def limits_of(reason: Waiting) -> list[QueueLimit]:
-    """The limits that a reason is about, as the plugin reads it that gave it; none, and a line in the program's log,
-    where it fails at that."""
+    """Return the limits that a reason is about, as its plugin reads them; empty, with a log line, if the plugin
+    fails."""
     try:
         return list(plugins().get(reason.plugin, Plugin).limits_told(reason))
-    except Exception as error:  # noqa: BLE001 - a stranger's defect: the reason itself is told all the same
+    except Exception as error:  # noqa: BLE001 - a third-party defect: the reason itself is still displayed
         _log.warning("plugin %s cannot read the limits in its own reason %r: %r", reason.plugin, reason.reason, error)
         return []
 
 
 def describe_policy(policy: Policy) -> dict[str, Any]:
-    """What ``policy`` comes to, as data for JSON: each argument's value and whether it is the default.
+    """Return a policy as data for JSON: each argument's value and whether it is the default.
 
-    ``flags`` of a plugin holds only those that differ from the default. Durations are as a file gives them: ``1h30m``.
+    ``flags`` of a plugin has only those that differ from the default. Durations are as in a file: ``1h30m``.
     """
     return {
         "digest": policy.digest,
         "actions": [
-            {"name": name, "arguments": _described(actions()[name].arguments, policy.configurations.get(name))}
+            {"name": name, "arguments": _describe_arguments(actions()[name].arguments, policy.configurations.get(name))}
             for name in policy.actions
         ],
         "tiers": [
@@ -315,7 +317,7 @@ def describe_policy(policy: Policy) -> dict[str, Any]:
                 {
                     "name": option.name,
                     "flags": {flag: on for flag, on in option.enabled.items() if on != FLAGS[flag]},
-                    "arguments": _described(plugins()[option.name].arguments, option.arguments),
+                    "arguments": _describe_arguments(plugins()[option.name].arguments, option.arguments),
                 }
                 for option in tier
             ]
@@ -326,7 +328,7 @@ def describe_policy(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _described(declared: tuple[Argument, ...], raw: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
+def _describe_arguments(declared: tuple[Argument, ...], raw: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
     values, _ = read_arguments(declared, raw)
     return {
         key: {"value": _plain(value, values.declaration(key).kind), "default": key not in values.given}
@@ -335,7 +337,6 @@ def _described(declared: tuple[Argument, ...], raw: Mapping[str, Any] | None) ->
 
 
 def _plain(value: Any, kind: ArgumentKind | None = None) -> Any:
-    """``value`` in the types of JSON."""
     if kind == "duration" and value is not None:
         return format_duration(value)
     if isinstance(value, ArgumentValues):

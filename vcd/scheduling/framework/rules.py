@@ -1,7 +1,8 @@
 """How the answers of several plugins at a point become one, tier by tier (Volcano ``framework/session_plugins.go``).
 
-A rule is given who takes part at a point, and makes the function by which an action asks it. These run for every
-placement: what is asked is passed on as it is, since unpacking it would cost as much as many an answer.
+A rule receives the participants of a point and returns the function that actions call. docs/plugins/README.md contains
+the docstrings of rules in a table, so each is one line. The functions run for every placement, so they pass arguments
+on without unpacking.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Task
 
 Refused = tuple[str, Reason]
-"""The plugin that refuses, and why."""
+"""The refusing plugin, and the reason."""
 
 
 class Participants(msgspec.Struct, frozen=True):
-    """Who takes part at a point: the plugins' methods, tier by tier; ``protecting`` are those by which plugins say whom
-    they leave unprotected."""
+    """The methods of the plugins that take part at a point, tier by tier; ``protecting`` are methods that return which
+    victims a plugin leaves unprotected."""
 
     point: str
     tiers: list[list[Method]]
@@ -38,111 +39,111 @@ class Participants(msgspec.Struct, frozen=True):
         return [method for tier in self.tiers for method in tier]
 
     def without(self, plugin: Plugin | None) -> Participants:
-        """All but one plugin."""
+        """Return the participants without one plugin."""
         tiers = [[method for method in tier if plugin_of(method) is not plugin] for tier in self.tiers]
         return Participants(self.point, tiers, [each for each in self.protecting if plugin_of(each) is not plugin])
 
 
 def plugin_of(method: Method) -> Plugin:
-    """The plugin that a bound method belongs to."""
+    """Return the plugin that a bound method belongs to."""
     plugin: Plugin = method.__self__  # type: ignore[attr-defined]
     return plugin
 
 
-def first_difference(who: Participants) -> Callable[[Any], tuple[Any, ...]]:
-    """The first plugin that tells two apart decides; then age, then name."""
-    methods = who.methods
+def first_difference(participants: Participants) -> Callable[[Any], tuple[Any, ...]]:
+    """The first plugin that distinguishes two items decides; then age, then name."""
+    methods = participants.methods
 
-    def ask(subject: Any) -> tuple[Any, ...]:
+    def combine(subject: Any) -> tuple[Any, ...]:
         key = []
         for method in methods:
             key.append(method(subject))  # noqa: PERF401 - a comprehension would be one more call
         return tuple(key)
 
-    return ask
+    return combine
 
 
-def first_difference_for(who: Participants) -> Callable[[Queue, Queue], tuple[Any, ...]]:
-    """The first plugin that tells two apart decides; else who is served last goes first."""
-    methods = who.methods
+def first_difference_for(participants: Participants) -> Callable[[Queue, Queue], tuple[Any, ...]]:
+    """The first plugin that distinguishes two queues decides; else the queue that is served last loses pods first."""
+    methods = participants.methods
     return lambda queue, preemptor: tuple([method(queue, preemptor) for method in methods])
 
 
-def first_refusal(who: Participants) -> Callable[[Any], Refused | None]:
+def first_refusal(participants: Participants) -> Callable[[Any], Refused | None]:
     """One refusal refuses."""
-    methods = who.methods
+    methods = participants.methods
 
-    def ask(subject: Any) -> Refused | None:
+    def combine(subject: Any) -> Refused | None:
         for method in methods:
             refusal = method(subject)
             if refusal is not None:
                 return plugin_of(method).name, refusal
         return None
 
-    return ask
+    return combine
 
 
-def first_refusal_for(who: Participants) -> Callable[[Queue, Any], Refused | None]:
+def first_refusal_for(participants: Participants) -> Callable[[Queue, Any], Refused | None]:
     """One refusal refuses."""
-    methods = who.methods
+    methods = participants.methods
 
-    def ask(queue: Queue, wanted: Any) -> Refused | None:
+    def combine(queue: Queue, wanted: Any) -> Refused | None:
         for method in methods:
             refusal = method(queue, wanted)
             if refusal is not None:
                 return plugin_of(method).name, refusal
         return None
 
-    return ask
+    return combine
 
 
-def unanimous(who: Participants) -> Callable[[Any], bool]:
-    """All must say yes."""
-    methods = who.methods
+def unanimous(participants: Participants) -> Callable[[Any], bool]:
+    """All must accept."""
+    methods = participants.methods
 
-    def ask(subject: Any) -> bool:
+    def combine(subject: Any) -> bool:
         for method in methods:  # noqa: SIM110 - called after every placement
             if not method(subject):
                 return False
         return True
 
-    return ask
+    return combine
 
 
-def any_of(who: Participants) -> Callable[[Any], bool]:
-    """One yes is a yes; all are asked."""
-    methods = who.methods
+def any_of(participants: Participants) -> Callable[[Any], bool]:
+    """One acceptance is enough; all are called."""
+    methods = participants.methods
 
-    def ask(subject: Any) -> bool:
+    def combine(subject: Any) -> bool:
         answers = [method(subject) for method in methods]
         return any(answers)
 
-    return ask
+    return combine
 
 
-def unanimous_for(who: Participants) -> Callable[[Queue, Task, int], bool]:
-    """All must say yes."""
-    methods = who.methods
+def unanimous_for(participants: Participants) -> Callable[[Queue, Task, int], bool]:
+    """All must accept."""
+    methods = participants.methods
     return lambda queue, task, count: all(method(queue, task, count) for method in methods)
 
 
-def most(who: Participants) -> Callable[[Any], int]:
-    """The largest number; 0 where nobody gives one."""
-    methods = who.methods
+def most(participants: Participants) -> Callable[[Any], int]:
+    """The largest number; 0 if no plugin returns one."""
+    methods = participants.methods
     return lambda subject: max((method(subject) for method in methods), default=0)
 
 
-def unanimous_first_tier(who: Participants) -> Callable[[Any], bool]:
-    """All of the first tier that answers must say yes."""
-    first = next((tier for tier in who.tiers if tier), None)
-    return unanimous(Participants(who.point, [first], [])) if first else lambda subject: False
+def unanimous_first_tier(participants: Participants) -> Callable[[Any], bool]:
+    """All plugins of the first tier with an answer must accept; without one, the result is no."""
+    first = next((tier for tier in participants.tiers if tier), None)
+    return unanimous(Participants(participants.point, [first], [])) if first else lambda subject: False
 
 
-def first_reject(who: Participants) -> Callable[[Any], Refused | None]:
-    """One reject rejects; a tier with a permit decides; all abstaining permits."""
-    tiers = who.tiers
+def first_reject(participants: Participants) -> Callable[[Any], Refused | None]:
+    """One reject rejects; a tier with a permit and no reject permits; if all tiers abstain, it is permitted."""
+    tiers = participants.tiers
 
-    def ask(subject: Any) -> Refused | None:
+    def combine(subject: Any) -> Refused | None:
         for tier in tiers:
             permitted = False
             for method in tier:
@@ -155,34 +156,34 @@ def first_reject(who: Participants) -> Callable[[Any], Refused | None]:
                 return None
         return None
 
-    return ask
+    return combine
 
 
-def no_reject(who: Participants) -> Callable[[Any], bool]:
-    """One reject rejects; a tier with a permit decides; all abstaining permits."""
-    rejected = first_reject(who)
+def no_reject(participants: Participants) -> Callable[[Any], bool]:
+    """One reject rejects; a tier with a permit and no reject permits; if all tiers abstain, it is permitted."""
+    rejected = first_reject(participants)
     return lambda subject: rejected(subject) is None
 
 
-def parts(who: Participants) -> Callable[[], tuple[Any, ...]]:
-    """Every contribution counts: predicates filter, scores add up."""
+def parts(participants: Participants) -> Callable[[], tuple[Any, ...]]:
+    """All count: predicates filter, scores are added."""
 
-    def ask() -> tuple[Any, ...]:
+    def combine() -> tuple[Any, ...]:
         found = []
-        for method in who.methods:
+        for method in participants.methods:
             for part in method():
                 part.owner = plugin_of(method).name
                 found.append(part)
         return tuple(found)
 
-    return ask
+    return combine
 
 
-def first_choice(who: Participants) -> Callable[[Task, Candidates | OtherCandidates], int | None]:
-    """The first plugin that answers decides, given a key for each node's row; else the scores."""
-    methods = who.methods
+def first_choice(participants: Participants) -> Callable[[Task, Candidates | OtherCandidates], int | None]:
+    """The first plugin that returns a node, given the sort key of each node's row, decides; otherwise the scores."""
+    methods = participants.methods
 
-    def ask(task: Task, candidates: Candidates | OtherCandidates) -> int | None:
+    def combine(task: Task, candidates: Candidates | OtherCandidates) -> int | None:
         if methods:
             keys = candidates.keys()
             for method in methods:
@@ -191,39 +192,39 @@ def first_choice(who: Participants) -> Callable[[Task, Candidates | OtherCandida
                     return row
         return candidates.best()
 
-    return ask
+    return combine
 
 
-def all_volumes(who: Participants) -> Callable[[Task, int], tuple[VolumeChoice, ...]]:
-    """Every contribution counts: volumes are bound."""
-    methods = who.methods
+def all_volumes(participants: Participants) -> Callable[[Task, int], tuple[VolumeChoice, ...]]:
+    """All count: volumes are bound."""
+    methods = participants.methods
     return lambda task, row: tuple([choice for method in methods for choice in method(task, row)])
 
 
-def all_annotations(who: Participants) -> Callable[[Task, int], dict[str, str]]:
-    """Every contribution counts: annotations are written; of two of one name the last plugin's."""
-    methods = who.methods
+def all_annotations(participants: Participants) -> Callable[[Task, int], dict[str, str]]:
+    """All count: annotations are written; if two plugins write the same one, the last wins."""
+    methods = participants.methods
     if not methods:
         return lambda task, row: {}
     return lambda task, row: by_key({key: text for method in methods for key, text in method(task, row).items()})
 
 
-def tell(who: Participants) -> Callable[..., None]:
-    """All are told."""
-    methods = who.methods
+def broadcast(participants: Participants) -> Callable[..., None]:
+    """All are notified."""
+    methods = participants.methods
 
-    def ask(*told: Any) -> None:
+    def combine(*arguments: Any) -> None:
         for method in methods:
-            method(*told)
+            method(*arguments)
 
-    return ask
+    return combine
 
 
-def consent(who: Participants) -> Callable[[Task, int], list[Refused]]:
-    """All are told; where one refuses, the placement is taken back."""
-    methods = who.methods
+def consent(participants: Participants) -> Callable[[Task, int], list[Refused]]:
+    """All are notified; if one refuses, the placement is undone."""
+    methods = participants.methods
 
-    def ask(task: Task, row: int) -> list[Refused]:
+    def combine(task: Task, row: int) -> list[Refused]:
         refused = []
         for method in methods:
             refusal = method(task, row)
@@ -231,16 +232,16 @@ def consent(who: Participants) -> Callable[[Task, int], list[Refused]]:
                 refused.append((plugin_of(method).name, refusal))
         return refused
 
-    return ask
+    return combine
 
 
-def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
-    """All plugins of a tier, and all that protect, must let a victim go; the first tier that lets one go decides."""
-    plugins = [plugin_of(method) for method in (*who.methods, *who.protecting)]
+def intersection(participants: Participants) -> Callable[[Any, list[Task]], Victims]:
+    """All plugins of a tier, and all that protect, must allow a victim; the first tier that allows one decides."""
+    plugins = [plugin_of(method) for method in (*participants.methods, *participants.protecting)]
     lasts = not any(plugin.minds_exchanges() for plugin in plugins)
-    tiers = [victims_of_tier(who, tier, lasts) for tier in who.tiers]
+    tiers = [victims_of_tier(participants, tier, lasts) for tier in participants.tiers]
 
-    def ask(asker: Any, tasks: list[Task]) -> Victims:
+    def combine(asker: Any, tasks: list[Task]) -> Victims:
         refusals = []
         for tier in tiers if tasks else ():
             found = tier(asker, tasks)
@@ -249,53 +250,60 @@ def intersection(who: Participants) -> Callable[[Any, list[Task]], Victims]:
             refusals.append(found)
         return Victims((), refusals=refusals)
 
-    return ask
+    return combine
 
 
-def victims_of_tier(who: Participants, tier: list[Method], lasts: bool = False) -> Callable[[Any, list[Task]], Victims]:
-    """Who may go by the plugins of one tier and those of others that protect; nobody where the tier has no opinion."""
-    point = who.point
+def victims_of_tier(
+    participants: Participants, tier: list[Method], lasts: bool = False
+) -> Callable[[Any, list[Task]], Victims]:
+    """Return a function that returns the victims that one tier and the protecting plugins of other tiers allow; none if
+    the tier has no opinion."""
+    point = participants.point
     plugins = [plugin_of(method) for method in tier]
     own = [(plugin_of(method).name, method) for method in tier]
-    others = [(plugin_of(method).name, method) for method in who.protecting if plugin_of(method) not in plugins]
+    others = [
+        (plugin_of(method).name, method) for method in participants.protecting if plugin_of(method) not in plugins
+    ]
 
-    def ask(asker: Any, tasks: list[Task]) -> Victims:
+    def combine(asker: Any, tasks: list[Task]) -> Victims:
         answers = [(name, answer) for name, method in own if (answer := method(asker, tasks)) is not None]
         if not answers:
             return Victims(())
         answers += [(name, method(point, asker, tasks)) for name, method in others]
         return Victims(tasks, answers, lasts)
 
-    return ask
+    return combine
 
 
-def union_of_tier(who: Participants) -> Callable[[list[Task]], list[Task]]:
-    """What any plugin of a tier names; the first tier that names one who may go decides."""
+def union_of_tier(participants: Participants) -> Callable[[list[Task]], list[Task]]:
+    """Any plugin of a tier names tasks; the first tier with a task that may be evicted decides."""
 
-    def ask(tasks: list[Task]) -> list[Task]:
-        for tier in who.tiers:
+    def combine(tasks: list[Task]) -> list[Task]:
+        for tier in participants.tiers:
             named = _named(tier, tasks)
             if not named:
                 continue
-            free = _unless_protected(who, tasks).tasks
-            left = unprotected(who, _named(tier, free) if len(free) < len(tasks) else named)
+            free = _unless_protected(participants, tasks).tasks
+            left = unprotected(participants, _named(tier, free) if len(free) < len(tasks) else named)
             if left:
                 return left
         return []
 
-    return ask
+    return combine
 
 
-def unprotected(who: Participants, tasks: list[Task]) -> list[Task]:
-    """Of tasks that would go of themselves those that no plugin protects, if all of them go."""
-    return _unless_protected(who, tasks).together()
+def unprotected(participants: Participants, tasks: list[Task]) -> list[Task]:
+    """Return the tasks that no plugin protects if they are all evicted without a preemptor."""
+    return _unless_protected(participants, tasks).together()
 
 
-def _unless_protected(who: Participants, tasks: list[Task]) -> Victims:
-    return Victims(tasks, ((plugin_of(method).name, method(who.point, None, tasks)) for method in who.protecting))
+def _unless_protected(participants: Participants, tasks: list[Task]) -> Victims:
+    return Victims(
+        tasks, ((plugin_of(method).name, method(participants.point, None, tasks)) for method in participants.protecting)
+    )
 
 
 def _named(tier: Iterable[Method], tasks: list[Task]) -> list[Task]:
-    """Those of ``tasks`` that any plugin of a tier wants gone."""
+    """Return the tasks that any plugin of a tier names."""
     rows = frozenset([task.row for method in tier for task in method(tasks)])
     return [task for task in tasks if task.row in rows] if rows else []

@@ -1,8 +1,8 @@
-"""What queue plugins have in common: the switch for Volcano's formulas, and guarantees kept against all borrowers.
+"""Common parts of queue plugins: the switch for Volcano's formulas, and guarantees that no borrower can take.
 
-Volcano takes the other queues' guarantees from what each queue may have, one by one, so that two borrowers together can
-take what a third is guaranteed. ``Guarantees`` keeps the sum free. A guarantee is a hold (docs/laws.md, law 8): it
-counts only while its queue could use it, so plugins count ``reserved_guarantee`` (docs/differences.md).
+Volcano subtracts the other queues' guarantees from each queue's limit separately, so two borrowers together can take
+what a third queue is guaranteed. ``Guarantees`` protects the sum. A guarantee is a hold (docs/laws.md, law 8) and
+counts only while its queue could use it, so plugins use ``reserved_guarantee`` (docs/differences.md).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ VOLCANO_SHARES = Argument(
     "volcanoSharesEnable",
     "bool",
     False,
-    "Whether shares are counted as in Volcano: pods that no node can take count as request, nothing is lent beyond "
-    "what a queue deserves, a queue that takes no work keeps its guarantee, and each queue may take what the "
-    "guarantees of the others leave of the cluster, so that several queues together can take a guarantee.",
+    "Whether shares are calculated as in Volcano: pods that no node can take count as demand, nothing is lent beyond "
+    "what a queue deserves, a queue that takes no work retains its guarantee, and each queue may take what the other "
+    "queues' guarantees leave of the cluster, so several queues together can take a guarantee.",
 )
 
 HAS_DESERVED = ReasonCode(
@@ -43,19 +43,20 @@ _TRIED = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
 def reserved_guarantee(guarantee: Amounts, held: Amounts, takes_work: bool) -> list[int]:
-    """Return what other queues have to leave of a queue's guarantee, by column.
+    """Return what other queues must leave of a queue's guarantee, by column.
 
-    If the queue takes no work (it is not Open, or it is misconfigured), that is what it holds of the guarantee: none
-    of its pods can be placed, so the rest would stay idle.
+    If the queue takes no work (it is not Open, or misconfigured), this is what it holds of the guarantee: none of its
+    pods can be placed, so the rest would stay idle.
     """
     return list(guarantee) if takes_work else [min(pair) for pair in zip(guarantee, held, strict=True)]
 
 
 def attainable(session: Session, held: Ints) -> list[int]:
-    """Return what queues can have together, by column of ``held``: that, and what is idle or being freed.
+    """Return what all queues together can have, by column of ``held``: that, plus the future idle resources of usable
+    nodes.
 
-    Nodes that are cordoned or have a lifecycle taint (``node.kubernetes.io/...``) have nothing to give, and what pods
-    of other schedulers take is in neither part. So guarantees are reserved on nodes on which pods can be placed.
+    Nodes that are cordoned or have a lifecycle taint (``node.kubernetes.io/...``) are not usable. Resources of other
+    schedulers' pods are in neither part. So guarantees are reserved only where pods can be placed.
     """
     facts = session.nodes.facts
     future_idle = np.maximum(session.nodes.usage.future_idle[: len(held)], 0)
@@ -77,46 +78,57 @@ def _is_of_lifecycle(taint: Taint) -> bool:
 
 
 class KeepsShares(KeepsAccounts):
-    """Base of the plugins that say what queues deserve, and so what reclaim gives back to a queue."""
+    """Base class of plugins that define deserved shares of queues, and so what reclaim returns to a queue."""
 
     def stays_within_share(self, job: Job) -> bool:
-        """Return whether the queue could reclaim for a group that is not admitted yet: with its minimum resources, and
-        what groups admitted at its priority or above may still take, the queue stays within its share."""
+        """Return whether the queue could reclaim for a group that is not admitted yet.
+
+        It can if the queue stays within its share with the group's minimum resources and everything that admitted
+        groups of the same or a higher priority may still take.
+        """
         raise NotImplementedError
 
     def surplus(self, queue: Queue) -> Ints:
-        """Return what each queue holds above its share, as (queues, resources), if ``queue`` takes all of its own; an
-        upper bound of what reclaim takes from each for ``queue``."""
+        """Return what each queue holds above its share, as (queues, resources), if ``queue`` uses all of its own share.
+
+        This is an upper bound of what reclaim takes from each queue for ``queue``.
+        """
         raise NotImplementedError
 
 
 class Attempts:
-    """What a job holds in statements that are not committed: a reason that is noted while one is tried tells it apart
-    from what the queue has allocated, since it may be rolled back."""
+    """What a job holds in statements that are not committed.
+
+    Reasons that are noted during an attempt state this separately from what the queue has allocated, because it may be
+    rolled back.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._found: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
+        self._cached: tuple[tuple[int, int], list[int]] = ((-1, -1), [])
 
     def of(self, job: Job) -> list[int]:
         """Return the amounts by column."""
         key = (job.index, self._session.trial.changes)
-        if self._found[0] != key:
+        if self._cached[0] != key:
             tried = [task.amounts for task in job.tasks() if task.status in _TRIED]
             none = [0] * len(self._session.nodes.resources)
-            self._found = key, [sum(column) for column in zip(none, *tried, strict=True)]
-        return self._found[1]
+            self._cached = key, [sum(column) for column in zip(none, *tried, strict=True)]
+        return self._cached[1]
 
     def told(self, job: Job, columns: Iterable[int], allocated: Sequence[int]) -> list[Amount]:
-        """Return the amounts of a reason: what a queue has allocated without a job's attempt, and the attempt."""
+        """Return amounts for a reason: what a queue has allocated without the job's attempt, and the attempt."""
         attempted = self.of(job)
         rest = [have - tried for have, tried in zip(allocated, attempted, strict=True)]
         return self._session.told(columns, allocated=rest, attempted=attempted)
 
 
 class _Branch:
-    """A queue and those below it. ``held`` is what it and they hold; ``kept`` the same, where what one below it is
-    guaranteed counts as held. ``most`` is what the queues below may keep together, None: no limit."""
+    """A queue and its descendants.
+
+    ``held`` is what they hold. ``kept`` is the same, with unused guarantees of descendants counted as held. ``most``
+    limits ``kept`` (None: no limit).
+    """
 
     __slots__ = ("above", "held", "kept", "least", "most", "name")
 
@@ -129,15 +141,15 @@ class _Branch:
         self.most: Amounts | None = None
 
     def total(self, column: int, more: int = 0) -> int:
-        """Return what it holds or is guaranteed, with ``more`` held."""
+        """Return what the queue holds or is guaranteed, if it held ``more``."""
         return max(self.kept[column] + more, self.least[column])
 
 
 class Guarantees:
-    """What queues hold and are guaranteed, flat or as a tree; nothing is placed for one that others are guaranteed.
+    """What queues hold and are guaranteed, flat or as a tree; no queue can take what others are guaranteed.
 
-    Quantities are integers by column of the session's resources. ``parents`` names the parent of each queue that has
-    one; ``most`` is what a queue's children may have together; ``total`` is what all queues can have (``attainable``).
+    Quantities are integers by column of the session's resources. ``parents`` has the parent of each queue that has one,
+    ``most`` the limit for a queue's children together, and ``total`` what all queues can have (``attainable``).
     """
 
     def __init__(
@@ -155,7 +167,7 @@ class Guarantees:
             branch.above = self._branches.get(parents.get(name, ""), root)
             branch.most = most.get(name)
         self.is_idle = not any(any(amounts) for amounts in guaranteed.values())
-        """Whether nothing is guaranteed to any queue."""
+        """Whether no queue has a guarantee."""
         for name, amounts in {} if self.is_idle else guaranteed.items():
             branch = self._branches[name]
             before = [branch.total(column) for column in range(width)]
@@ -163,7 +175,7 @@ class Guarantees:
             self._pass_on(branch, before)
 
     def charge(self, queue: str, amounts: Amounts, times: int = 1) -> None:
-        """Count what a queue holds more, or less."""
+        """Add ``times`` (negative to subtract) the amounts to what a queue holds."""
         if self.is_idle:
             return
         branch = self._branches[queue]
@@ -176,34 +188,35 @@ class Guarantees:
         self._pass_on(branch, before)
 
     def exceeded(self, queue: str, amounts: Amounts, skip: int) -> list[int]:
-        """Return the columns, but for ``skip``, in which a queue with so much more would take what others are
-        guaranteed."""
+        """Return the columns, except ``skip``, in which a queue with these additional amounts would take other queues'
+        guarantees."""
         if self.is_idle:
             return []
         return [
             column
             for column, amount in enumerate(amounts)
-            if amount and column != skip and self._over(queue, column, amount)
+            if amount and column != skip and self._exceeds(queue, column, amount)
         ]
 
     def unused(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield what queues are guaranteed and do not hold, by name; nothing for those that hold all of it."""
+        """Yield queues with the part of their guarantee that they do not hold; queues that hold all of it are
+        omitted."""
         for name, branch in self._branches.items():
             left = [max(least - kept, 0) for least, kept in zip(branch.least, branch.kept, strict=True)]
             if any(left):
                 yield name, left
 
     def holders(self, columns: Sequence[int]) -> list[str]:
-        """Return the queues that are guaranteed what they do not hold of some columns."""
+        """Return the queues with an unused guarantee in any of the columns."""
         return [name for name, left in self.unused() if any(left[column] for column in columns)]
 
-    def _over(self, queue: str, column: int, amount: int) -> bool:
+    def _exceeds(self, queue: str, column: int, amount: int) -> bool:
         branch, more = self._branches[queue], amount
         while branch.above is not None:
             before, above = branch.total(column), branch.above
             more = branch.total(column, more) - before
             if not more:
-                return False  # it has that by its own guarantee, or by one of a queue above it
+                return False  # covered by its own guarantee, or by that of a queue above it
             others = (above.kept[column] - before) - (above.held[column] - branch.held[column])
             if others > 0 and above.most is not None and above.kept[column] + more > above.most[column]:
                 return True
@@ -212,7 +225,7 @@ class Guarantees:
 
     @staticmethod
     def _pass_on(branch: _Branch, before: list[int]) -> None:
-        """Count for all queues above one what it keeps more than ``before``."""
+        """Update ``kept`` of all queues above a branch whose totals were ``before``."""
         above = branch.above
         while above is not None:
             columns = range(len(before))

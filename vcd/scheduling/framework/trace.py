@@ -1,4 +1,7 @@
-"""What a session writes down of how it decides, for who asks why: it decides the same without."""
+"""The trace of a session: the calls of plugins, their answers, and the searches that led to a decision.
+
+A session decides the same with and without a trace. Explanations read traces; plugins are not called again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import msgspec
 
 from vcd.scheduling.framework.guard import Method
 from vcd.scheduling.framework.rules import plugin_of
-from vcd.scheduling.framework.standing import VictimStanding, Who, victim_standing
+from vcd.scheduling.framework.standing import PointParticipants, VictimStanding, victim_standing
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates, NodeRating, OtherCandidates
 from vcd.scheduling.session.nodes import Ints
@@ -18,13 +21,13 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 
 EVERYTHING: Final = None
-"""What a trace may be about: every job and pod."""
+"""Value of ``Trace.about``: every job and pod."""
 PROTECTS: Final = -1
-"""The tier of an answer at a victims' point by which a plugin protects where a tier without it decides."""
+"""The tier of an answer by which a plugin protects pods where a tier without it decides."""
 
 
 class PluginAnswer(NamedTuple):
-    """What a plugin of a tier (0 is asked first) said."""
+    """The answer of a plugin in a tier (0 is called first)."""
 
     plugin: str
     tier: int
@@ -32,7 +35,7 @@ class PluginAnswer(NamedTuple):
 
 
 class PointQuestion(NamedTuple):
-    """What was asked at an extension point, who answered in which order, and what came of it."""
+    """One call at an extension point: arguments, the plugins' answers in order, and the combined result."""
 
     point: str
     asked: tuple[Any, ...]
@@ -41,8 +44,10 @@ class PointQuestion(NamedTuple):
 
 
 class NodeChoice(NamedTuple):
-    """A task's nodes as they were rated when one was chosen, and the row of that one; None where none passed. A plugin
-    that chooses by itself (``best_node``) is among the ``answers`` of the question."""
+    """A task's nodes as rated when one was chosen, and its row; None if no node was feasible.
+
+    A plugin that chooses by itself (``best_node``) is among the ``answers`` of the call.
+    """
 
     task: Task
     rating: NodeRating
@@ -50,8 +55,8 @@ class NodeChoice(NamedTuple):
 
 
 class VictimRound(NamedTuple):
-    """One question about victims: who was asked about, in the order in which they would go; by whose leave who may;
-    ``kept``, by row, who keeps a task whoever else goes."""
+    """One call about victims: the candidates in eviction order, the plugins that decided, and the plugin that protects
+    each remaining candidate, by row (``kept``)."""
 
     tasks: tuple[Task, ...]
     leave: tuple[str, ...]
@@ -59,14 +64,14 @@ class VictimRound(NamedTuple):
 
 
 class VictimSearch(msgspec.Struct, frozen=True):
-    """Who goes from where he is for ``asker``, a task or, with whole gangs, a context of some; asked at ``point``.
+    """A search for victims for ``asker``: a task, or a context of several for gang actions.
 
-    ``rounds`` are the questions that were put, ``going`` those who were chosen, the first first, ``beside`` who could
-    have gone beside them, in order, and ``spared``, by row, who keeps one for what goes before him. ``standings`` say,
-    by row, why each is where he is in the order of those that were asked about first; ``node`` is the row of the node
-    (None: of no one node), ``room`` what it had before anybody went, ``exempt`` who was not asked about there, and why
-    not; ``asked`` counts the questions of the session until then, ``noted`` is what the trace's reader wanted to know
-    at that moment.
+    ``rounds`` are the calls at ``point``. ``going`` are the victims in eviction order. ``beside`` are pods that could
+    have been evicted in addition, in order. ``spared`` has, by row, the plugin that protects a pod because of the
+    earlier victims. ``standings`` explains, by row, the order of the first round. ``node`` is the row of the node
+    (None: not one node), ``room`` its future idle resources before the evictions, and ``exempt`` are pods that were no
+    candidates there, and why. ``asked`` counts the session's calls until then. ``noted`` is the result of the trace's
+    ``note`` at that moment.
     """
 
     point: str
@@ -86,12 +91,14 @@ class VictimSearch(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Trace:
-    """What one session decides and how, for who asks about jobs and pods, by their keys: every question that an action
-    asks, with who answered what; of those that it is ``about`` the rating of each choice of a node and each search for
-    victims, too. About nobody, it has the questions that refuse, admit and place, and what came of them.
+    """What one session decides, and how.
 
-    ``note`` is asked at each of these searches, with who wants room, for what a reader wants to know of the session at
-    that moment.
+    ``about`` has the keys of jobs and pods that are traced (EVERYTHING: all). A trace about something records every
+    call at every extension point with all answers, and for traced jobs and pods the ratings of each choice of a node
+    and each search for victims. A trace about nothing records only the calls that refuse, admit and place, with their
+    results.
+
+    ``note`` is called at each search with the session and the preemptor; its result is stored with the search.
     """
 
     about: Collection[str] | None = ()
@@ -101,21 +108,21 @@ class Trace:
     searches: list[VictimSearch] = field(default_factory=list, init=False)
     _answers: list[PluginAnswer] = field(default_factory=list, init=False)
     _rounds: list[VictimRound] = field(default_factory=list, init=False)
-    _who: Who = field(default_factory=dict, init=False)
+    _participants: PointParticipants = field(default_factory=dict, init=False)
     _rows: frozenset[int] = field(default=frozenset(), init=False)
     _jobs: frozenset[int] = field(default=frozenset(), init=False)
     _session: Session | None = field(default=None, init=False)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it is about nobody: then pods and jobs alike may be decided together."""
+        """Whether it is about no job and no pod, so that equivalent pods and jobs may be decided together."""
         return self.about is not None and not self.about
 
-    def open(self, session: Session, who: Who) -> None:
-        """Begin, also anew: a session is decided once more without a plugin that failed."""
-        self._session, self._who = session, who
-        for kept in (self.questions, self.choices, self.searches, self._answers, self._rounds):
-            kept.clear()
+    def open(self, session: Session, participants: PointParticipants) -> None:
+        """Begin, or begin again: a session is repeated without a plugin that failed."""
+        self._session, self._participants = session, participants
+        for records in (self.questions, self.choices, self.searches, self._answers, self._rounds):
+            records.clear()
         about = frozenset(self.about or ())
         rows = [row for row, key in enumerate(session.snapshot.tasks.keys) if key in about] if about else []
         groups = [session.jobs.index(key) for key in sorted(about)]
@@ -124,72 +131,72 @@ class Trace:
         self._jobs = frozenset([*of_pods, *(job for job in groups if job is not None)])
 
     def follows(self, job: Job) -> bool:
-        """Whether it is about a job, or one of its pods."""
+        """Return whether a job, or one of its pods, is traced."""
         return self.about is None or job.index in self._jobs
 
     def _follows_any(self, tasks: Iterable[Task]) -> bool:
         return self.about is None or any(task.row in self._rows for task in tasks)
 
-    # --- questions ----------------------------------------------------------------------------------------------------
+    # --- calls --------------------------------------------------------------------------------------------------------
 
-    def answering(self, tier: int, method: Method) -> Method:
-        """A plugin's method, whose answers are written down."""
+    def record_answers(self, tier: int, method: Method) -> Method:
+        """Return a plugin's method, wrapped so that its answers are recorded."""
         if self.is_idle:
             return method
-        answers: Method = _Answering(self._answers, tier, method)
-        return answers
+        recorded: Method = _RecordedMethod(self._answers, tier, method)
+        return recorded
 
-    def asking(self, point: str, ask: Callable[..., Any]) -> Callable[..., Any]:
-        """The way in which actions ask at a point, which is written down."""
-        write: Callable[..., Any] | None = self._choose if point == "best_node" else None
-        write = self._hear if point in VICTIM_POINTS else write
+    def record_calls(self, point: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the method by which actions call a point, wrapped so that calls are recorded."""
+        write: Callable[..., Any] | None = self._call_for_node if point == "best_node" else None
+        write = self._call_for_victims if point in VICTIM_POINTS else write
         questions, answers = self.questions, self._answers
         if self.is_idle:
-            return self._asking_shortly(point, ask) if point in GATES_AND_MOVES else ask
+            return self._record_results(point, call) if point in GATES_AND_MOVES else call
 
-        def asked(*subject: Any) -> Any:
+        def recorded_call(*subject: Any) -> Any:
             begin = len(answers)
-            outcome = ask(*subject) if write is None else write(ask, *subject)
+            outcome = call(*subject) if write is None else write(call, *subject)
             questions.append(PointQuestion(point, subject, tuple(answers[begin:]), outcome))
             del answers[begin:]
             return outcome
 
-        return asked
+        return recorded_call
 
-    def _asking_shortly(self, point: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+    def _record_results(self, point: str, call: Callable[..., Any]) -> Callable[..., Any]:
         write = self.questions.append
 
-        def asked(*subject: Any) -> Any:
-            outcome = ask(*subject)
+        def recorded_call(*subject: Any) -> Any:
+            outcome = call(*subject)
             write(PointQuestion(point, subject, (), outcome))
             return outcome
 
-        return asked
+        return recorded_call
 
-    def _choose(
+    def _call_for_node(
         self,
-        ask: Callable[[Task, Candidates | OtherCandidates], int | None],
+        call: Callable[[Task, Candidates | OtherCandidates], int | None],
         task: Task,
         candidates: Candidates | OtherCandidates,
     ) -> int | None:
         rating = candidates.rated() if self.follows(task.job) else None
-        row = ask(task, candidates)
+        row = call(task, candidates)
         if rating is not None:
             self.choices.append(NodeChoice(task, rating, row))
         return row
 
     # --- victims ------------------------------------------------------------------------------------------------------
 
-    def _hear(self, ask: Callable[[Any, list[Task]], Victims], asker: Any, tasks: list[Task]) -> Victims:
+    def _call_for_victims(self, call: Callable[[Any, list[Task]], Victims], asker: Any, tasks: list[Task]) -> Victims:
         begin = len(self._answers)
-        victims = ask(asker, tasks)
-        job = getattr(asker, "job", None)  # of a task, or of a context; others ask in their own words
+        victims = call(asker, tasks)
+        job = getattr(asker, "job", None)  # ``asker`` is a task or a context; third-party actions may pass anything
         if self._follows_any(tasks) or (isinstance(job, Job) and self.follows(job)):
-            victims.lasts = False  # each who is alike asks for himself, and is written down
-            said = self._answers[begin:]
-            tier = max((each.tier for each in said if each.tier != PROTECTS and each.answer is not None), default=0)
-            last = next((place for place, each in enumerate(said) if each.tier == tier), 0)
-            decided = Victims(tasks, [(each.plugin, each.answer) for each in said[last:]])
+            victims.lasts = False  # each equivalent preemptor is recorded with a call of its own
+            answers = self._answers[begin:]
+            tier = max((each.tier for each in answers if each.tier != PROTECTS and each.answer is not None), default=0)
+            last = next((place for place, each in enumerate(answers) if each.tier == tier), 0)
+            decided = Victims(tasks, [(each.plugin, each.answer) for each in answers[last:]])
             kept = {task.row: name for task in tasks if (name := decided.protector(task)) is not None}
             self._rounds.append(VictimRound(tuple(tasks), tuple(name for name, _ in victims.answers), kept))
         return victims
@@ -203,7 +210,8 @@ class Trace:
         node: int | None = None,
         exempt: Callable[[], Iterable[tuple[Task, str]]] = tuple,
     ) -> None:
-        """A search for victims has ended: ``victims`` is the last leave that was asked for, which ``going`` spent."""
+        """Record a search for victims that ended. ``victims`` is the last combined answer, from which ``going`` were
+        taken."""
         rounds, self._rounds[:] = tuple(self._rounds), ()
         if not rounds:
             return
@@ -227,7 +235,7 @@ class Trace:
                 tuple(going),
                 tuple(beside),
                 spared,
-                {task.row: victim_standing(self._who, task, job.queue) for task in rounds[0].tasks},
+                {task.row: victim_standing(self._participants, task, job.queue) for task in rounds[0].tasks},
                 node,
                 None if node is None else self._session.nodes.usage.room_of(node),
                 tuple(exempt()),
@@ -239,11 +247,11 @@ class Trace:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def choice_of(self, key: str) -> NodeChoice | None:
-        """The last choice that was made for a pod."""
+        """Return the last choice of a node for a pod."""
         return next((choice for choice in reversed(self.choices) if choice.task.key == key), None)
 
     def places(self) -> dict[str, int]:
-        """Who was placed and not taken away again: the rows, by the keys of the pods."""
+        """Return the rows of pods that were placed and not removed again, by key."""
         found: dict[str, int] = {}
         for task, row, _ in self.moves():
             if row is None:
@@ -253,11 +261,12 @@ class Trace:
         return found
 
     def at(self, *points: str) -> list[PointQuestion]:
-        """The questions at some points, in order."""
+        """Return the calls at some points, in order."""
         return [each for each in self.questions if each.point in points]
 
     def moves(self) -> list[tuple[Task, int | None, int]]:
-        """Who was placed on which row, or taken from where he was (None), in order; and after how many questions."""
+        """Return all placements and removals in order: the task, the row (None if removed), and the number of calls
+        before."""
         found: list[tuple[Task, int | None, int]] = []
         for number, (point, asked, _, _) in enumerate(self.questions):
             if point == "on_allocate":
@@ -275,12 +284,12 @@ GATES_AND_MOVES: Final = frozenset(
         *("allocatable", "allocatable_together", "on_allocate", "on_allocate_together", "on_deallocate"),
     )
 )
-"""The points at which something is refused, admitted, placed or taken away."""
+"""The points at which something is refused, admitted, placed or removed."""
 VICTIM_POINTS: Final = ("preemptable", "reclaimable", "unified_evictable")
 
 
-class _Answering:
-    """A plugin's method of a tier whose answers are kept; it passes for the bound method that it stands for."""
+class _RecordedMethod:
+    """A plugin's method whose answers are recorded. It replaces the bound method."""
 
     __slots__ = ("__self__", "_answers", "_method", "_name", "_tier")
 
@@ -289,7 +298,7 @@ class _Answering:
         self._answers, self._tier, self._method = answers, tier, method
         self._name = self.__self__.name
 
-    def __call__(self, *asked: Any) -> Any:
-        answer = self._method(*asked)
+    def __call__(self, *arguments: Any) -> Any:
+        answer = self._method(*arguments)
         self._answers.append(PluginAnswer(self._name, self._tier, answer))
         return answer

@@ -1,9 +1,9 @@
-"""Samples of what nodes really use: the answer to the question ``usage``, as it is in the log and in the state.
+"""Samples of the real usage of nodes: the answer to the question ``usage``, as stored in the log and the state.
 
-A sample is a JSON object {"at": nanoseconds since the epoch, "source": text, "nodes": {name: {"cpu": percent,
-"memory": percent, "at": nanoseconds}}}, percent being numbers from 0 to 100, and a node's own time left out where its
-source gives none. What is not there, too old or unreadable is unknown, and
-never zero: a monitoring system that fails must not make its nodes look idle.
+A sample is a JSON object {"at": nanoseconds since the epoch, "source": text, "nodes": {name: {"cpu": percent, "memory":
+percent, "at": nanoseconds}}}. Percentages are from 0 to 100. A node has no ``at`` if its source reports none. Usage
+that is missing, too old or unreadable is unknown, never zero: a failing monitoring system must not make its nodes look
+idle.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vcd.scheduling.framework.arguments import format_duration
 USAGE = "usage"
 """The question's name in the log."""
 FRESH = 5 * 60 * 1_000_000_000
-"""Nanoseconds for which a sample holds (Volcano ``MetricsActiveTime``)."""
+"""Nanoseconds for which a sample is valid (Volcano ``MetricsActiveTime``)."""
 _HUNDRED = 100.0
 _LATEST = 2**63
 
@@ -29,37 +29,39 @@ class UsageError(ValueError):
 
 
 class NodeUsage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a node uses of its cpu and memory, percent of its capacity, on average over the last minutes; ``at`` is
-    when its source measured that (ns since the epoch), 0 where it does not say."""
+    """A node's average use of cpu and memory over the last minutes, in percent of its capacity.
+
+    ``at`` is when its source measured it (ns since the epoch), 0 if unknown.
+    """
 
     cpu: float
     memory: float
     at: int = 0
 
     def is_fresh(self, now: int) -> bool:
-        """Whether it was measured lately enough to say something about ``now``."""
+        """Return whether it was measured recently enough to be valid at ``now``."""
         return not self.at or now - self.at <= FRESH
 
 
 class Samples(msgspec.Struct, frozen=True):
-    """One sample: when it was taken (ns since the epoch), from where, and the nodes that are known."""
+    """One sample: when it was taken (ns since the epoch), its source, and the nodes with known usage."""
 
     at: int
     source: str
     nodes: Mapping[str, NodeUsage]
 
     def age(self, now: int) -> int:
-        """Nanoseconds since it was taken; one from the future, of a clock that is ahead, is new."""
+        """Return the nanoseconds since it was taken; 0 for a sample from a clock that is ahead."""
         return max(0, now - self.at)
 
     def is_fresh(self, now: int) -> bool:
-        """Whether it still says something about ``now``."""
+        """Return whether it is still valid at ``now``."""
         return self.age(now) <= FRESH
 
 
-class Known(msgspec.Struct, frozen=True):
-    """What is known of usage at one time: the nodes' samples, or none of them, ``why`` not in a few words that are
-    the same each time, and the ``detail``."""
+class KnownUsage(msgspec.Struct, frozen=True):
+    """The known usage at one time: the nodes' samples. Without any, ``why`` is the cause in fixed words, and ``detail``
+    has the particulars."""
 
     nodes: Mapping[str, NodeUsage]
     why: str = ""
@@ -71,7 +73,7 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def read_samples(answer: bytes) -> Samples:
-    """The sample of an answer. Raises UsageError naming what is wrong with it."""
+    """Return the sample in an answer. Raises UsageError naming what is wrong with it."""
     try:
         samples = _decoder.decode(answer)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -80,7 +82,7 @@ def read_samples(answer: bytes) -> Samples:
 
 
 def checked(samples: Samples) -> Samples:
-    """The sample itself. Raises UsageError for a time or a percentage that cannot be."""
+    """Return the sample itself. Raises UsageError for an impossible time or percentage."""
     if not 0 <= samples.at < _LATEST:
         raise UsageError(f"at: {samples.at} is no time in nanoseconds")
     for name, usage in samples.nodes.items():
@@ -93,23 +95,25 @@ def checked(samples: Samples) -> Samples:
 
 
 def answered(samples: Samples) -> Answered:
-    """The event that brings a sample into the log. Raises UsageError."""
+    """Return the event that brings a sample into the log. Raises UsageError."""
     return Answered(USAGE, _encoder.encode(checked(samples)))
 
 
-def known_usage(answers: Mapping[str, bytes], now: int) -> Known:
-    """What the answers of a snapshot say about usage at ``now``; ``why`` says it when they say nothing."""
+def known_usage(answers: Mapping[str, bytes], now: int) -> KnownUsage:
+    """Return the usage at ``now`` according to a snapshot's answers."""
     answer = answers.get(USAGE)
     if answer is None:
-        return Known({}, "no sample yet")
+        return KnownUsage({}, "no sample yet")
     try:
         samples = read_samples(answer)
     except UsageError as error:
-        return Known({}, "the last sample cannot be read", str(error))
+        return KnownUsage({}, "the last sample cannot be read", str(error))
     if not samples.is_fresh(now):
         age = format_duration(samples.age(now) // 10**9 * 10**9)
-        return Known({}, "the last sample is too old", f"{age} old, more than {format_duration(FRESH)}")
+        return KnownUsage({}, "the last sample is too old", f"{age} old, more than {format_duration(FRESH)}")
     fresh = {name: usage for name, usage in samples.nodes.items() if usage.is_fresh(now)}
     if samples.nodes and not fresh:
-        return Known({}, "the last sample is too old", f"all of it was measured more than {format_duration(FRESH)} ago")
-    return Known(fresh)
+        return KnownUsage(
+            {}, "the last sample is too old", f"all of it was measured more than {format_duration(FRESH)} ago"
+        )
+    return KnownUsage(fresh)

@@ -1,7 +1,8 @@
-"""A gang starts whole or not at all, its best-effort tasks included.
+"""Jobs that cannot start as a whole: missing best-effort tasks, gangs that are not ready, and pods larger than any
+node.
 
-Plugins count pending best-effort tasks as ready, since they need no room. Beside a gang that is bound already one that
-no node takes would never start.
+Plugins count pending best-effort tasks as ready, because these request no resources. But if no node takes one of them,
+the gang would be bound without it, and that task would never start.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ NO_NODE = ReasonCode(
 
 
 def unplaceable(framework: Framework, job: Job) -> list[Task]:
-    """Pending best-effort tasks that by what is fixed about the nodes none takes; at a gate none is asked for."""
+    """Return pending best-effort tasks that no node can take because of its facts. Tasks with a scheduling gate are
+    skipped."""
     if not job.best_effort_pending or not len(framework.session.nodes):
         return []
     static = framework.evaluator.static
@@ -53,10 +55,8 @@ def unplaceable(framework: Framework, job: Job) -> list[Task]:
 
 
 def why_invalid(framework: Framework, job: Job) -> tuple[str, Reason] | None:
-    """Which plugin finds that a job cannot be placed at all, and why: it has not the tasks that it needs.
-
-    Best-effort ones that no node takes, wherever other pods are, do not count.
-    """
+    """Return the plugin that rejects a job as invalid, and the reason; best-effort tasks that no node can take do not
+    count."""
     refused = framework.job_valid(job)
     missing = [] if refused is not None else unplaceable(framework, job)
     if not missing:
@@ -71,7 +71,7 @@ def why_invalid(framework: Framework, job: Job) -> tuple[str, Reason] | None:
 
 
 def note_not_ready(framework: Framework, job: Job) -> None:
-    """Note which plugin keeps a job waiting of which enough tasks have capacity, unless these say why it waits."""
+    """Note which plugin rejects as not ready a job that has enough placed tasks, unless a reason is noted already."""
     if job.why or not job.is_ready():
         return
     methods = framework.participants["job_ready"].methods
@@ -82,13 +82,14 @@ def note_not_ready(framework: Framework, job: Job) -> None:
 
 
 def tell_of_large_pods(session: Session) -> None:
-    """Note of each group that no node could hold which of its pods is too large, or by what its minimum tells so.
+    """Note for each group that no node could hold which of its pods is too large, or how its minimum shows this.
 
-    If there is no node, note that of each group that waits: plugins would say that its queue, or the cluster, is full.
+    If there is no node, note that for each waiting group; otherwise plugins would report that its queue, or the
+    cluster, is full.
     """
     facts = session.nodes.facts
     if not len(session.nodes):
-        _tell_of_no_node(session)
+        _note_no_node(session)
     for index in session.tried(np.flatnonzero(session.jobs.too_large)):
         job = session.job(index)
         pod = next((task for task in job.pending() if facts.too_large(task.request[None])[0]), None)
@@ -97,21 +98,21 @@ def tell_of_large_pods(session: Session) -> None:
         if missing := _not_offered(session, job, pod, over & (facts.largest == 0)):
             job.note("predicate", "", NOT_OFFERED({"resources": missing}), task=pod)
             continue
-        shown = over if over.any() else np.ones_like(over)
-        amounts = session.told(np.flatnonzero(shown), needs=needed, largest_node=facts.largest * over)
+        selected = over if over.any() else np.ones_like(over)
+        amounts = session.told(np.flatnonzero(selected), needs=needed, largest_node=facts.largest * over)
         job.note("predicate", "", TOO_LARGE(amounts=amounts), task=pod)
 
 
 def _not_offered(session: Session, job: Job, pod: Task | None, columns: Mask) -> str:
-    """Return the names of the resources of some columns, and of a pod's or group's requests without a column."""
+    """Return the names of the resources of some columns, and of requested resources that have no column."""
     names = [session.nodes.resources[column] for column in np.flatnonzero(columns).tolist()]
     if UNOFFERED in names:
-        asked = (job.record.min_resources or {}) if pod is None else pod.shape.requests
-        names[names.index(UNOFFERED)] = unoffered(session.nodes.column_of, asked)
+        requests = (job.record.min_resources or {}) if pod is None else pod.shape.requests
+        names[names.index(UNOFFERED)] = unoffered(session.nodes.column_of, requests)
     return " and ".join(names)
 
 
-def _tell_of_no_node(session: Session) -> None:
+def _note_no_node(session: Session) -> None:
     waiting = session.jobs.phase == Phase.PENDING
     for job in session.jobs_with_pending():
         waiting[job.index] = True

@@ -1,7 +1,7 @@
-"""Who may go together: the answers of the plugins that decide, made one.
+"""Which pods may be evicted together: the combined answers of the plugins of a tier.
 
-What a plugin says of each pod for itself holds first; what it allows several pods together is given out afterwards, pod
-by pod, to those that nobody else keeps. So the order in which plugins are asked changes nothing.
+Answers about single pods apply first. What plugins allow for several pods together (``Allowance``) is then spent pod by
+pod, on pods that no other plugin protects. So the order in which plugins are called changes nothing.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 class Allowance:
-    """What a plugin lets go of several pods together: one that goes may leave less for the others, as with a gang's
-    surplus, a disruption budget, or a queue's room above its share.
+    """The pods that a plugin allows to evict together, if each victim leaves less for the others, as with a gang's
+    surplus, a disruption budget, or a queue's excess over its share.
 
-    Made for one question. Pods are tried in one order; a pod goes where all who were asked permit it, and then spends
-    of each allowance. One that stays spends nothing, so that it does not matter in which order plugins are asked.
+    An allowance is created for one call. Pods are tried in one order. A pod that all allowances permit is evicted and
+    spends from each of them. A pod that stays spends nothing, so the order of plugins does not matter.
     """
 
     tells: bool = False
-    """Whether it notes whom it keeps: then it is asked about all, and not only until enough go."""
+    """Whether ``keeps`` is called for pods that are not permitted. If so, ``permits`` is called for all pods, not only
+    until enough are found."""
 
     def permits(self, task: Task) -> bool:
-        """Whether a task may go beside those that spent so far; changes nothing."""
+        """Return whether a task may be evicted in addition to those that spent so far. Change nothing."""
         raise NotImplementedError
 
     def spend(self, task: Task) -> None:
-        """A task goes that it permits."""
+        """Record that a permitted task is evicted."""
 
     def keeps(self, task: Task) -> None:
-        """A task that it does not permit stays; told where it ``tells``."""
+        """Record that a task is not permitted. Called only if ``tells`` is True."""
 
     def among(self, tasks: Sequence[Task]) -> list[Task]:
-        """Those of ``tasks`` that may go together, if nobody else is asked; they spend."""
+        """Return the tasks that this allowance alone permits together, and spend for them."""
         going = []
         for task in tasks:
             if self.permits(task):
@@ -46,7 +47,7 @@ class Allowance:
 
 
 def lets_go(words: str) -> Callable[[M], M]:
-    """Declares whom a plugin's method at a victims' point lets go, in words that follow "lets go: "."""
+    """Declare which pods a method at a victims' point allows to evict, in words that follow "lets go: "."""
 
     def declare(method: M) -> M:
         method.__dict__["lets_go"] = words
@@ -56,23 +57,36 @@ def lets_go(words: str) -> Callable[[M], M]:
 
 
 def rule_of(plugin: object, point: str) -> str:
-    """Whom a plugin lets go at a point, as it declares it; empty where it declares nothing."""
+    """Return which pods a plugin allows to evict at a point, as declared by ``lets_go``; empty if it declares
+    nothing."""
     words: str = getattr(getattr(plugin, point, None), "lets_go", "")
     return f"lets go: {words}" if words else ""
 
 
 VictimsAnswer = list[Task] | Allowance | None
-"""An answer at a victims' point: who may go, each for itself; what is allowed to them together; None: no opinion."""
+"""An answer at a victims' point: the tasks that may be evicted, each judged alone; an allowance for several together;
+or None for no opinion."""
 
 
 class Victims:
-    """Which of the pods in question may go, in the order in which they would.
+    """The pods that may be evicted, in eviction order.
 
-    ``answers`` holds the name of each plugin that has an opinion, with what it allows. Who may go alone is to be asked
-    for before any is taken.
+    ``answers`` has the name and the answer of each plugin with an opinion. Read ``first`` or ``tasks`` before the first
+    call of ``take``, because allowances change when they are spent.
     """
 
-    __slots__ = ("_asked", "_first", "_refusals", "_rows", "_shared", "_spent", "_tasks", "_tells", "answers", "lasts")
+    __slots__ = (
+        "_candidates",
+        "_first",
+        "_is_spent",
+        "_notifies",
+        "_refusals",
+        "_rows",
+        "_shared",
+        "_tasks",
+        "answers",
+        "lasts",
+    )
 
     def __init__(
         self,
@@ -83,15 +97,16 @@ class Victims:
     ) -> None:
         self.answers: list[tuple[str, list[Task] | Allowance]] = []
         self.lasts = lasts
-        """Whether it is the answer to the next one alike as well (``Plugin.minds_exchanges``), see ``again``."""
-        self._asked = tasks
+        """Whether the answers also hold for the next equivalent preemptor (``Plugin.minds_exchanges``); see
+        ``again``."""
+        self._candidates = tasks
         self._refusals = refusals
-        """Where no tier lets a pod go, the answers of each tier."""
+        """The answers of each tier, if no tier allows a victim."""
         self._shared: list[Allowance] = []
         self._rows: frozenset[int] | None = None
-        """The pods that all name who name some, each for itself; None where nobody keeps any so."""
-        self._spent = False
-        self._tells = False
+        """Rows of the pods that all answers about single pods contain; None if no answer excludes a pod."""
+        self._is_spent = False
+        self._notifies = False
         self._first: tuple[Task | None] | None = None
         self._tasks: list[Task] | None = None
         for name, answer in answers:
@@ -100,34 +115,34 @@ class Victims:
             self.answers.append((name, answer))
             if isinstance(answer, Allowance):
                 self._shared.append(answer)
-                self._tells |= answer.tells
+                self._notifies |= answer.tells
             elif answer != tasks:
                 rows = frozenset([task.row for task in answer])
                 self._rows = rows if self._rows is None else self._rows & rows
 
     @property
     def first(self) -> Task | None:
-        """The first that may go alone."""
+        """The first pod that may be evicted alone."""
         if self._first is None:
-            self._first = (next(iter(self.tasks) if self._tells else self._alone(), None),)
+            self._first = (next(iter(self.tasks) if self._notifies else self._alone(), None),)
         return self._first[0]
 
     @property
     def tasks(self) -> list[Task]:
-        """Those that may go alone."""
+        """The pods that may be evicted, each alone."""
         if self._tasks is None:
             self._tasks = list(self._alone())
         return self._tasks
 
     def _alone(self) -> Iterator[Task]:
         rows = self._rows
-        for task in self._asked:
+        for task in self._candidates:
             if (rows is None or task.row in rows) and self._is_permitted(task):
                 yield task
 
     def again(self, tasks: Sequence[Task]) -> Victims:
-        """The same answers about those that are left, once the others went that were taken."""
-        self._asked, self._tasks, self._first, self._spent = tasks, None, None, False
+        """Apply the same answers to the remaining tasks, after the previous victims were evicted."""
+        self._candidates, self._tasks, self._first, self._is_spent = tasks, None, None, False
         return self
 
     def _is_permitted(self, task: Task) -> bool:
@@ -139,37 +154,37 @@ class Victims:
         return True
 
     def take(self, task: Task) -> bool:
-        """Let one of ``tasks`` go, if it still may beside those taken before."""
-        if self._spent and not self._is_permitted(task):
+        """Spend for one of ``tasks`` and return True, if it may be evicted in addition to those taken before."""
+        if self._is_spent and not self._is_permitted(task):
             return False
-        self._spent = True
+        self._is_spent = True
         for allowance in self._shared:
             allowance.spend(task)
         return True
 
     def together(self) -> list[Task]:
-        """Those that may go together, the first first; they are taken."""
+        """Take and return the tasks that may be evicted together, in eviction order."""
         return [task for task in self.tasks if self.take(task)]
 
     @property
     def has_opinions(self) -> bool:
-        """Whether a plugin answered."""
+        """Whether any plugin has an opinion."""
         return bool(self.answers) or any(each.has_opinions for each in self._refusals)
 
     def keepers(self) -> list[str]:
-        """Return the plugins that keep some of the pods in question as things are, in the order asked."""
+        """Return the plugins that currently protect some of the pods, in the order of calls."""
         found = [name for each in self._refusals for name in each.keepers()]
         for name, answer in self.answers:
             if isinstance(answer, Allowance):
-                keeps = not all(answer.permits(task) for task in self._asked)
+                protects = not all(answer.permits(task) for task in self._candidates)
             else:
-                keeps = len(answer) < len(self._asked)
-            if keeps:
+                protects = len(answer) < len(self._candidates)
+            if protects:
                 found.append(name)
         return list(dict.fromkeys(found))
 
     def protector(self, task: Task) -> str | None:
-        """A plugin that keeps a task as things are, the first that was asked; None where it may go."""
+        """Return the first plugin that currently protects a task; None if it may be evicted."""
         for name, answer in self.answers:
             if not (answer.permits(task) if isinstance(answer, Allowance) else task in answer):
                 return name

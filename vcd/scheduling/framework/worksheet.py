@@ -1,4 +1,4 @@
-"""In which order a job's tasks are placed where its group divides it into sub-jobs, and which of them are whole."""
+"""The order in which the tasks of a job with sub-jobs are placed, and which sub-jobs are complete."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from vcd.scheduling.session.views import Job, Partition, SubJob, Task
 
 
 class Worksheet:
-    """What is left to place of a divided job: its sub-jobs that have tasks to place, the first to be tried first.
+    """The sub-jobs of a job that have tasks to place, the first to be tried first.
 
-    As many as ``minSubGroups`` asks for beyond those that are ready come before all others; each of the two by the
-    plugins' order of sub-jobs. ``len`` is how many sub-jobs are left, and iterating gives their tasks.
+    Sub-jobs that are still needed for ``minSubGroups`` come before all others, both in the plugins' order of sub-jobs.
+    ``len`` is the number of remaining sub-jobs; iterating yields their tasks.
     """
 
     def __init__(self, framework: Framework, partition: Partition, wanted: list[Task]) -> None:
@@ -30,7 +30,7 @@ class Worksheet:
         self._heap = PriorityQueue(self._key, sub_jobs)
 
     def _find_required(self, partition: Partition, sub_jobs: list[SubJob]) -> dict[int, None]:
-        """The fewest sub-jobs, the first by the plugins' order, that the job's minima of sub-jobs need."""
+        """Return the fewest sub-jobs, first in the plugins' order, that the job's minima of sub-jobs need."""
         framework = self._framework
         missing = {groups.index: groups.minimum for groups in partition.policies if groups.minimum}
         if not missing:
@@ -50,12 +50,12 @@ class Worksheet:
         return (sub_job.index not in self._required, *self._framework.sub_job_key(sub_job))
 
     def pop(self) -> tuple[SubJob, deque[Task]]:
-        """Take the first sub-job, with the tasks of it that are left, the first to be placed first."""
+        """Remove and return the first sub-job, with its remaining tasks, the first to be placed first."""
         sub_job = self._heap.pop()
         return sub_job, self._tasks[sub_job.index]
 
     def push(self, sub_job: SubJob) -> None:
-        """Put a sub-job back that has tasks left; once it is ready, it is no longer one that is required."""
+        """Return a sub-job with remaining tasks to the queue. If it is ready now, it is not required any more."""
         if self._framework.sub_job_ready(sub_job):
             self._required.pop(sub_job.index, None)
         self._heap.push(sub_job)
@@ -69,13 +69,16 @@ class Worksheet:
 
 
 def is_whole(framework: Framework, sub_job: SubJob) -> bool:
-    """Whether a sub-job has room for its size, now or when what is being freed is free."""
+    """Return whether enough tasks of a sub-job are allocated, or pipelined on resources that are being freed."""
     return framework.sub_job_ready(sub_job) or framework.sub_job_pipelined(sub_job)
 
 
 def units(framework: Framework, job: Job, tasks: list[Task]) -> Iterator[tuple[SubJob | None, list[Task]]]:
-    """A job's tasks, in the order in which they are given: all of them, of which none hangs on the others, or, where
-    the job is divided, sub-job by sub-job, the first to be placed first."""
+    """Yield a job's tasks in units that are placed together.
+
+    Without sub-jobs, yield all tasks in the given order as one unit, in which each task is independent. Otherwise yield
+    sub-job by sub-job, the first to be placed first.
+    """
     partition = job.partition
     if partition is None:
         yield None, tasks
@@ -90,7 +93,7 @@ def units(framework: Framework, job: Job, tasks: list[Task]) -> Iterator[tuple[S
 
 
 def whole_with(framework: Framework, partition: Partition, tasks: list[Task]) -> list[Task]:
-    """Those of pending tasks whose sub-jobs are whole, or would be if all of the tasks had room."""
+    """Return those pending tasks whose sub-jobs are complete, or would be if all of the tasks were placed."""
     more = Counter(partition.of(task).index for task in tasks if not task.best_effort)
     reach = [
         sub_job.margin + sub_job.waiting_count + more[sub_job.index] >= 0 or is_whole(framework, sub_job)

@@ -1,7 +1,8 @@
-"""What is told of one job, said of others like it: reasons with the names of pods left open.
+"""Reason templates: what was noted for one job, transferred to equivalent jobs.
 
-A name is its position among the job's pods, in the order in which alike ones are tried. What a group shows is reduced
-to a number in the same way, so that of thousands of jobs alike only those are looked at that show something else.
+In a template, a pod's name is replaced by its position among the job's pods, in the order in which equivalent pods are
+tried. Reasons that a group already displays become a number in the same way, so that among thousands of equivalent jobs
+only those with other reasons are examined.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ Condition = tuple[str, str, str]
 
 _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 _OPEN = "\0"
-"""Stands for "pod number", and cannot be in a text that comes from outside."""
+"""Prefix of a pod's position in a template. It cannot occur in a name from outside."""
 
 
 def shown_reasons(jobs: GroupColumns, rows: Rows) -> Ints:
-    """The numbers of what groups are known to wait for, 0 where that is nothing."""
+    """Return numbers for the reasons for which groups are known to wait; 0 if there are none."""
     found = np.zeros(len(rows), np.int64)
     if not jobs.waiting:
         return found
@@ -38,12 +39,12 @@ def shown_reasons(jobs: GroupColumns, rows: Rows) -> Ints:
 
 
 def pods_of(jobs: GroupColumns, index: int) -> list[str]:
-    """The keys of a job's pods, the one that is tried first first where they are alike."""
+    """Return the keys of a job's pods in the order in which equivalent ones are tried."""
     return keys_as_tried(jobs, jobs.rows_of(index))
 
 
 def keys_as_tried(jobs: GroupColumns, rows: Sequence[int]) -> list[str]:
-    """The keys of pods of one job that are alike, the one that is tried first first."""
+    """Return the keys of equivalent pods of one job, in the order in which they are tried."""
     tasks = jobs.tasks
     keys = [tasks.keys[row] or "" for row in rows]
     if len(keys) < 2:
@@ -53,12 +54,12 @@ def keys_as_tried(jobs: GroupColumns, rows: Sequence[int]) -> list[str]:
 
 
 def number_of(said: tuple[object, ...]) -> int:
-    """A number that only the same has, 0 for nothing."""
+    """Return a hash of a template; 0 for an empty one."""
     return int.from_bytes(blake2b(_encode(said), digest_size=8).digest(), "big") >> 1 if said else 0
 
 
 def open_reasons(reasons: Sequence[Waiting], pods: Sequence[str]) -> tuple[Waiting, ...]:
-    """Reasons for which a group waits, of any group."""
+    """Return a group's reasons as templates that hold for any equivalent group."""
     place_of = {key: f"{_OPEN}{place}" for place, key in enumerate(pods)} if reasons else {}
     return tuple(
         [
@@ -69,7 +70,7 @@ def open_reasons(reasons: Sequence[Waiting], pods: Sequence[str]) -> tuple[Waiti
 
 
 def reasons_of(said: Sequence[Waiting], group: str, pods: Sequence[str]) -> tuple[Waiting, ...]:
-    """The same of one group."""
+    """Return the reasons of a group from templates."""
     key_of = {f"{_OPEN}{place}": key for place, key in enumerate(pods)}
     return tuple(
         [

@@ -1,7 +1,7 @@
-"""Pending jobs that no rule tells apart are one class: tried once, waiting together, explained each.
+"""Equivalence classes of pending jobs: jobs that no rule distinguishes are tried once, and each gets its own reasons.
 
-A class is in order of age and name. Its first job stands for those after it: what is found of it is true of them, too,
-as long as nothing is decided. When something was, the next one is looked at and stands for those after itself.
+A class is in order of age and name. Its first job represents the others: its result holds for them while nothing is
+decided. After a decision, the next job is tried, and represents those after it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,21 @@ from vcd.state.snapshot import Snapshot
 from vcd.state.sums import Ints
 
 _ALONE = 0
-"""The number of a job that is like no other."""
+"""The number of a job that is equivalent to no other."""
 _MARKS = (TASK_SPEC, PREEMPTABLE)
-"""Annotations and labels that matter whatever plugins there are."""
+"""Annotations and labels that matter whatever plugins are active."""
 _MIXED = -1
 _MOST = 100_000
-"""How many kinds of jobs are remembered before they are numbered anew."""
+"""How many keys are remembered before numbering starts again."""
 
 
 @dataclass(frozen=True)
 class _Kinds:
-    """Numbers jobs so that those with the same number differ in name, age, and in labels and annotations beside
-    ``marks`` only; which of their pods have the same labels is the same.
+    """Numbers jobs: equal numbers mean equal in everything except name, age, and labels and annotations not in
+    ``marks``.
 
-    Of a job that has more than pending pods of one kind, or pods that are looked at one by one, it is 0.
+    Which of a job's pods have the same labels is part of the key. The number is 0 for a job that has pods that are not
+    pending, pods of several kinds, or pods that are always evaluated one by one.
     """
 
     marks: frozenset[str]
@@ -45,7 +46,7 @@ class _Kinds:
 
     @property
     def is_spent(self) -> bool:
-        """Whether it remembers more than is worth it."""
+        """Whether too many keys are remembered."""
         return len(self.numbers) > _MOST
 
     def __call__(self, jobs: GroupColumns, rows: Rows) -> Ints:
@@ -54,8 +55,8 @@ class _Kinds:
         pending = counts[:, TaskStatus.PENDING]
         wait = np.flatnonzero((pending > 0) & (pending == counts.sum(axis=1)))
         members = jobs.members(rows[wait])
-        told = _told_by_columns(jobs, members)
-        for place, index, pods, columns in zip(wait.tolist(), rows[wait].tolist(), members, told, strict=True):
+        common = _common_columns(jobs, members)
+        for place, index, pods, columns in zip(wait.tolist(), rows[wait].tolist(), members, common, strict=True):
             key = None if columns is None else self._key(jobs, index, pods, columns)
             if key is not None:
                 found[place] = numbers.setdefault(key, len(numbers) + 1)
@@ -69,7 +70,7 @@ class _Kinds:
         if shape.spec.scheduling_gates or shape.spec.volumes:
             return None
         pods = jobs.tasks.pods_of(rows)
-        if not self._are_marked_alike(pods):
+        if not self._have_equal_marks(pods):
             return None
         minimum = None if record.min_resources is None else tuple(sorted(record.min_resources.items()))
         roles = tuple(sorted(spec.min_task_member.items()))
@@ -78,12 +79,13 @@ class _Kinds:
         numbers = enumerate(jobs.tasks.labels[rows].tolist())
         labels = tuple([first.setdefault(number, place) for place, number in numbers])
         pod_key = (columns, set_of(pods[0]), self._marks_of(pods[0].metadata))
-        # of pods that are too large the first by name is told, wherever it is among those that are tried
-        told = keys_as_tried(jobs, rows).index(cast(str, jobs.tasks.keys[rows[0]])) if jobs.too_large[index] else 0
-        return pod_key, labels, stated, self._marks_of(record.group.metadata), told
+        # Of pods that are too large, the reason names the first by name. So its position among the tried pods is part
+        # of the key.
+        position = keys_as_tried(jobs, rows).index(cast(str, jobs.tasks.keys[rows[0]])) if jobs.too_large[index] else 0
+        return pod_key, labels, stated, self._marks_of(record.group.metadata), position
 
-    def _are_marked_alike(self, pods: list[Pod]) -> bool:
-        """Whether pods of one job have the same owner and the same marks."""
+    def _have_equal_marks(self, pods: list[Pod]) -> bool:
+        """Return whether pods of one job have the same owner and the same marks."""
         first = pods[0].metadata
         annotations, labels, owners = first.annotations, first.labels, first.owner_references
         for pod in pods:
@@ -94,41 +96,44 @@ class _Kinds:
         return True
 
     def _marks_of(self, meta: ObjectMeta) -> Hashable:
-        return self._marked(meta.annotations), self._marked(meta.labels)
+        return self._marks_in(meta.annotations), self._marks_in(meta.labels)
 
-    def _marked(self, texts: Mapping[str, str]) -> Hashable:
+    def _marks_in(self, texts: Mapping[str, str]) -> Hashable:
         marks = self.marks
         return () if marks.isdisjoint(texts) else tuple(sorted([pair for pair in texts.items() if pair[0] in marks]))
 
 
-def _told_by_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple[int, ...] | None]:
-    """By what the columns tell pods of some jobs from others, the shape first; None of a job whose pods differ."""
+def _common_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple[int, ...] | None]:
+    """Return for each job the columns that distinguish its pods from others, the shape first; None if its pods
+    differ."""
     if not members:
         return []
     tasks, counts = jobs.tasks, np.array([len(rows) for rows in members], np.int64)
     rows, starts = np.array(list(chain.from_iterable(members)), np.intp), np.cumsum(counts) - counts
     shapes = tasks.shape[rows]
-    minding = [number for number in np.unique(shapes).tolist() if minds_labels(cast(Shape, jobs.shapes[number]))]
-    labels = np.where(np.isin(shapes, minding), tasks.labels[rows], _MIXED)
+    label_dependent = [
+        number for number in np.unique(shapes).tolist() if minds_labels(cast(Shape, jobs.shapes[number]))
+    ]
+    labels = np.where(np.isin(shapes, label_dependent), tasks.labels[rows], _MIXED)
     columns = [shapes, *[column[rows] for column in (tasks.namespace, tasks.scheduler, tasks.priority)], labels]
     firsts = [column[starts] for column in columns]
     differ = np.zeros(len(rows), np.bool_)
     for column, first in zip(columns, firsts, strict=True):
         differ |= column != np.repeat(first, counts)
-    told = zip(*[first.tolist() for first in firsts], strict=True)
+    values = zip(*[first.tolist() for first in firsts], strict=True)
     mixed = np.logical_or.reduceat(differ, starts).tolist()
-    return [None if differs else each for each, differs in zip(told, mixed, strict=True)]
+    return [None if differs else each for each, differs in zip(values, mixed, strict=True)]
 
 
 def minds_labels(shape: Shape) -> bool:
-    """Whether a shape's terms may be about labels."""
+    """Return whether a shape's terms may refer to labels."""
     return shape.spec.affinity is not None or bool(shape.spec.topology_spread_constraints)
 
 
 def _labels(jobs: GroupColumns, rows: Rows) -> Ints:
-    """The number of the labels that all pods of a pending job have, _MIXED where they differ."""
+    """Return the number of the label set that all pods of a pending job have; _MIXED if they differ."""
     found = np.full(len(rows), _MIXED, np.int64)
-    wait = np.flatnonzero(jobs.counts[rows, TaskStatus.PENDING])  # no others are of a class
+    wait = np.flatnonzero(jobs.counts[rows, TaskStatus.PENDING])  # only pending jobs belong to classes
     for place, pods in zip(wait.tolist(), jobs.members(rows[wait]), strict=True):
         labels = jobs.tasks.labels[pods]
         if (labels == labels[0]).all():
@@ -137,20 +142,20 @@ def _labels(jobs: GroupColumns, rows: Rows) -> Ints:
 
 
 class EquivalenceClass:
-    """Jobs alike, by index, the oldest first; ``leads`` are the positions of those that were looked at."""
+    """Equivalent jobs, by index, the oldest first; ``leads`` are the positions of representatives."""
 
     def __init__(self, order: Ints) -> None:
         self.order = order
         self.leads = [0]
 
     def end_of(self, lead: int) -> int:
-        """The position after the last job that a lead stands for."""
+        """Return the position after the last job that a representative stands for."""
         after = bisect_right(self.leads, lead)
         return self.leads[after] if after < len(self.leads) else len(self.order)
 
 
 class EquivalenceClasses:
-    """The classes of a session's jobs that have more than one job. At first there are none."""
+    """The classes of a session's jobs that have more than one job; empty until ``find`` is called."""
 
     def __init__(self, jobs: GroupColumns) -> None:
         self._jobs = jobs
@@ -161,8 +166,11 @@ class EquivalenceClasses:
         self._kinds: Ints = np.zeros(0, np.int64)
 
     def find(self, snapshot: Snapshot, marks: Iterable[str], tells_labels: Callable[[str], bool]) -> None:
-        """Find them. ``marks`` are the annotations and labels that plugins obey, ``tells_labels`` says of a namespace
-        whether other labels may decide where its pods can be."""
+        """Find the classes.
+
+        ``marks`` are the annotations and labels that plugins read. ``tells_labels`` returns whether, in a namespace,
+        other labels can matter for the placement of pods.
+        """
         jobs = self._jobs
         kinds = jobs.derived(_Kinds(frozenset((*_MARKS, *marks))))
         if not kinds.any():
@@ -182,10 +190,10 @@ class EquivalenceClasses:
         labels = np.zeros(len(jobs), np.int64)
         namespaces = {name for name in snapshot.namespaces if name is not None and tells_labels(name)}
         if namespaces:
-            told = [
+            affected = [
                 index for index in np.flatnonzero(kinds).tolist() if jobs.keys[index].partition("/")[0] in namespaces
             ]
-            labels[told] = jobs.derived(_labels)[told]
+            labels[affected] = jobs.derived(_labels)[affected]
             kinds[labels == _MIXED] = _ALONE
         members = np.flatnonzero(kinds)
         if len(members) < 2:
@@ -197,38 +205,38 @@ class EquivalenceClasses:
         self._position = np.zeros(len(jobs), np.int64)
         for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
             if end - start > 1:
-                alike = order[start:end]
-                self._class_of[alike] = len(self.classes)
-                self._position[alike] = np.arange(len(alike))
-                self._follows[alike[1:]] = True
-                self.classes.append(EquivalenceClass(alike))
+                equivalents = order[start:end]
+                self._class_of[equivalents] = len(self.classes)
+                self._position[equivalents] = np.arange(len(equivalents))
+                self._follows[equivalents[1:]] = True
+                self.classes.append(EquivalenceClass(equivalents))
 
     def has_pods_alike(self, index: int) -> bool:
-        """Whether a job's pods are alike, too: all are pending and of one kind."""
+        """Return whether a job's pods are equivalent, too: all are pending and of one kind."""
         return self._kinds.size > 0 and self._kinds.item(index) != _ALONE
 
     def of(self, index: int) -> tuple[EquivalenceClass, int] | None:
-        """The class of a job and its position there, None where no other is like it."""
+        """Return the class of a job and its position there; None if no other job is equivalent to it."""
         number = int(self._class_of[index]) if self.classes else -1
         return (self.classes[number], int(self._position[index])) if number >= 0 else None
 
-    def lead(self, alike: EquivalenceClass, position: int) -> None:
-        """Let a job for which another one stood stand for itself, and for those after it."""
-        self._follows[alike.order[position]] = False
-        insort(alike.leads, position)
+    def lead(self, equivalents: EquivalenceClass, position: int) -> None:
+        """Make a represented job the representative of itself and of those after it."""
+        self._follows[equivalents.order[position]] = False
+        insort(equivalents.leads, position)
 
     def leads(self, indices: npt.NDArray[np.intp]) -> list[int]:
-        """Those of some jobs, by index, for whom no other one stands."""
+        """Return the jobs, by index, that no other job represents."""
         found: list[int] = indices[~self._follows[indices]].tolist()
         return found
 
     @property
     def follows(self) -> npt.NDArray[np.bool_]:
-        """For which jobs another one stands."""
+        """Which jobs another one represents."""
         return self._follows
 
     def followers(self) -> Iterator[tuple[int, Ints]]:
-        """Each job that stands for others, and those, by index."""
+        """Yield each representative with the jobs that it represents, by index."""
         for cls in self.classes:
             for lead in cls.leads:
                 others = cls.order[lead + 1 : cls.end_of(lead)]

@@ -1,4 +1,4 @@
-"""What plugins show on the metrics page: plain values, so that deciding code needs no metrics library."""
+"""Metrics of plugins as plain values, so that deciding code needs no metrics library."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from vcd.scheduling.session.queues import Queue
 
 
 class QueueFigure(NamedTuple):
-    """A figure of a queue, as explanations tell it: one of SERIES of a resource in its base unit, or a plain number
-    such as its ``share`` (no resource)."""
+    """A statistic of a queue, for explanations: one of SERIES for a resource in its base unit, or a plain number such
+    as the queue's ``share`` (no resource)."""
 
     series: str
     queue: str
@@ -25,8 +25,10 @@ class QueueFigure(NamedTuple):
 
 
 class Gauge(NamedTuple):
-    """A value under a metric's full name; series not given again in the next session vanish. ``figure`` is what it is
-    of a queue, if it is that."""
+    """A value with the metric's full name. A series that the next session does not return disappears.
+
+    ``figure`` is the statistic of a queue that the value represents, if any.
+    """
 
     name: str
     labels: tuple[tuple[str, str], ...]
@@ -35,8 +37,8 @@ class Gauge(NamedTuple):
 
 
 class JobGauge(NamedTuple):
-    """A value of each of the session's jobs, in their order, under a metric's full name and the labels ``job_ns`` and
-    ``job_id``; shown where jobs have series of their own."""
+    """A value for each of the session's jobs, in their order, with the metric's full name and the labels ``job_ns`` and
+    ``job_id``. Exposed only if series per job are enabled."""
 
     name: str
     values: npt.NDArray[np.float64]
@@ -51,15 +53,17 @@ SERIES: Final = {
     "request": "volcano_queue_request",
     "inqueue": "volcano_queue_inqueue",
 }
-"""What plugins count of queues by resource, each with the beginning of the metric's name that shows it."""
+"""Statistics that plugins keep of queues by resource, each with the prefix of its metric's names."""
 _OWN = ("allocated", "request", "inqueue")
 _ALWAYS = (CPU, MEMORY, PODS)
 
 
 def resource_gauges(series: str, queue: str, resources: Sequence[str], values: Iterable[float]) -> Iterator[Gauge]:
-    """Amounts of a queue, one of SERIES, in base units: under Volcano's three names, ``..._milli_cpu``,
-    ``..._memory_bytes`` and ``..._scalar_resources`` with a label per resource (Volcano
-    ``pkg/scheduler/metrics/queue.go``). An infinite amount is no limit, and not shown."""
+    """Yield amounts of a queue, one of SERIES, in base units under Volcano's three names.
+
+    The names are ``..._milli_cpu``, ``..._memory_bytes`` and ``..._scalar_resources`` with a label per resource
+    (Volcano ``pkg/scheduler/metrics/queue.go``). An infinite amount means no limit, and is omitted.
+    """
     label, prefix = ("queue_name", queue), SERIES[series]
     for name, value in zip(resources, values, strict=True):
         if value == inf:
@@ -77,8 +81,10 @@ def resource_gauges(series: str, queue: str, resources: Sequence[str], values: I
 def resource_gauges_of(
     queue: Queue, resources: Sequence[str], series: Mapping[str, Sequence[float]]
 ) -> Iterator[Gauge]:
-    """``resource_gauges`` of several series of a queue, those of the resources that it holds, asks for or limits: a
-    cluster may offer hundreds, and have as many queues."""
+    """Yield ``resource_gauges`` of several series, for the resources that the queue holds, requests or limits.
+
+    A cluster may offer hundreds of resources and have as many queues, so the others are omitted.
+    """
     record, own = queue.record, [series[name] for name in _OWN]
     stated = {*_ALWAYS, *record.capability, *record.deserved, *record.guarantee}
     columns = [
@@ -92,5 +98,5 @@ def resource_gauges_of(
 
 
 def queue_gauge(series: str, queue: str, value: float) -> Gauge:
-    """A plain number of a queue: its ``share``, ``weight``, or whether it is ``overused``."""
+    """Return a plain number of a queue: its ``share``, ``weight``, or whether it is ``overused``."""
     return Gauge(f"volcano_queue_{series}", (("queue_name", queue),), value, QueueFigure(series, queue, "", value))

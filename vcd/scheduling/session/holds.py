@@ -1,8 +1,8 @@
-"""The live holds that the state brings into a session (docs/laws.md, law 8): binds under way, nominations,
-immunities, back-offs after refusals, and reservations of admitted groups that lack pods of their minimum.
+"""Live holds of the state in a session (docs/laws.md, law 8): binds in progress, nominations, immunities, back-offs
+after refusals, and reservations of admitted groups that lack pods of their minimum.
 
-Holds that a plugin is responsible for come from the plugin's ``holds`` method; ``Framework.holds`` has all of them.
-They are computed when they are asked for, and decide nothing.
+Plugins return their own holds by ``Plugin.holds``; ``Framework.holds`` has all of them. Holds are computed on request
+and decide nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vcd.state.holds import Hold, HoldKind
 
 
 def state_holds(session: Session) -> Iterator[Hold]:
-    """Yield the holds of the state that are live now, in no particular order."""
+    """Yield the live holds of the state, in no particular order."""
     tasks = session.snapshot.tasks
     for job in session.all_jobs() if (tasks.status == TaskStatus.BINDING).any() else ():
         yield from (_on_node(session, HoldKind.BIND, task) for task in job.tasks() if task.status == TaskStatus.BINDING)
@@ -48,10 +48,10 @@ def _group_of(session: Session, row: int) -> str:
 
 
 def _on_node(session: Session, kind: HoldKind, task: Task, node: int = -1) -> Hold:
-    """A hold of what a task asks for, on its node unless another one is given."""
+    """Return a hold of a task's request, on its node unless ``node`` is another one."""
     pairs = zip(session.nodes.resources, task.amounts, strict=True)
-    asked = {name: amount for name, amount in pairs if amount}
-    return Hold(kind, task.job.key, task.key, _name(session, task.node if node < 0 else node), asked)
+    requested = {name: amount for name, amount in pairs if amount}
+    return Hold(kind, task.job.key, task.key, _name(session, task.node if node < 0 else node), requested)
 
 
 def _name(session: Session, node: int) -> str:

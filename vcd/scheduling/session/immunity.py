@@ -1,6 +1,7 @@
-"""Which pods are not evicted for which preemptor, since they replace pods that were evicted for it before (immunity).
+"""Immunity: pods that replace evicted pods are not evicted again for the same preemptor, or an equivalent one.
 
-The losses are part of the state (``vcd.state.immunity``); this module only compares them with the session's jobs
+A loss is an eviction of a group's pods for an owner, the preempting PodGroup. Losses are part of the state
+(``vcd.state.immunity``); this module only compares them with the session's jobs
 (docs/semantics/actions.md#not-evicted-twice).
 """
 
@@ -25,22 +26,22 @@ class _Replacements:
         self._rows: dict[tuple[str, ...], frozenset[int]] = {}
 
     def of(self, owners: tuple[str, ...]) -> list[Task]:
-        """The pods that replace those that were evicted for some owners: as many as were evicted, or all where the
-        whole group was made again since."""
+        """Return the pods that replace those that were evicted for some owners: as many as were evicted, or all if the
+        whole group was created again since."""
         lost = sum(len(self.evicted.losses[owner]) for owner in owners)
         older = self.evicted.older_for(owners)
         found = [task for task in self.tasks if task.uid not in older] if older else self.tasks
         return found if lost and len(found) == self._size else found[:lost]
 
     def rows_of(self, owners: tuple[str, ...]) -> frozenset[int]:
-        """The rows of these pods, computed once."""
+        """Return the rows of these pods, cached."""
         if owners not in self._rows:
             self._rows[owners] = frozenset([task.row for task in self.of(owners)])
         return self._rows[owners]
 
 
 class SessionImmunity:
-    """The pods of a session that are immune, and to which jobs: a service of the session."""
+    """The immune pods of a session, and the jobs for which they are immune: a service of the session."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -60,37 +61,43 @@ class SessionImmunity:
         return bool(self._by_job)
 
     def covers(self, task: Task, preemptor: Job) -> bool:
-        """Whether a placed task is not evicted for a job."""
+        """Return whether a placed task is immune to eviction for a job."""
         found = self._by_job.get(task.job.index) if self._by_job else None
-        return found is not None and task.row in found.rows_of(self._owners_like(task.job, preemptor, found.evicted))
+        return found is not None and task.row in found.rows_of(
+            self._equivalent_owners(task.job, preemptor, found.evicted)
+        )
 
     def scope(self, preemptor: Job) -> tuple[frozenset[int], ...]:
-        """Return what is equal for jobs to which the same pods are immune."""
+        """Return a key that is equal for jobs for which the same pods are immune."""
         job_of = self._session.job
         return tuple(
-            found.rows_of(self._owners_like(job_of(index), preemptor, found.evicted))
+            found.rows_of(self._equivalent_owners(job_of(index), preemptor, found.evicted))
             for index, found in self._by_job.items()
         )
 
     def owners(self) -> Iterator[tuple[str, Task]]:
-        """Each owner of a loss with each pod that is immune to it, in order of the keys of the pods' groups."""
+        """Yield each owner of a loss with each pod that is immune to it, in order of the keys of the pods'
+        groups."""
         for _, found in sorted(self._by_job.items()):
             for owner in sorted(found.evicted.losses):
                 for task in found.of((owner,)):
                     yield owner, task
 
-    def _owners_like(self, victim: Job, preemptor: Job, evicted: Evicted) -> tuple[str, ...]:
-        """The owners of a group's losses whose replacements a job may not have evicted."""
+    def _equivalent_owners(self, victim: Job, preemptor: Job, evicted: Evicted) -> tuple[str, ...]:
+        """Return the owners of a group's losses whose replacements are immune to ``preemptor``."""
         if evicted.undisturbed:
             return tuple(evicted.losses)
         known = (victim.index, preemptor.key)
         if known not in self._owners:
-            self._owners[known] = tuple([owner for owner in evicted.losses if self._stands_for(owner, preemptor)])
+            self._owners[known] = tuple([owner for owner in evicted.losses if self._represents(owner, preemptor)])
         return self._owners[known]
 
-    def _stands_for(self, owner: str, preemptor: Job) -> bool:
-        """Whether a job is the owner of a loss, or equivalent to it while the owner waits. An owner that was refused
-        stands for jobs that were refused: the next one may be able to use what the owner could not."""
+    def _represents(self, owner: str, preemptor: Job) -> bool:
+        """Return whether a job is the owner of a loss, or equivalent to it while the owner waits.
+
+        An owner that was refused is only equivalent to jobs that were refused: another job may be able to use what the
+        owner could not.
+        """
         if owner == preemptor.key:
             return True
         index = self._session.jobs.index(owner)
@@ -103,8 +110,11 @@ class SessionImmunity:
         return self._could_start(job) or not self._could_start(preemptor)
 
     def _could_start(self, job: Job) -> bool:
-        """Whether a pod of a job waits for nothing but resources. The API server's last answer counts even when the
-        back-off after it is over, since it has not taken the refusal back."""
+        """Return whether some pod of a job waits only for resources.
+
+        The API server's last refusal counts even after its back-off, because the API server has not accepted the pod
+        since.
+        """
         if job.index not in self._startable:
             snapshot, session = self._session.snapshot, self._session
             self._startable[job.index] = job.key not in snapshot.released and any(
@@ -114,7 +124,7 @@ class SessionImmunity:
         return self._startable[job.index]
 
     def _kind(self, job: Job) -> Hashable:
-        """Queue, priority and the shapes of the pods that waited when the session began; None where no pod did."""
+        """Return queue, priority and the shapes of the pods that waited when the session began; None if no pod did."""
         if job.index not in self._kinds:
             session = self._session
             shapes = frozenset(session.snapshot.tasks.shape[session.views.pending_rows(job.index)].tolist())
@@ -123,5 +133,5 @@ class SessionImmunity:
 
 
 def immunity_of(session: Session) -> SessionImmunity:
-    """The session's immunity."""
+    """Return the session's immunity."""
     return session.provided(SessionImmunity, lambda: SessionImmunity(session))

@@ -1,4 +1,4 @@
-"""The nodes of a session: fixed facts, and what is used of them, changing as tasks are placed in trial."""
+"""The nodes of a session: constant facts, and usage, which changes as tasks are placed in trial."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class Usage:
-    """What is used of some nodes, as int64 columns of shape (resources, nodes), or (nodes,) for ``pods``.
+    """The usage of some nodes, as int64 arrays of shape (resources, nodes), or (nodes,) for ``pods``.
 
-    ``idle`` is allocatable less used; ``used`` counts placed and releasing tasks, ``releasing`` those going away,
-    ``pipelined`` those that wait for room; ``scored`` is cpu and memory as scores count them (pipelined included),
-    ``pods`` the number of pods, pipelined included (both
-    without those that this session evicts). ``rows`` are the nodes' rows in the facts, None for all.
+    ``idle`` is allocatable minus used. ``used`` counts placed and terminating tasks, ``releasing`` terminating ones,
+    and ``pipelined`` those that wait for resources being freed. ``scored`` is cpu and memory as scores count them, and
+    ``pods`` the number of pods; both include pipelined tasks and exclude tasks that this session evicts. ``rows`` are
+    the nodes' rows in the facts, None for all nodes.
     """
 
     __slots__ = ("_r", "allocatable", "matrix", "rows")
@@ -51,16 +51,16 @@ class Usage:
 
     @property
     def future_idle(self) -> Ints:
-        """Idle plus releasing less pipelined."""
-        room: Ints = np.add(self.idle, self.releasing)
-        room -= self.pipelined
-        return room
+        """Idle plus releasing minus pipelined."""
+        available: Ints = np.add(self.idle, self.releasing)
+        available -= self.pipelined
+        return available
 
     def room_of(self, row: int) -> Ints:
-        """One node's future idle room."""
+        """Return the future idle resources of one node."""
         column, r = self.matrix[:, row], self._r
-        room: Ints = column[:r] + column[2 * r : 3 * r] - column[3 * r : 4 * r]
-        return room
+        available: Ints = column[:r] + column[2 * r : 3 * r] - column[3 * r : 4 * r]
+        return available
 
     @property
     def requested(self) -> Ints:
@@ -74,17 +74,16 @@ class Usage:
 
     @property
     def float_scored(self) -> Floats:
-        """``scored`` as float64, not to be written."""
+        """``scored`` as float64. Read only."""
         return self.scored.astype(np.float64)
 
     @property
     def float_room(self) -> Floats:
-        """Cpu and memory of ``allocatable`` as float64, not to be written."""
+        """Cpu and memory of ``allocatable`` as float64. Read only."""
         return self.allocatable[:2].astype(np.float64)
 
     def used_parts(self, deltas: Deltas) -> UsedParts:
-        """What is used of cpu and memory without a task and with it, as parts of what each node has; only asked where
-        ``Nodes.in_parts``."""
+        """Return the fractions of cpu and memory used without a task and with it. Requires ``Nodes.in_parts``."""
         return UsedParts(self.used[:2], deltas.request[:2, None], self.allocatable[:2])
 
     @property
@@ -93,16 +92,16 @@ class Usage:
         return row
 
     def take(self, rows: npt.NDArray[np.intp]) -> Usage:
-        """The usage of some rows."""
+        """Return the usage of some rows, as a copy."""
         return Usage(self.matrix.take(rows, axis=1), self.allocatable.take(rows, axis=1), self._r, rows)
 
     def one(self, row: int) -> Usage:
-        """The usage of one row, to be read before it changes."""
+        """Return the usage of one row, as a view: read it before the usage changes."""
         rows = slice(row, row + 1)
         return Usage(self.matrix[:, rows], self.allocatable[:, rows], self._r, np.array([row], np.intp))
 
     def plus(self, delta: Ints, times: int) -> Usage:
-        """The usage if ``delta`` were added to every node ``times`` times."""
+        """Return the usage after adding ``delta`` to every node ``times`` times."""
         return Usage(self.matrix + (delta * times)[:, None], self.allocatable, self._r, self.rows)
 
     def __len__(self) -> int:
@@ -110,22 +109,25 @@ class Usage:
 
 
 class UsedParts:
-    """What is used of cpu and memory, as parts of what each node has: float64 of shape (without the task and with it,
-    resources, nodes), not to be written. ``within`` is whether the task puts no node over."""
+    """Used cpu and memory as fractions of what each node has.
+
+    ``parts`` is float64 of shape (without the task and with it, resources, nodes), read only. ``within`` is whether the
+    task overcommits no node.
+    """
 
     __slots__ = ("parts", "within")
 
-    def __init__(self, used: Ints | Floats, more: Ints | Floats, room: Ints | Floats) -> None:
+    def __init__(self, used: Ints | Floats, more: Ints | Floats, available: Ints | Floats) -> None:
         self.parts: Floats = np.empty((2, *used.shape))
         self.parts[0] = used
         np.add(used, more, out=self.parts[1])
-        self.parts /= room
+        self.parts /= available
         with_task = self.parts[1]
         self.within = not with_task.size or with_task.item(with_task.argmax()) <= 1.0
 
 
 class Deltas:
-    """How a task of one shape changes its node's column of the usage matrix, by what is done with it."""
+    """The change of its node's column of the usage matrix by a task of one shape, for each operation."""
 
     def __init__(self, request: Ints, floor: Ints, amounts: tuple[int, ...], allocate: Ints, floats: Floats) -> None:
         self.request = request
@@ -135,11 +137,11 @@ class Deltas:
         self.used: Floats
         self.scored: Floats
         self.used, self.scored = floats
-        """Cpu and memory, as they are used and as scores count them, shape (2, 1)."""
+        """Cpu and memory as used and as scored, of shape (2, 1)."""
 
     @classmethod
     def of_each(cls, requests: Ints, scored: Ints) -> list[Deltas]:
-        """Those of some shapes, given in rows."""
+        """Return the deltas of some shapes, given as rows."""
         zero, one = np.zeros_like(requests), np.ones((len(requests), 1), np.int64)
         allocate = np.hstack([-requests, requests, zero, zero, scored, one])
         amounts = map(tuple, requests.tolist())
@@ -161,21 +163,21 @@ class Deltas:
         return self.allocate[4 * len(self.request) :]
 
 
-_UNASKED = int(np.iinfo(np.int64).min)
-"""The floor of a resource that is not asked for: every room reaches it."""
+_NOT_REQUESTED = int(np.iinfo(np.int64).min)
+"""The floor of a resource that is not requested: any amount reaches it."""
 _MASKS = 256
-"""For how many floors the nodes with room are kept up to date."""
+"""For how many floors the mask of nodes with enough resources is kept up to date."""
 _FEW = 16
 """Up to this many rows are changed one by one, which is faster."""
 _MIXED = object()
-"""Marks a node whose changes in this session are more than placements of one shape."""
+"""Marks a node whose changes in this session are not only placements of one shape."""
 
 
 class Nodes:
     """The session's nodes.
 
-    ``log`` lists rows in the order they were changed, so that whoever keeps something per node knows what to
-    compute again. ``sole`` tells which rows only had tasks of one shape allocated, and how many.
+    ``log`` has the rows in the order in which they changed, so that caches per node know what to compute again.
+    ``sole`` returns, for a row on which only tasks of one shape were allocated, their number.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -186,55 +188,56 @@ class Nodes:
             "allocatable by resource", lambda: np.ascontiguousarray(self.facts.allocatable.T)
         )
         self.opened = Usage(snapshot.usage, allocatable, len(snapshot.resources), None)
-        """The usage as the session began."""
+        """The usage when the session began."""
         self.usage = Usage(snapshot.usage.copy(), allocatable, len(snapshot.resources), None)
         self.total: Ints = self.facts.cached("total", lambda: sum_of(self.facts.allocatable))
         self.log: list[int] = []
         self.awaits_room = bool(self.usage.releasing.any())
-        """Whether some room is releasing or pipelined; if not, future idle is idle."""
+        """Whether any resources are releasing or pipelined; if not, future idle equals idle."""
         self._sole: dict[int, tuple[object, int]] = {}
-        self._with_room: dict[bytes, tuple[int, npt.NDArray[np.bool_]]] = {}
+        self._masks_by_floor: dict[bytes, tuple[int, npt.NDArray[np.bool_]]] = {}
 
     def __len__(self) -> int:
         return len(self.facts)
 
     @property
     def in_parts(self) -> bool:
-        """Whether all nodes have cpu and memory, and so little that a float64 tells what is used apart from it: the
-        part that is used is above 1 just where more is used than there is."""
+        """Whether all nodes have cpu and memory, below 2**52, so that float64 fractions are exact enough: the used
+        fraction exceeds 1 exactly if more is used than the node has."""
         amounts = self.usage.allocatable[:2]
         found: bool = self.facts.cached("in parts", lambda: bool((amounts > 0).all() and (amounts < 2**52).all()))
         return found
 
     def has_room(self, row: int, floor: Ints) -> bool:
-        """Whether a node's idle room reaches a floor (``room_needed``) now."""
+        """Return whether a node's idle resources reach a floor (``room_needed``)."""
         return False not in (self.usage.idle[:, row] >= floor).tolist()
 
     def will_have_room(self, row: int, floor: Ints) -> bool:
-        """Whether a node's room reaches a floor once what is being freed is free."""
+        """Return whether a node's future idle resources reach a floor."""
         return False not in (self.usage.room_of(row) >= floor).tolist()
 
     def note_in(self, log: list[int]) -> None:
-        """Have a list with the rows that change from now on."""
+        """Record the rows that change from now on in another list."""
         self.log = log
-        self._with_room.clear()
+        self._masks_by_floor.clear()
 
     def with_room(self, floor: Ints) -> npt.NDArray[np.bool_]:
-        """Which nodes' room reaches a floor once what is being freed is free; read only, and as of now."""
+        """Return which nodes' future idle resources reach a floor. The mask is read only; a later call with
+        the same floor updates it in place."""
         key = floor.tobytes()
-        since, mask = self._with_room.pop(key, (0, None))
+        since, mask = self._masks_by_floor.pop(key, (0, None))
         if mask is None or len(self.log) - since > len(self):
             mask = fits(floor, self.usage.future_idle)
         else:
             for row in dict.fromkeys(self.log[since:]):
                 mask[row] = self.will_have_room(row, floor)
-        self._with_room[key] = len(self.log), mask
-        if len(self._with_room) > _MASKS:
-            del self._with_room[next(iter(self._with_room))]
+        self._masks_by_floor[key] = len(self.log), mask
+        if len(self._masks_by_floor) > _MASKS:
+            del self._masks_by_floor[next(iter(self._masks_by_floor))]
         return mask
 
     def change(self, row: int, delta: Ints, shape: Shape | None, times: int) -> None:
-        """Add ``delta`` to a node ``times`` (1 or -1) times; ``shape`` when it is an allocation of that shape."""
+        """Add ``delta`` to a node ``times`` (1 or -1) times; ``shape`` is given for an allocation of that shape."""
         if times > 0:
             self.usage.matrix[:, row] += delta
         else:
@@ -245,7 +248,7 @@ class Nodes:
         self.log.append(row)
 
     def change_together(self, rows: list[int], delta: Ints, shape: Shape) -> None:
-        """``change`` each of some rows, of which one may be there several times, by an allocation of one shape."""
+        """Apply ``change`` for an allocation of one shape to each of some rows, which may repeat."""
         counts: dict[int, int] = {}
         for row in rows:
             counts[row] = counts.get(row, 0) + 1
@@ -260,27 +263,28 @@ class Nodes:
         self.log.extend(counts)
 
     def sole(self, row: int, shape: Shape) -> int | None:
-        """How many tasks of ``shape`` were allocated on a row to which nothing else happened; None if more did."""
+        """Return how many tasks of ``shape`` were allocated on a row without any other change; None if there were other
+        changes."""
         before, count = self._sole.get(row, (shape, 0))
         return count if before is shape else None
 
 
 def room_needed(request: Ints) -> Ints:
-    """The least room that takes a request, or each of several in rows: cpu and memory always count, other resources
-    where they are asked for.
+    """Return the least idle resources that a request needs, also for several requests in rows: cpu and memory always
+    count, other resources if they are requested.
 
-    So a node that is over in cpu takes nothing, one that is over in GPUs takes pods without GPU (Volcano
+    So a node with negative idle cpu takes no pod; one with negative idle GPUs takes pods without GPU (Volcano
     ``Resource.LessEqual``).
     """
-    floor = np.where(request > 0, request, _UNASKED)
+    floor = np.where(request > 0, request, _NOT_REQUESTED)
     floor[..., :2] = request[..., :2]
     return floor
 
 
-def fits(floor: Ints, room: Ints) -> npt.NDArray[np.bool_]:
-    """Nodes whose room reaches a floor (``room_needed``) in all resources."""
-    result: npt.NDArray[np.bool_] = room[0] >= floor[0]
+def fits(floor: Ints, available: Ints) -> npt.NDArray[np.bool_]:
+    """Return the nodes whose resources reach a floor (``room_needed``)."""
+    result: npt.NDArray[np.bool_] = available[0] >= floor[0]
     for column, least in enumerate(floor.tolist()):
-        if column and least != _UNASKED:
-            result &= room[column] >= least
+        if column and least != _NOT_REQUESTED:
+            result &= available[column] >= least
     return result

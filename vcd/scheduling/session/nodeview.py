@@ -1,4 +1,4 @@
-"""Nodes as who looks at them one by one sees them."""
+"""Nodes as objects with names in place of columns, for plugins that look at one node at a time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from vcd.scheduling.session.views import Task
 
 
 class NodeView:
-    """One node, for who looks at nodes one by one: names in place of columns.
+    """One node with quantities by resource name.
 
-    Quantities are whole numbers by resource name (cpu and scalars in thousandths, bytes and pods whole).
-    All is read when it is asked for, and shows the node as it is at that moment. ``usage`` is where it is read from,
-    the session's own unless given, and ``column`` the node's column there.
+    Quantities are integers: cpu and scalars in thousandths, bytes and pods as they are. Properties read the current
+    state. ``usage`` is the source, by default the session's, and ``column`` the node's column there.
     """
 
     __slots__ = ("_column", "_session", "_usage", "row")
@@ -34,7 +33,7 @@ class NodeView:
 
     @property
     def node(self) -> Node:
-        """The object."""
+        """The Node object."""
         return self._session.nodes.facts.nodes[self.row]
 
     @property
@@ -47,33 +46,33 @@ class NodeView:
 
     @property
     def allocatable(self) -> dict[str, int]:
-        """What pods may use of it."""
+        """What pods may use of the node."""
         return self._named(self._usage.allocatable)
 
     @property
     def used(self) -> dict[str, int]:
-        """What placed pods use, and those that are going away."""
+        """What placed and terminating pods use."""
         return self._named(self._usage.used)
 
     @property
     def idle(self) -> dict[str, int]:
-        """Allocatable less used; below zero where the node is over."""
+        """Allocatable minus used; negative if the node is overcommitted."""
         return self._named(self._usage.idle)
 
     @property
     def releasing(self) -> dict[str, int]:
-        """What pods use that are going away."""
+        """What terminating pods use."""
         return self._named(self._usage.releasing)
 
     @property
     def pods(self) -> int:
-        """How many pods are on it or wait for its room, without those that this session evicts."""
+        """Number of pods that are placed or pipelined on it, without those that this session evicts."""
         return int(self._usage.pods[self._column])
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks of groups that are on it, in order of key: those that wait for its room, and those that are going
-        away, too; not those that ended."""
+        """The tasks of groups on it, in order of key, pipelined and terminating ones included; tasks that ended are
+        not."""
         session = self._session
         return session.provided(_TasksByNode, lambda: _TasksByNode(session)).on(self.row)
 
@@ -85,26 +84,26 @@ class NodeView:
 
 
 class _TasksByNode:
-    """Which tasks are on which node, kept up with what changes in trial since it was last asked."""
+    """The tasks on each node; each call applies the session's moves since the last one."""
 
     def __init__(self, session: Session) -> None:
         tasks = session.snapshot.tasks
         self._session = session
-        self._seen = 0
-        there = tasks.placed & (session.job_of_row >= 0)
+        self._moves_seen = 0
+        is_placed = tasks.placed & (session.job_of_row >= 0)
         self._node_of: dict[int, int] = dict(
-            zip(np.flatnonzero(there).tolist(), tasks.node[there].tolist(), strict=True)
+            zip(np.flatnonzero(is_placed).tolist(), tasks.node[is_placed].tolist(), strict=True)
         )
         self._rows: dict[int, dict[int, None]] = {}
         for row, node in self._node_of.items():
             self._rows.setdefault(node, {})[row] = None
 
     def on(self, node: int) -> list[Task]:
-        """The tasks on a row of the nodes, in order of key."""
+        """Return the tasks on a node's row, in order of key."""
         moves = self._session.views.moves
-        for task in moves[self._seen :]:
+        for task in moves[self._moves_seen :]:
             self._move(task)
-        self._seen = len(moves)
+        self._moves_seen = len(moves)
         return sorted((self._session.task(row) for row in self._rows.get(node, ())), key=lambda task: task.key)
 
     def _move(self, task: Task) -> None:
@@ -117,5 +116,5 @@ class _TasksByNode:
 
 
 def all_nodes(session: Session) -> Iterator[NodeView]:
-    """All nodes, in order of name."""
+    """Yield all nodes, in order of name."""
     return (NodeView(session, row) for row in range(len(session.nodes)))

@@ -1,4 +1,5 @@
-"""Pods whose group is gone before them: they keep what they have until they are gone, at the cost of their queue."""
+"""Orphans: pods whose group was deleted first. They retain their resources until they end, and count against their
+queue."""
 
 from __future__ import annotations
 
@@ -14,11 +15,10 @@ _ALLOCATED = np.array([status in ALLOCATED_STATUSES for status in TaskStatus])
 
 
 class Orphans:
-    """Pods that are no tasks of a job, and hold what queues of the session count.
+    """Pods that belong to no job, and count against queues of the session.
 
-    ``rows`` of the snapshot's columns, ascending, and the ``queues`` that they count against, by the numbers that
-    ``number_of`` gives them; ``allocated`` by queue and resource what they hold, without those that are being deleted,
-    as it is summed of jobs.
+    ``rows`` are rows of the snapshot's columns, ascending; ``queues`` are the numbers of their queues from
+    ``number_of``. ``allocated`` is what they hold, by queue and resource, without terminating pods, as for jobs.
     """
 
     def __init__(self, snapshot: Snapshot, number_of: Mapping[str, int]) -> None:

@@ -1,4 +1,4 @@
-"""Queues as a session sees them."""
+"""Queues in a session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CLOSED = ReasonCode(
 
 
 class Queue:
-    """A queue: its record, its weight, and the number by which columns of queues know it."""
+    """A queue: its record, its weight, and its index in columns of queues."""
 
     __slots__ = ("created", "index", "is_open", "name", "reclaimable", "record", "state", "weight")
 
@@ -24,8 +24,8 @@ class Queue:
         self.is_open = record.queue.is_open
         self.created = record.created
         self.reclaimable = record.queue.spec.reclaimable is not False
-        """Whether other queues may take back what it holds beyond its share; yes unless it says no."""
+        """Whether other queues may reclaim what it holds above its share; True unless its spec states False."""
 
     def why_closed(self) -> Reason:
-        """Why it takes no work while it is not open."""
+        """Return why the queue takes no work."""
         return _CLOSED({"state": self.state})

@@ -1,7 +1,7 @@
 """One session: the snapshot as jobs, queues, tasks and nodes.
 
-Jobs, queues and tasks are views made when they are first asked for; whole columns are there for who wants speed
-(``jobs``, ``nodes.usage``, ``snapshot.tasks``). What changes in trial is changed by statements only.
+Jobs, queues and tasks are views that are created on first access. Code that has to be fast uses whole columns
+(``jobs``, ``nodes.usage``, ``snapshot.tasks``). Only statements change a session in trial.
 """
 
 from __future__ import annotations
@@ -51,28 +51,28 @@ S = TypeVar("S")
 T = TypeVar("T", bound=Object)
 
 ROOT_QUEUE = "root"
-"""Above all queues that name no parent."""
+"""The parent of all queues that name none."""
 _NOWHERE = -1
 """The node of a pod that names none."""
 _SHOWN_PODS = 3
-"""How many pods a reason names."""
+"""The number of pods that a reason names."""
 
 _S = TaskStatus
 
 
 @runtime_checkable
 class Releasable(Protocol):
-    """A service of a session that has others which refer back to it."""
+    """A service of a session that refers to objects which refer back to it."""
 
     def release(self) -> None:
-        """Let go of them."""
+        """Drop these references."""
 
 
 class Session:
-    """What actions and plugins work on.
+    """The data on which actions and plugins work.
 
-    ``now`` is in nanoseconds since the epoch, ``seed`` orders equal nodes; ``outside`` answers questions to the world
-    (``vcd.scheduling.session.outside``).
+    ``now`` is in nanoseconds since the epoch; ``seed`` orders equal nodes; ``outside`` answers questions to outside
+    services (``vcd.scheduling.session.outside``).
     """
 
     def __init__(
@@ -88,36 +88,36 @@ class Session:
         self.snapshot = snapshot
         self.outside = outside
         self.policy_digest = "/".join((policy_digest, *left_out))
-        """What was decided by: tables of other plugins do not hold."""
+        """The identity of the policy without failed plugins: cached tables of other plugins are not valid."""
         self.left_out = frozenset(left_out)
-        """The plugins and actions that failed or took too long; of plugins those are here that ask outside."""
+        """Plugins and actions that failed or took too long. Of these, built-in plugins that call servers still take
+        part."""
         self.now = now
         self.seed = seed
         self.full = False
-        """Whether the bound on placements was reached, so that jobs behind were not tried."""
+        """Whether the limit of placements was reached, so that later jobs were not tried."""
         self.rounds: dict[str, None] = {}
-        """Plugins that held a round in this session (``Plan.rounds``), to be set when it closes."""
+        """Plugins that held a round in this session (``Plan.rounds``); set before it closes."""
         self.lapsed: list[str] = []
         """Admitted groups whose reservation ends with this session (``Plan.lapsed``)."""
         self.conditions: dict[int, Condition] = {}
-        """Conditions of groups by the job's index: type, status, reason."""
+        """Conditions of groups by the job's index."""
         self.settled: list[tuple[npt.NDArray[np.bool_], Condition]] = []
-        """Conditions of many groups, by the jobs' indices; those of ``conditions`` come before them."""
+        """Conditions of many groups, as masks over the jobs' indices; ``conditions`` take precedence."""
         self._provided: dict[type, Any] = {}
         self.faults: tuple[str, ...] = ()
         self.interrupted: tuple[str, ...] = ()
-        """Those of ``faults`` that took too long in an earlier attempt at this session, or in one before it."""
+        """Those of ``faults`` that took too long in an earlier attempt at this session, or in an earlier session."""
         self.errors: dict[str, Exception] = {}
-        """What those in ``faults`` raised, by name, for who tells of it."""
+        """The exceptions behind ``faults``, by name, for log lines."""
         self.gauges: dict[str, tuple[Gauge, ...] | Exception] = {}
-        """What plugins that are not ours show, once that was taken (``execution.take_gauges``)."""
+        """Metrics of third-party plugins, after ``execution.take_gauges``."""
         self.wakes: tuple[int, ...] = ()
-        """When time alone changes what plugins say (ns since the epoch), once that was taken
-        (``execution.take_wakes``)."""
+        """When the plugins' answers change with time alone (ns since the epoch), after ``execution.take_wakes``."""
         self.problems: dict[str, tuple[Problem, ...] | Exception] = {}
-        """What plugins find misconfigured, once that was taken (``execution.take_problems``)."""
+        """Misconfigurations that plugins found, after ``execution.take_problems``."""
         self.ungated: dict[int, Task] = {}
-        """Tasks whose queue's scheduling gate is to be lifted, by row, in the order in which that was decided."""
+        """Tasks from which to remove the scheduling gate of their queue, by row, in the order of the decisions."""
         self.requests: Ints = snapshot.shape_columns.requests
         self.nodes = Nodes(snapshot)
         self.queue_list = [Queue(i, name, snapshot.queues[name]) for i, name in enumerate(sorted(snapshot.queues))]
@@ -125,19 +125,19 @@ class Session:
         self.jobs = snapshot.group_columns
         self.job_of_row: Ints = self.jobs.of_row
         self.backing_off = self._backing_off()
-        """Tasks that are not tried, or evicted, before a time that has not come, by row."""
+        """Tasks that are neither tried nor evicted before a time in the future, by row."""
         self.views = Views(snapshot, self.queue_list, self.backing_off)
         self.trial = Trial(self.nodes, snapshot.tasks)
         self.pipelined_sub_jobs: list[Statement] = []
-        """Statements of sub-jobs that wait for room: not bound before they have it."""
+        """Statements of sub-jobs that are pipelined: not committed before they are ready."""
         self.classes = EquivalenceClasses(self.jobs)
         self.turns = Turns(len(self.jobs))
         self.orphans = Orphans(snapshot, {name: queue.index for name, queue in self.queues.items()})
 
     @cached_property
     def queue_of_row(self) -> Ints:
-        """The queue, as a row of ``queue_list``, that each pod counts against: its job's, or that of the group that it
-        outlived; -1 where there is none."""
+        """The queue, as an index of ``queue_list``, that each pod counts against: that of its job, or of its deleted
+        group; -1 if there is none."""
         jobs = self.job_of_row
         result = np.where(jobs >= 0, np.append(self.jobs.queue, -1)[jobs], -1).astype(np.int64)
         result[self.orphans.rows] = self.orphans.queues
@@ -154,24 +154,23 @@ class Session:
         return found
 
     def namespace_held_until(self, namespace: str) -> int:
-        """Until when nothing is decided on the pending pods of a namespace (ns since the epoch); 0 if it is not held
-        back."""
+        """Return until when the pending pods of a namespace are not decided on (ns since the epoch); 0 if they are."""
         until = self.snapshot.held_namespaces.get(namespace, 0)
         return until if until > self.now else 0
 
     def queue_name_of(self, record: GroupRecord) -> str:
-        """The queue that a group is in: the default queue where it names none."""
+        """Return the name of a group's queue: the default queue if the group names none."""
         return self.snapshot.settings.queue_of(record.group)
 
     def why_no_queue(self, name: str) -> Reason:
-        """Why there is no queue of a name: it could not be read, or nobody made it."""
+        """Return why there is no queue of a name: it does not exist, or cannot be read."""
         problem = self.snapshot.bad_queues.get(name)
         if problem is None:
             return _QUEUE_MISSING({"queue": name})
         return _QUEUE_UNUSABLE({"queue": name, "problem": problem})
 
     def lineage(self, queue: Queue) -> list[Queue]:
-        """A queue and its ancestors, the root last; ends early at a parent that is not there, or that came before."""
+        """Return a queue and its ancestors, the root last. Stops at a missing parent, and at a cycle."""
         found = [queue]
         while found[-1].name != ROOT_QUEUE:
             parent = self.queues.get(found[-1].record.queue.spec.parent or ROOT_QUEUE)
@@ -181,49 +180,57 @@ class Session:
         return found
 
     def cached_for(self, kind: str, key: Hashable, make: Callable[[], S]) -> S:
-        """What ``make`` computes from the objects of a kind alone, computed once as long as none of them changes."""
+        """Return the result of ``make``, which depends on the objects of a kind only; cached until one of them
+        changes."""
         held = self.snapshot.others.get(kind, NO_OBJECTS)
-        kept: S = held.cached(key, make) if isinstance(held, Objects) else make()
-        return kept
+        result: S = held.cached(key, make) if isinstance(held, Objects) else make()
+        return result
 
     def objects(self, kind: str, of: type[T]) -> Mapping[str, T]:
-        """The objects of a kind beside pods, nodes, groups and queues, by key, as the type that the kind declares.
+        """Return the objects of a kind that is not Pod, Node, PodGroup or Queue, by key, as the type in the kind's
+        declaration.
 
-        One that was logged under another declaration, and that this type cannot read, is left out until it is listed
+        An object that was logged under another declaration and does not fit the type is omitted until it is listed
         again. Raises nothing.
         """
         return self.cached_for(kind, of, lambda: _typed(self.snapshot.others.get(kind, NO_OBJECTS), of))
 
     def shape_flags(self, of: Callable[[Shape], bool]) -> npt.NDArray[np.bool_]:
-        """A bool per shape number."""
+        """Return a bool per shape number."""
         return flags_of(self.snapshot.shapes, of)
 
     # --- views ------------------------------------------------------------------------------------------------------
 
     def job(self, index: int) -> Job:
-        """The job of a row of ``jobs``."""
+        """Return the job of a row of ``jobs``."""
         return self.views.job(index)
 
     def all_jobs(self) -> Iterator[Job]:
-        """All jobs, in order of key."""
+        """Yield all jobs, in order of key."""
         return (self.job(index) for index in range(len(self.jobs)))
 
     def settle(self, condition: Condition) -> Iterator[Job]:
-        """Set ``condition`` on jobs that have their minimum and that nobody looked at; all others are left to the
-        caller, but for jobs that ended, or whose turn comes later: what they were told in their time holds."""
+        """Set ``condition`` on jobs that have their minimum and no view; yield the jobs that the caller decides on.
+
+        Not yielded are jobs without a view that ended, jobs that another one represents, and jobs whose turn is in
+        another session, which retain their conditions.
+        """
         columns = self.jobs
         ready, ended = columns.derived(is_ready), columns.derived(has_ended)
         untouched = np.ones(len(columns), np.bool_)
         untouched[[job.index for job in self.views.jobs()]] = False
         for lead, followers in self.classes.followers():
-            untouched[followers] &= untouched[lead]  # what is said of the lead is said of them
+            untouched[followers] &= untouched[lead]  # the lead's condition holds for its followers
         others = ~(self.classes.follows | self.later())
         self.settled.append((ready & ~ended & untouched, condition))
         return (self.job(index) for index in np.flatnonzero(others & (~untouched | ~(ready | ended))).tolist())
 
     def jobs_with_pending(self, of: Callable[[Shape], bool] | None = None) -> Iterator[Job]:
-        """Jobs that had pending tasks, of some shapes by a function of a module, when the session began, in order of
-        key; without those for which another one stands (``classes``), and those that are not tried (``turns``)."""
+        """Yield jobs that had pending tasks when the session began, in order of key.
+
+        ``of`` limits this to tasks of some shapes; it must be a function of a module. Jobs that another one represents
+        (``classes``), and jobs that are not tried (``turns``), are omitted.
+        """
         jobs = self.views.pending.distinct
         if of is not None:
             chosen = self.snapshot.shape_columns.flags(of)[self.snapshot.tasks.shape[self.views.pending.rows]]
@@ -231,33 +238,33 @@ class Session:
         return (self.job(index) for index in self.tried(jobs))
 
     def tried(self, indices: npt.NDArray[np.intp]) -> list[int]:
-        """Those of some jobs, by index, that this session tries, without those for which another one stands."""
+        """Return the jobs, by index, that this session tries, without those that another one represents."""
         return self.classes.leads(indices[~self.turns.aside[indices]])
 
     def later(self) -> npt.NDArray[np.bool_]:
-        """The jobs, by index, whose turn comes in another session and of which nothing changed: their reasons
-        and statuses stay those of their own turn."""
+        """Return the jobs, by index, whose turn is in another session and that did not change. Their reasons and
+        conditions stay as they are."""
         later = self.turns.aside.copy()
         later[[job.index for job in self.views.jobs() if job.touched]] = False
         return later
 
     def take_turns(self) -> None:
-        """Choose the jobs that this session tries; all of them, before it is called."""
+        """Choose the jobs that this session tries. Before this call, it tries all."""
         self.turns.take(self.snapshot, self.views.pending, self.classes)
 
     def task(self, row: int) -> Task:
-        """The task of a row of the snapshot's columns; it must belong to a job."""
+        """Return the task of a row of the snapshot's columns. The row must belong to a job."""
         return self.views.task(row)
 
     def pending_rows_of(self, keys: Container[str]) -> list[int]:
-        """Rows of those of the jobs' pending tasks that have one of the keys, in order of key."""
+        """Return the rows of the jobs' pending tasks with one of the keys, in order of key."""
         names = self.snapshot.tasks.keys
         found = ((name, row) for row in self.views.pending.rows.tolist() if (name := names[row]) in keys)
         return [row for _, row in sorted(found)]
 
     def releasing_on_nodes(self) -> Counts:
-        """Per job, tasks that are being deleted and still sit on a node, be it one that is gone; those that
-        this session evicted are among them."""
+        """Return per job the number of terminating tasks on a node, even a deleted one, including those that this
+        session evicted."""
         releasing: Counts = self.jobs.releasing.copy()
         touched = [job for job in self.views.jobs() if job.touched]
         rows = np.array([job.index for job in touched], np.intp)
@@ -268,31 +275,32 @@ class Session:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def nominated_node(self, task: Task) -> int | None:
-        """The node that an earlier preemption made room on for a task, None where there is none (any more)."""
+        """Return the node on which an earlier preemption freed resources for a task; None if there is none, or not any
+        more."""
         name = self.snapshot.nominated.get(task.key)
         return None if name is None else self.nodes.facts.row_of.get(name)
 
     def refusing_nodes(self, task: Task) -> list[int]:
-        """The nodes for which the API server refused to bind a task, by row, the last refused one last."""
+        """Return the nodes for which the API server refused to bind a task, by row, the last refusal last."""
         backoff = self.snapshot.backoffs.get(task.row)
         names, row_of = () if backoff is None else backoff.nodes, self.nodes.facts.row_of
         return [row_of[name] for name in names if name in row_of]
 
     def is_full(self) -> bool:
-        """Whether the bound on one cycle's work is reached; what is left goes on in the next (docs/laws.md, law 3).
+        """Return whether the limit of placements per cycle is reached; the next cycle continues (docs/laws.md, law 3).
 
-        What stays pipelined does not count: each cycle makes it anew, and might get no further.
+        Placements that stay pipelined do not count: each cycle repeats them, so it might never get further.
         """
         self.full = self.trial.placements - self.trial.staying >= self.snapshot.settings.placements
         return self.full
 
     @property
     def more(self) -> bool:
-        """Whether the next session has to follow at once, since this one did not try all jobs."""
+        """Whether the next session must follow at once, because this one did not try all jobs."""
         return self.full or self.turns.goes_on
 
     def commit_pipelined(self, job: Job) -> None:
-        """Commit what a job held without being ready, but for what sub-jobs hold that still are not."""
+        """Commit the pipelined statements of a job, except those of sub-jobs that are still not ready."""
         for statement in self.trial.pipelined.pop(job.index, []):
             if any(statement is other for other in self.pipelined_sub_jobs):
                 statement.stay_pipelined()
@@ -300,10 +308,10 @@ class Session:
                 statement.commit()
 
     def release(self) -> None:
-        """Let go of what refers to each other, once nobody asks for it any more.
+        """Break reference cycles when the session is no longer used.
 
-        Else only the garbage collector frees it: going through as many objects as a full session has, it makes the
-        whole program stand still, and it begins late, since it counts objects and knows nothing of columns.
+        Otherwise only the garbage collector would free it. A collection over so many objects stops the whole program
+        for a long time, and starts late, because the collector counts objects and ignores the size of columns.
         """
         self.views.release()
         self.trial.release()
@@ -313,18 +321,18 @@ class Session:
                 service.release()
         self._provided.clear()
 
-    # --- notes ------------------------------------------------------------------------------------------------------
+    # --- services ---------------------------------------------------------------------------------------------------
 
     def provide(self, service: S) -> S:
-        """Have ``service`` be the session's one object of its type, for all who ask; it is given back. One that is
-        ``Releasable`` is released with the session."""
+        """Make ``service`` the session's only object of its type, and return it. If it is ``Releasable``, the session
+        releases it."""
         self._provided[type(service)] = service
         return service
 
     def provided(self, kind: type[S], make: Callable[[], S] | None = None) -> S:
-        """The session's one object of a type, made when it is first asked for.
+        """Return the session's only object of a type, created on first access.
 
-        Raises KeyError where nobody provided it and there is no ``make``.
+        Raises KeyError if it does not exist and ``make`` is None.
         """
         found = self._provided.get(kind)
         if found is None:
@@ -334,12 +342,15 @@ class Session:
         return cast(S, found)
 
     def amounts(self, values: Iterable[int]) -> dict[str, str]:
-        """Integers in the order of the session's resources as quantities by name, zeros left out."""
+        """Return integers in the order of the session's resources as quantities by name, without zeros."""
         pairs = zip(self.nodes.resources, values, strict=True)
         return {name: format_sum(name, value) for name, value in pairs if value and name != UNOFFERED}
 
     def told(self, columns: Iterable[int], **amounts: Sequence[int] | Ints) -> list[Amount]:
-        """Several such of some resources, each name with a word before it, as in ``asks cpu``."""
+        """Return amounts for a reason, for the resources of some columns: (role, resource, amount), without zeros.
+
+        The keywords are the roles, with underscores for spaces.
+        """
         names = [(column, self.nodes.resources[column]) for column in columns]
         return [
             (word.replace("_", " "), name, int(values[column]))

@@ -1,6 +1,6 @@
-"""Trial changes to a session, made all or none.
+"""Statements: trial changes to a session that are committed or discarded together.
 
-Every operation carries its reverse, so a statement can be taken back whole, or to a save point.
+Every operation records what its reversal needs, so a statement can be undone completely, or to a save point.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from vcd.state.content import TaskColumns
 
 _PENDING, _ALLOCATED, _PIPELINED = int(TaskStatus.PENDING), int(TaskStatus.ALLOCATED), int(TaskStatus.PIPELINED)
 _RELEASING, _BINDING = int(TaskStatus.RELEASING), int(TaskStatus.BINDING)
-_LEAVES = {"bind": _BINDING, "pipeline": _PIPELINED}
-"""The status of tasks of which an operation leaves the session; an eviction always does."""
+_PLANNED_STATUS = {"bind": _BINDING, "pipeline": _PIPELINED}
+"""The status of a task for which an operation becomes part of the plan; evictions always do."""
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """Whom a statement tells of a task and its node's row: ``allocated`` gives those who refuse, each with its name,
-    which takes the placement back; of several alike tasks at once nobody refuses one; an eviction is a
-    ``deallocated``, taken back it is an ``allocated``. The others say what is done together with a bind."""
+    """Callbacks to plugins for a task and the row of its node.
+
+    ``allocated`` is called after a placement, and returns the plugins that refuse it, with reasons; the placement is
+    then undone. Plugins cannot refuse in ``allocated_together``. An eviction calls ``deallocated``, and its reversal
+    ``allocated``. ``volumes`` and ``annotations`` return what is written with a bind.
+    """
 
     allocated: Callable[[Task, int], Sequence[tuple[str, Reason]]] = lambda task, node: ()
     deallocated: Callable[[Task, int], None] = lambda task, node: None
@@ -34,8 +37,8 @@ class Hooks(msgspec.Struct, frozen=True):
     allocated_together: Callable[[list[Task], list[int]], None] = lambda tasks, nodes: None
 
 
-class _Done(msgspec.Struct, eq=False):
-    """One operation, with what its reverse needs."""
+class _Operation(msgspec.Struct, eq=False):
+    """One operation, with what its reversal needs."""
 
     verb: ev.Verb
     task: Task
@@ -47,18 +50,17 @@ class _Done(msgspec.Struct, eq=False):
     annotations: dict[str, str] | None = None
 
 
-Withdrawn = list[tuple[int, _Done]]
-"""Placements that were taken back, and their positions in the statement."""
+Withdrawn = list[tuple[int, _Operation]]
+"""Undone placements, and their positions in the statement."""
 
 
 class Trial:
-    """What statements change, and nobody else.
+    """The changes of a session by statements.
 
-    ``changes`` counts placements, evictions and their reverses, so that who keeps something can tell whether it still
-    holds; ``placements`` what is placed, and ``staying`` what of it stays pipelined; ``decisions`` how often something
-    was decided that stays: a statement was committed, left pipelined or taken back after that, a group admitted.
-    ``statements`` are committed; ``pipelined`` those, by job, that are neither committed nor taken back. ``hooks``
-    takes part in what they do.
+    ``changes`` counts placements, evictions and their reversals, so that caches can detect changes. ``placements``
+    counts current placements, and ``staying`` those that stay pipelined. ``decisions`` counts lasting decisions:
+    statements that were committed, left pipelined, or reversed after that, and admissions of groups. ``statements`` are
+    committed; ``pipelined`` has, by job, statements that stay pipelined. ``hooks`` are called for every operation.
     """
 
     def __init__(self, nodes: Nodes, tasks: TaskColumns) -> None:
@@ -72,37 +74,40 @@ class Trial:
         self.pipelined: dict[int, list[Statement]] = {}
 
     def release(self) -> None:
-        """Let go of the statements, which refer to each other and to tasks, and of the plugins, which have the session:
-        else only the garbage collector frees it, which does not know how large its columns are."""
+        """Drop the statements, which refer to each other and to tasks, and the hooks, which refer to the session.
+
+        Otherwise only the garbage collector would free the session, and the collector ignores the size of columns.
+        """
         self.pipelined.clear()
         self.statements.clear()
         self.hooks = Hooks()
 
 
 class Statement:
-    """Operations on behalf of one job. Each takes effect in the session at once; nothing leaves it before commit."""
+    """Operations on behalf of one job. Each takes effect in the session at once, and enters the plan by ``commit``."""
 
     def __init__(self, trial: Trial, action: str, job: Job) -> None:
         self._trial = trial
         self.action = action
         self.job = job
-        self._done: list[_Done] = []
+        self._operations: list[_Operation] = []
         self._stays_pipelined = False
 
     def __len__(self) -> int:
-        return len(self._done)
+        return len(self._operations)
 
     # --- operations -------------------------------------------------------------------------------------------------
 
     def allocate(self, task: Task, node: int) -> bool:
-        """Give a pending task room on a node that has it now; False where a plugin refused it when it was told."""
+        """Allocate a pending task on a node with enough idle resources. Return False if a plugin refused and it was
+        undone."""
         return self._place("bind", task, node, _ALLOCATED)
 
     def allocate_together(self, tasks: list[Task], nodes: list[int]) -> None:
-        """``allocate`` each of several alike tasks of the job, pending, on the node at its place."""
+        """Allocate several equivalent pending tasks of the job, each on the node at its position."""
         trial, first = self._trial, tasks[0]
-        self._done.extend(
-            [_Done("bind", task, node, _PENDING, task.node, "") for task, node in zip(tasks, nodes, strict=True)]
+        self._operations.extend(
+            [_Operation("bind", task, node, _PENDING, task.node, "") for task, node in zip(tasks, nodes, strict=True)]
         )
         trial.nodes.change_together(nodes, first.deltas.allocate, first.shape)
         self.job.moved(tasks, _ALLOCATED)
@@ -113,15 +118,16 @@ class Statement:
         trial.hooks.allocated_together(tasks, nodes)
 
     def pipeline(self, task: Task, node: int) -> bool:
-        """Let a pending task wait for room that is being freed on a node; False where a plugin refused it."""
+        """Pipeline a pending task on a node, to wait for resources being freed. Return False if a plugin refused and it
+        was undone."""
         return self._place("pipeline", task, node, _PIPELINED)
 
     def place_again(self, task: Task, node: int, status: int) -> None:
-        """Undo that a task's placement was taken back. Who let it in is told, and not asked once more."""
-        self._place("bind" if status == _ALLOCATED else "pipeline", task, node, status, asks=False)
+        """Repeat a placement that was undone. Plugins are notified, but cannot refuse."""
+        self._place("bind" if status == _ALLOCATED else "pipeline", task, node, status, may_refuse=False)
 
-    def _place(self, verb: ev.Verb, task: Task, node: int, status: int, *, asks: bool = True) -> bool:
-        self._done.append(_Done(verb, task, node, task.status, task.node, ""))
+    def _place(self, verb: ev.Verb, task: Task, node: int, status: int, *, may_refuse: bool = True) -> bool:
+        self._operations.append(_Operation(verb, task, node, task.status, task.node, ""))
         trial = self._trial
         if status == _ALLOCATED:
             trial.nodes.change(node, task.deltas.allocate, task.shape, 1)
@@ -131,18 +137,18 @@ class Statement:
         task.node = node
         trial.changes += 1
         self._count(1)
-        refused = trial.hooks.allocated(task, node)
-        if not asks:
+        refusals = trial.hooks.allocated(task, node)
+        if not may_refuse:
             return True
-        for name, refusal in refused:
+        for name, refusal in refusals:
             task.job.note("predicate", name, refusal, task=task)
-        if refused:
-            self.undo(len(self._done) - 1)
-        return not refused
+        if refusals:
+            self.undo(len(self._operations) - 1)
+        return not refusals
 
     def evict(self, task: Task, reason: str) -> None:
-        """Let a placed task go; its room counts as releasing from now on."""
-        self._done.append(_Done("evict", task, task.node, task.status, task.node, reason))
+        """Evict a placed task. Its resources count as releasing from now on."""
+        self._operations.append(_Operation("evict", task, task.node, task.status, task.node, reason))
         trial = self._trial
         trial.nodes.change(task.node, task.deltas.evict, None, 1)
         task.job.moved((task,), _RELEASING)
@@ -150,13 +156,12 @@ class Statement:
         trial.hooks.deallocated(task, task.node)
 
     def exchange(self, tasks: list[Task], victims: list[Task], node: int, reason: str) -> None:
-        """``evict`` each of several tasks of a node, and ``pipeline`` the one of several alike tasks there that has its
-        place."""
+        """Evict several tasks of a node, and pipeline one of several equivalent tasks in place of each."""
         trial, count = self._trial, len(tasks)
         change = tasks[0].deltas.pipeline * count
         for task, victim in zip(tasks, victims, strict=True):
-            self._done.append(_Done("evict", victim, node, victim.status, node, reason))
-            self._done.append(_Done("pipeline", task, node, _PENDING, task.node, ""))
+            self._operations.append(_Operation("evict", victim, node, victim.status, node, reason))
+            self._operations.append(_Operation("pipeline", task, node, _PENDING, task.node, ""))
             change += victim.deltas.evict
             victim.job.moved((victim,), _RELEASING)
             task.node = node
@@ -171,74 +176,76 @@ class Statement:
     # --- reverse ----------------------------------------------------------------------------------------------------
 
     def save(self) -> int:
-        """A save point: what ``undo`` can go back to."""
-        return len(self._done)
+        """Return a save point for ``undo``."""
+        return len(self._operations)
 
     def undo(self, save_point: int = 0) -> None:
-        """Take back all that was done since a save point, latest first."""
-        while len(self._done) > save_point:
-            self._reverse(self._done.pop())
+        """Reverse everything since a save point, latest first."""
+        while len(self._operations) > save_point:
+            self._reverse(self._operations.pop())
 
     def discard(self) -> None:
-        """Take back everything."""
+        """Reverse everything."""
         self.undo(0)
 
-    def _reverse(self, done: _Done) -> None:
-        trial, task = self._trial, done.task
+    def _reverse(self, operation: _Operation) -> None:
+        trial, task = self._trial, operation.task
         trial.changes += 1
-        if done.verb == "evict":
-            trial.nodes.change(done.node, task.deltas.evict, None, -1)
-            task.job.moved((task,), done.status_before)
-            trial.hooks.allocated(task, done.node)
+        if operation.verb == "evict":
+            trial.nodes.change(operation.node, task.deltas.evict, None, -1)
+            task.job.moved((task,), operation.status_before)
+            trial.hooks.allocated(task, operation.node)
             return
-        if done.verb == "bind":
-            trial.nodes.change(done.node, task.deltas.allocate, task.shape, -1)
+        if operation.verb == "bind":
+            trial.nodes.change(operation.node, task.deltas.allocate, task.shape, -1)
         else:
-            trial.nodes.change(done.node, task.deltas.pipeline, None, -1)
+            trial.nodes.change(operation.node, task.deltas.pipeline, None, -1)
         self._count(-1)
-        task.job.moved((task,), done.status_before)
-        task.node = done.node_before
-        trial.hooks.deallocated(task, done.node)
+        task.job.moved((task,), operation.status_before)
+        task.node = operation.node_before
+        trial.hooks.deallocated(task, operation.node)
 
     def evicted(self) -> list[Task]:
-        """Tasks that go."""
-        return [done.task for done in self._done if done.verb == "evict"]
+        """Return the victims."""
+        return [operation.task for operation in self._operations if operation.verb == "evict"]
 
-    # --- waiting ----------------------------------------------------------------------------------------------------
+    # --- pipelined tasks --------------------------------------------------------------------------------------------
 
     def pipelined(self) -> list[Task]:
-        """Tasks that it lets wait for room."""
-        return [done.task for done in self._done if done.verb == "pipeline"]
+        """Return the tasks that it pipelined."""
+        return [operation.task for operation in self._operations if operation.verb == "pipeline"]
 
     def unpipeline(self, task: Task) -> int:
-        """Take back one task's waiting, whatever was done after it; the position that it had."""
+        """Reverse the pipelining of one task, even if it was not the last operation. Return its position."""
         self._trial.decisions += 1
-        position = next(i for i, done in enumerate(self._done) if done.verb == "pipeline" and done.task is task)
-        self._reverse(self._done.pop(position))
+        position = next(
+            i for i, operation in enumerate(self._operations) if operation.verb == "pipeline" and operation.task is task
+        )
+        self._reverse(self._operations.pop(position))
         return position
 
     def pipeline_again(self, task: Task, node: int, position: int) -> None:
-        """Undo an ``unpipeline``."""
+        """Reverse an ``unpipeline``."""
         self.place_again(task, node, _PIPELINED)
-        self._done.insert(position, self._done.pop())
+        self._operations.insert(position, self._operations.pop())
 
     def withdraw(self) -> Withdrawn:
-        """Take back all placements that are not committed as binds, latest first; return what ``restore`` needs."""
+        """Reverse all placements that are not committed, latest first. Return what ``restore`` needs."""
         withdrawn = [
-            (position, done)
-            for position, done in enumerate(self._done)
-            if done.verb != "evict" and done.task.status in (_ALLOCATED, _PIPELINED)
+            (position, operation)
+            for position, operation in enumerate(self._operations)
+            if operation.verb != "evict" and operation.task.status in (_ALLOCATED, _PIPELINED)
         ]
-        for position, done in reversed(withdrawn):
-            del self._done[position]
-            self._reverse(done)
+        for position, operation in reversed(withdrawn):
+            del self._operations[position]
+            self._reverse(operation)
         return withdrawn
 
     def restore(self, withdrawn: Withdrawn) -> None:
-        """Undo a ``withdraw``, or make its first placements again, one after the other."""
-        for position, done in withdrawn:
-            self.place_again(done.task, done.node, _ALLOCATED if done.verb == "bind" else _PIPELINED)
-            self._done.insert(position, self._done.pop())
+        """Repeat placements that ``withdraw`` reversed, all or the first of them, in order."""
+        for position, operation in withdrawn:
+            self.place_again(operation.task, operation.node, _ALLOCATED if operation.verb == "bind" else _PIPELINED)
+            self._operations.insert(position, self._operations.pop())
 
     # --- ends -------------------------------------------------------------------------------------------------------
 
@@ -247,43 +254,60 @@ class Statement:
         if self._stays_pipelined:
             self._trial.staying += placements
 
-    def _stay(self, stays: bool) -> None:
+    def _set_stays_pipelined(self, stays: bool) -> None:
         if stays is not self._stays_pipelined:
             self._stays_pipelined = stays
-            placements = sum(done.verb != "evict" for done in self._done)
+            placements = sum(operation.verb != "evict" for operation in self._operations)
             self._trial.staying += placements if stays else -placements
 
     def commit(self) -> None:
-        """Make it part of the decision: allocated tasks will be bound, evicted ones evicted."""
-        self._stay(False)
-        if not self._done:
+        """Make the statement part of the plan: allocated tasks will be bound, victims evicted."""
+        self._set_stays_pipelined(False)
+        if not self._operations:
             return
         self._trial.decisions += 1
         hooks = self._trial.hooks
-        bound = [done for done in self._done if done.verb == "bind" and done.task.status == _ALLOCATED]
+        bound = [
+            operation
+            for operation in self._operations
+            if operation.verb == "bind" and operation.task.status == _ALLOCATED
+        ]
         if bound:
-            self.job.moved([done.task for done in bound], _BINDING)
-        for done in bound:
-            if done.task.shape.spec.volumes:
-                done.volumes = hooks.volumes(done.task, done.node)
-            done.annotations = hooks.annotations(done.task, done.node)
+            self.job.moved([operation.task for operation in bound], _BINDING)
+        for operation in bound:
+            if operation.task.shape.spec.volumes:
+                operation.volumes = hooks.volumes(operation.task, operation.node)
+            operation.annotations = hooks.annotations(operation.task, operation.node)
         self._trial.statements.append(self)
 
     def stay_pipelined(self) -> None:
-        """Neither commit nor discard: tasks hold their room in this session, waiting for more (pipelined jobs)."""
-        self._stay(True)
+        """Neither commit nor discard: tasks retain their resources in this session, while the job waits for more."""
+        self._set_stays_pipelined(True)
         self._trial.decisions += 1
         self._trial.pipelined.setdefault(self.job.index, []).append(self)
 
     def operations(self) -> tuple[ev.Operation, ...]:
-        """What of it leaves the session: binds of binding tasks, evictions, and who waits where."""
-        leaving = [done for done in self._done if done.task.status == _LEAVES.get(done.verb, done.task.status)]
-        names, uids = self._trial.nodes.facts.names, self._trial.tasks.uids_of([done.task.row for done in leaving])
+        """Return the operations for the plan: binds, evictions, and pipelined placements."""
+        planned = [
+            operation
+            for operation in self._operations
+            if operation.task.status == _PLANNED_STATUS.get(operation.verb, operation.task.status)
+        ]
+        names, uids = (
+            self._trial.nodes.facts.names,
+            self._trial.tasks.uids_of([operation.task.row for operation in planned]),
+        )
         return tuple(
             [
                 ev.Operation(
-                    done.verb, done.task.key, uid, names[done.node], done.reason, done.volumes, done.annotations or {}
+                    operation.verb,
+                    operation.task.key,
+                    uid,
+                    names[operation.node],
+                    operation.reason,
+                    operation.volumes,
+                    operation.annotations or {},
                 )
-                for done, uid in zip(leaving, uids, strict=True)
+                for operation, uid in zip(planned, uids, strict=True)
             ]
         )

@@ -1,11 +1,11 @@
-"""Which waiting jobs a session tries, where a namespace has pending pods of more kinds than one session tries.
+"""Turns: which waiting jobs a session tries, if a namespace has pending pods of more kinds than one session tries.
 
-A tenant chooses how many kinds of pods there are, and each kind has costs of its own. So a session tries jobs of each
-namespace until their pods are of ``Settings.kinds`` kinds, or until the jobs are sixteen times as many, the first by
-priority, age and key. The next session goes on behind them (``Plan.turns``), and no job of lower priority comes before
-those whose turn is still to come. A pod that states many terms counts as several kinds. Once all jobs of a namespace
-had their turn, the first are tried again if anything happened meanwhile. Nothing here depends on what earlier sessions
-left in memory, so that a replay gives the same turns.
+A tenant determines how many kinds of pods there are, and each kind has its own cost. So a session tries jobs of each
+namespace, in order of priority, age and key, until their pods have ``Settings.kinds`` kinds, or until there are sixteen
+times as many jobs. A pod with many terms counts as several kinds. The next session continues after them
+(``Plan.turns``). No job of lower priority is tried before jobs whose turn is still to come. When all jobs of a
+namespace had their turn, the first are tried again if anything happened since. Turns depend on the snapshot only, so a
+replay has the same.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from vcd.state.turns import TurnsTaken
 
 Ints = npt.NDArray[np.int64]
 _JOBS_A_KIND = 16
-"""So many jobs are tried for each kind that a session may try: their pods need not be of other kinds."""
+"""Jobs that are tried for each kind that a session may try: their pods may be of few kinds."""
 
 
 class _Namespace(NamedTuple):
-    """A namespace whose jobs are not all tried: all of them by index, in order, with their priorities, and from and up
-    to which."""
+    """A namespace of which not all jobs are tried: all its jobs by index, in order, their priorities, and the range
+    that is tried."""
 
     name: str
     ordered: Ints
@@ -43,19 +43,19 @@ class _Namespace(NamedTuple):
 
     @property
     def next_priority(self) -> int | None:
-        """The priority of the job whose turn is next; None if there is none."""
+        """The priority of the next job after the range; None if there is none."""
         return int(self.priorities[self.end]) if self.end < len(self.ordered) else None
 
     def down_to(self, priority: int) -> _Namespace:
-        """The same without jobs of lower priority."""
+        """Return the same without jobs of lower priority in the range."""
         return self._replace(end=self.begin + int((self.priorities[self.begin : self.end] >= priority).sum()))
 
 
 class Turns:
     """The turns of one session.
 
-    ``aside`` marks the jobs, by index, that are not tried in it; ``taken`` is recorded in the plan; ``goes_on``
-    whether the next session has to follow at once; ``ends`` whether all jobs of a namespace had their turn.
+    ``aside`` marks the jobs, by index, that are not tried. ``taken`` is recorded in the plan. ``goes_on`` is whether
+    the next session must follow at once, and ``ends`` whether all jobs of a namespace had their turn.
     """
 
     def __init__(self, jobs: int) -> None:
@@ -64,7 +64,7 @@ class Turns:
         self.goes_on = self.ends = False
 
     def take(self, snapshot: Snapshot, pending: PendingRows, classes: EquivalenceClasses) -> None:
-        """Choose the jobs that are tried; of equal ones only the first counts."""
+        """Choose the jobs to try; of equivalent jobs only the first counts."""
         jobs, limit = snapshot.group_columns, snapshot.settings.kinds
         waits = jobs.phase == Phase.PENDING
         waits[pending.distinct] = True
@@ -84,17 +84,17 @@ class Turns:
             elif last is not None:
                 self.taken = (*self.taken, Turn(name))
         to_come = [priority for each in large if (priority := each.next_priority) is not None]
-        if to_come:  # no job of lower priority comes before one whose turn is still to come
+        if to_come:  # no job of lower priority is tried before one whose turn is still to come
             self.aside |= waits & (jobs.priority < max(to_come))
             large = [each.down_to(max(to_come)) for each in large]
         for each in large:
-            self._take_in(each, jobs)
+            self._set_range(each, jobs)
         self.aside[_nominated(snapshot, pending)] = False
         for lead, others in classes.followers():
             self.aside[others] = self.aside[lead]
 
-    def _take_in(self, of: _Namespace, jobs: GroupColumns) -> None:
-        """Set aside the jobs of a namespace that have no turn, and note how far it came."""
+    def _set_range(self, of: _Namespace, jobs: GroupColumns) -> None:
+        """Set aside the jobs of a namespace outside its range, and record the end of the range."""
         self.aside[of.ordered[: of.begin]] = self.aside[of.ordered[of.end :]] = True
         if of.end == len(of.ordered):
             self.taken = (*self.taken, Turn(of.name))
@@ -109,7 +109,7 @@ class Turns:
 
 
 class _Costs:
-    """The kinds of pods that jobs ask a session to try: shapes, and labels where these matter to a shape."""
+    """The kinds of pods in jobs: shapes, and labels if these matter to a shape."""
 
     def __init__(self, snapshot: Snapshot, pending: PendingRows, counted: npt.NDArray[np.bool_]) -> None:
         tasks, columns = snapshot.tasks, snapshot.shape_columns
@@ -121,13 +121,13 @@ class _Costs:
 
     @property
     def at_most(self) -> int:
-        """No fewer than the kinds of all jobs."""
+        """An upper bound of the cost of all jobs."""
         first = (np.diff(self._owners, prepend=-1) != 0) | (np.diff(self._kinds, prepend=-1) != 0)
         return int(self._weights[first].sum())
 
     def count(self, indices: Ints, limit: int) -> int:
-        """Return how many of some jobs, from the first on, have no more kinds than ``limit``, and are not too many; one
-        at least."""
+        """Return how many jobs, from the first on and at least one, stay within ``limit`` kinds and the limit of
+        jobs."""
         most = limit * _JOBS_A_KIND
         seen: set[int] = set()
         left = limit
@@ -142,7 +142,7 @@ class _Costs:
 
 
 def _by_namespace(keys: Sequence[str], indices: Ints) -> dict[str, Ints]:
-    """Divide jobs, by ascending index, by namespace. Keys are sorted, so that each namespace has a range of them."""
+    """Group jobs, given by ascending index, by namespace. Keys are sorted, so each namespace has a range of them."""
     found: dict[str, Ints] = {}
     while len(indices):
         namespace = keys[indices[0]].partition("/")[0]
@@ -152,14 +152,14 @@ def _by_namespace(keys: Sequence[str], indices: Ints) -> dict[str, Ints]:
 
 
 def _count_up_to(turn: Turn, jobs: GroupColumns, ordered: Ints) -> int:
-    """Return how many of some jobs in order had their turn by ``turn``, the last one of which may be gone."""
+    """Return how many of some jobs in order had their turn by ``turn``, whose last job may be deleted."""
     priority, created = jobs.priority[ordered], jobs.created[ordered]
     is_before = (created < turn.created) | (created == turn.created) & (ordered < bisect_right(jobs.keys, turn.group))
     return int(((priority > turn.priority) | (priority == turn.priority) & is_before).sum())
 
 
 def _nominated(snapshot: Snapshot, pending: PendingRows) -> list[int]:
-    """The jobs that capacity is being freed for: it would be given away without them."""
+    """Return the jobs for which resources are being freed: if they were not tried, others would get these resources."""
     names: Mapping[str, str] = snapshot.nominated
     if not names:
         return []

@@ -1,10 +1,10 @@
-"""Tasks, jobs and sub-jobs as a session sees them: made from the snapshot's columns when first asked for.
+"""Views of a session's tasks, jobs and sub-jobs, created from the snapshot's columns on first access.
 
-A group's ``subGroupPolicy`` divides its job: a policy takes the pods that its ``labelSelector`` matches and that have
-every label of its ``matchLabelKeys``; those with the same values are one sub-job, which is placed as a unit:
-``subGroupSize`` of its tasks or none. ``minSubGroups`` of a policy's sub-jobs make the job ready. The first policy that
-takes a pod has it; what none takes is one more sub-job, of size 1. A group without policies has no partition. Source:
-Volcano ``api/sub_job_info.go``, ``api/job_info.go``, ``actions/allocate``.
+A group's ``subGroupPolicy`` divides its job into sub-jobs. A policy takes the pods that its ``labelSelector`` matches
+and that have every label of its ``matchLabelKeys``; pods with the same values form one sub-job. A sub-job is placed as
+a unit: ``subGroupSize`` of its tasks or none. ``minSubGroups`` sub-jobs of a policy make the job ready. If several
+policies match a pod, the first takes it. Pods that no policy takes form one more sub-job, of size 1. A group without
+policies has no partition. Source: Volcano ``api/sub_job_info.go``, ``api/job_info.go``, ``actions/allocate``.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ _READY = tuple(int(status) for status in READY_STATUSES)
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 _PHASES = tuple(Phase)
 _ready, _allocated = itemgetter(*_READY), itemgetter(*_ALLOCATED)
-"""The counts of these statuses, out of the counts of all."""
+"""Select the counts of these statuses from the counts of all."""
 _SHOWN_PODS = 3
-"""How many pods a reason names."""
+"""The number of pods that a reason names."""
 
 
 class Task(msgspec.Struct, eq=False):
     """A pod in a session. ``row`` is its row in the snapshot's columns, ``node`` its node's row or -1.
 
-    ``request`` is int64 in the order of the session's resources, ``amounts`` the same as a
-    tuple of integers, ``floor`` the least room that takes it (``nodes.room_needed``).
+    ``request`` is int64 in the order of the session's resources, ``amounts`` the same as a tuple of integers, and
+    ``floor`` the least idle resources that it needs (``nodes.room_needed``).
     """
 
     row: int
@@ -70,9 +70,9 @@ class Task(msgspec.Struct, eq=False):
     amounts: tuple[int, ...]
     best_effort: bool
     unsupported: tuple[str, ...]
-    """Fields of its group and its pod that are not supported: it has to wait."""
+    """Unsupported fields of its group and pod; a task with any waits."""
     gated: bool
-    """Whether something that it says itself, or a back-off, keeps it from every node."""
+    """Whether its own fields, or a back-off, exclude it from every node."""
     _columns: TaskColumns
 
     def __repr__(self) -> str:
@@ -80,7 +80,7 @@ class Task(msgspec.Struct, eq=False):
 
     @property
     def pod(self) -> Pod:
-        """What the API server has of it."""
+        """The Pod object."""
         return self._columns.pod(self.row)
 
     @property
@@ -97,12 +97,12 @@ class Task(msgspec.Struct, eq=False):
 
     @property
     def role(self) -> str:
-        """Which of its job's tasks it is one of."""
+        """The name of its task in the job (``volcano.sh/task-spec``)."""
         return task_role(self.pod)
 
     @property
     def refused_until(self) -> int:
-        """As ``Job.refused_until``, among the tasks of its job."""
+        """The end of the task's last back-off (ns since the epoch), 0 for none. Refused evictions do not count."""
         return self.job.refusal_of(self.row)
 
     @property
@@ -112,13 +112,13 @@ class Task(msgspec.Struct, eq=False):
 
     @property
     def eviction_was_refused(self) -> bool:
-        """Whether the API server refused its eviction, so that it is not evicted for a time."""
+        """Whether the API server refused its eviction, so that it is not evicted before a time in the future."""
         backoff = self.job.backoff_of(self.row)
         return backoff is not None and backoff.verb == "evict"
 
 
 class Job:
-    """A PodGroup and its tasks: counts by status, what it has allocated, and its minimum."""
+    """A PodGroup and its tasks: counts by status, allocated resources, and its minimum."""
 
     __slots__ = (
         "_partition",
@@ -171,11 +171,11 @@ class Job:
         self.allocated: list[int] = columns.allocated[index].tolist()
         self.failed_roles: set[str] = set()
         self.failed: list[Task] = []
-        """Tasks that found no node where none of the job's own could be in the way."""
+        """Tasks for which no node was found, and not because of other tasks of the job."""
         self.wants_second_round = False
-        """Whether a task was passed over because of another of the job, or had no room beside it."""
+        """Whether a task was skipped because of another task of the job, or found no resources in addition to it."""
         self.is_broken = False
-        """Whether it lacks tasks that it needs without those best-effort ones that no node takes."""
+        """Whether it is invalid because no node takes some of its best-effort tasks."""
         self.why: list[Waiting] = []
         self.touched = False
         self._pending: list[Task] | None = None
@@ -191,12 +191,12 @@ class Job:
 
     @property
     def ready_count(self) -> int:
-        """Tasks that are bound, binding, running, allocated or succeeded."""
+        """Number of bound, binding, running, allocated and succeeded tasks."""
         return sum(_ready(self.counts))
 
     @property
     def waiting_count(self) -> int:
-        """Pipelined tasks."""
+        """Number of pipelined tasks."""
         return self.counts[_S.PIPELINED]
 
     @property
@@ -205,72 +205,75 @@ class Job:
 
     @property
     def valid_count(self) -> int:
-        """Tasks that run, wait or may still be placed."""
+        """Number of tasks that are placed, pipelined or pending."""
         return self.ready_count + self.counts[_S.PIPELINED] + self.counts[_S.PENDING]
 
     def is_ready(self) -> bool:
-        """Whether enough tasks have room; best-effort ones need none."""
+        """Return whether enough tasks are placed; pending best-effort tasks count."""
         return self.ready_count + self.best_effort_pending >= self.min_available
 
     def is_pipelined(self) -> bool:
-        """Whether enough tasks have room, or will have."""
+        """Return whether enough tasks are placed or pipelined; pending best-effort tasks count."""
         return self.ready_count + self.waiting_count + self.best_effort_pending >= self.min_available
 
     def is_starving(self) -> bool:
-        """Whether fewer tasks than the minimum have room or wait for it."""
+        """Return whether fewer tasks than the minimum are placed or pipelined."""
         return self.ready_count + self.waiting_count < self.min_available
 
     def release(self) -> None:
-        """Let go of its tasks, which refer back to it; they are made anew when they are asked for."""
+        """Drop its tasks, which refer back to it; they are created again on access."""
         self.failed.clear()
         self._pending = self._tasks = None
 
     @property
     def refused_until(self) -> int:
-        """The end of its last back-off (ns since the epoch), 0 where nothing of it was refused: of jobs of equal order
-        a refused one comes last, the earlier refusal first."""
+        """The end of its last back-off (ns since the epoch), 0 without refusals. Of jobs of equal order, a refused one
+        comes last, the earlier refusal first."""
         return self._views.refused_jobs.get(self.index, 0)
 
     @property
     def is_stranded(self) -> bool:
-        """Whether the API server admitted it only in part: of jobs of equal order it comes first, refused or not."""
+        """Whether the API server admitted it only in part. Of jobs of equal order it comes first, refused or not."""
         return self.key in self._views.snapshot.stranded
 
     def is_pending(self) -> bool:
-        """Whether the group was not admitted yet."""
+        """Return whether the group is not admitted yet."""
         return self.phase is Phase.PENDING
 
     def backoff_of(self, row: int) -> RefusalBackoff | None:
-        """The back-off of one of its tasks whose time has not come."""
+        """Return the current back-off of one of its tasks."""
         return self._views.backing_off.get(row)
 
     def refusal_of(self, row: int) -> int:
-        """The end of the last back-off of one of its tasks, 0 where it was not refused."""
+        """Return the end of the last back-off of one of its tasks; 0 for none. Refused evictions do not
+        count."""
         backoff = self._views.snapshot.backoffs.get(row)
         return 0 if backoff is None or backoff.verb == "evict" else backoff.until
 
     # --- reasons ----------------------------------------------------------------------------------------------------
 
     def note(self, gate: str, source: str, refusal: Reason, nodes: int = 0, task: Task | None = None) -> None:
-        """Remember why it, or one of its tasks, waits; equal reasons are counted, with the first tasks' keys."""
-        said = (gate, source, refusal, nodes)
+        """Record why the job, or one of its tasks, waits. Equal reasons are merged: a count, and the keys of the first
+        tasks."""
+        key = (gate, source, refusal, nodes)
         for position, known in enumerate(self.why):
-            if task is not None and (known.gate, known.plugin, known.reason, known.nodes) == said:
+            if task is not None and (known.gate, known.plugin, known.reason, known.nodes) == key:
                 pods = (*known.pods, task.key)[:_SHOWN_PODS]
                 self.why[position] = msgspec.structs.replace(known, tasks=known.tasks + 1, pods=pods)
                 return
         pods = () if task is None else (task.key,)
-        self.why.append(Waiting(self.key, *said, len(pods), pods))
+        self.why.append(Waiting(self.key, *key, len(pods), pods))
 
     # --- roles ------------------------------------------------------------------------------------------------------
 
     @property
     def minds_roles(self) -> bool:
-        """Task minima bind only while the job's minimum is at least their sum (docs/semantics/status.md)."""
+        """Whether minima of roles apply: only if the job's minimum is at least their sum (docs/semantics/status.md)."""
         return self.has_roles and self.min_available >= self.role_total
 
     def role_counts(self) -> dict[str, list[int]]:
-        """Tasks by role and status; one more entry counts pending best-effort tasks that nothing holds."""
+        """Return the number of tasks by role and status. One more entry counts pending best-effort tasks that are not
+        gated."""
         if self._roles is None:
             self._roles = {}
             for task in self.tasks():
@@ -280,7 +283,8 @@ class Job:
         return self._roles
 
     def roles_reach(self, statuses: Sequence[int], best_effort: bool) -> bool:
-        """Whether each role has its minimum in the given statuses (and pending best-effort tasks, where they count)."""
+        """Return whether each role has its minimum in the given statuses (and in pending best-effort tasks, if they
+        count)."""
         if not self.minds_roles:
             return True
         counts = self.role_counts()
@@ -292,26 +296,26 @@ class Job:
         return True
 
     def is_pipelined_whole(self) -> bool:
-        """Whether the minimum of tasks, of each role and of sub-groups has room, or will have."""
+        """Return whether the minimum of tasks, of each role and of sub-groups is placed or pipelined."""
         if not (self.is_pipelined() and self.roles_reach((*_READY, _PIPELINED), best_effort=True)):
             return False
         return self.partition is None or self.partition.are_pipelined()
 
     def misses(self, role: str) -> bool:
-        """Whether a role has fewer than its minimum of tasks that have room."""
+        """Return whether a role has fewer placed tasks than its minimum."""
         minimum = self.role_minima.get(role, 0) if self.minds_roles else 0
         return minimum > 0 and self.role_allocated(self.role_counts().get(role)) < minimum
 
     @staticmethod
     def role_allocated(counts: Sequence[int] | None) -> int:
-        """Tasks of a role that have room or ended well, pending best-effort ones included."""
+        """Return the number of ready tasks of a role, pending best-effort ones included."""
         return 0 if counts is None else sum(counts[status] for status in _READY) + counts[STATUSES]
 
     # --- sub-jobs ---------------------------------------------------------------------------------------------------
 
     @property
     def partition(self) -> Partition | None:
-        """Its sub-jobs, None where its group has no policy that divides it."""
+        """Its sub-jobs; None if its group has no policy that divides it."""
         if self._partition is None:
             policies = self.record.group.spec.sub_group_policy
             if policies:
@@ -321,20 +325,22 @@ class Job:
     # --- tasks ------------------------------------------------------------------------------------------------------
 
     def pending(self) -> list[Task]:
-        """Tasks that were pending when the session began, in order of key."""
+        """Return the tasks that were pending when the session began, in order of key."""
         if self._pending is None:
             self._pending = self._views.tasks_at(self._views.pending_rows(self.index))
         return self._pending
 
     def tasks(self) -> list[Task]:
-        """All tasks, in order of key."""
+        """Return all tasks, in order of key."""
         if self._tasks is None:
             self._tasks = self._views.tasks_at(self._views.task_rows(self.index))
         return self._tasks
 
     def moved(self, tasks: Sequence[Task], status: int) -> None:
-        """Tasks of this job, all of one status, get another: counts and sums follow. More than one are alike in what
-        they ask for, unless they hold it before and after."""
+        """Change the status of tasks of this job, all of one status, and update counts and sums.
+
+        Several tasks must have equal requests, unless they are allocated both before and after.
+        """
         first, count = tasks[0], len(tasks)
         before = first.status
         self.counts[before] -= count
@@ -358,10 +364,11 @@ class Job:
 
 
 class SubJob:
-    """Some tasks of a job that are placed together: those of one policy with the same values of its labels.
+    """Tasks of a job that are placed together: those of one policy with the same values of its labels.
 
-    ``min_available`` is the policy's subGroupSize, ``priority`` that of its most urgent task, ``match_index`` the first
-    of ``values`` as a number, 0 where it is none. ``missed`` is how many tasks had room when it was given up last.
+    ``min_available`` is the policy's subGroupSize, ``priority`` the highest of its tasks', and ``match_index`` the
+    first of ``values`` as a number, 0 if it is none. ``missed`` is the number of placed tasks when the sub-job last
+    failed.
     """
 
     __slots__ = (
@@ -399,7 +406,6 @@ class SubJob:
         self._is_ready = self._is_pipelined = False
 
     def add(self, task: Task) -> None:
-        """One more task is of this sub-job."""
         self.priority = task.priority if not self.tasks else max(self.priority, task.priority)
         self.tasks.append(task)
         self.counts[task.status] += 1
@@ -407,35 +413,34 @@ class SubJob:
 
     @property
     def ready_count(self) -> int:
-        """Tasks that are bound, binding, running, allocated or succeeded."""
+        """Number of bound, binding, running, allocated and succeeded tasks."""
         counts = self.counts
         return sum(counts[status] for status in _READY)
 
     @property
     def waiting_count(self) -> int:
-        """Pipelined tasks."""
+        """Number of pipelined tasks."""
         return self.counts[_PIPELINED]
 
     @property
     def margin(self) -> int:
-        """How many tasks it has above its size that have room, or need none; below zero, how many it misses."""
+        """Ready and pending best-effort tasks minus the sub-job's size; negative if it lacks tasks."""
         return self.ready_count + self.best_effort_pending - self.min_available
 
     def is_ready(self) -> bool:
-        """Whether enough tasks have room; best-effort ones need none."""
+        """Return whether enough tasks are placed; pending best-effort tasks count."""
         return self._is_ready
 
     def is_pipelined(self) -> bool:
-        """Whether enough tasks have room, or will have."""
+        """Return whether enough tasks are placed or pipelined."""
         return self._is_pipelined
 
     def needs_more(self) -> bool:
-        """Whether trying further tasks can still make it ready after one found no node (Volcano
+        """Return whether further tasks can still make it ready after one found no node (Volcano
         ``NeedContinueAllocating``)."""
         return self.job.min_available < self.job.task_count and self.min_available < len(self.tasks)
 
     def moved(self, task: Task, before: int, status: int) -> None:
-        """A task of this sub-job changes its status."""
         self.counts[before] -= 1
         self.counts[status] += 1
         if task.best_effort:
@@ -443,7 +448,7 @@ class SubJob:
         self.settle()
 
     def settle(self) -> None:
-        """See anew whether it is ready or pipelined, for itself and its policy's counts."""
+        """Update whether it is ready or pipelined, also in its policy's counts."""
         margin = self.margin
         ready, pipelined = margin >= 0, margin + self.counts[_PIPELINED] >= 0
         self.groups.ready += ready - self._is_ready
@@ -455,7 +460,7 @@ class SubJob:
 
 
 class CountedSubGroups(SubGroups):
-    """One policy, and how many sub-jobs it has: in all (``count``), ready, and pipelined or ready."""
+    """One policy, and its numbers of sub-jobs: all (``count``), ready, and pipelined or ready."""
 
     __slots__ = ("count", "pipelined", "ready")
 
@@ -465,7 +470,7 @@ class CountedSubGroups(SubGroups):
 
 
 class Partition:
-    """A job's tasks as sub-jobs, in the order of their first tasks' keys; counts follow every change in trial."""
+    """A job's tasks as sub-jobs, in the order of their first tasks' keys. Counts follow every trial change."""
 
     def __init__(self, job: Job, policies: Sequence[SubGroupPolicy]) -> None:
         self.job = job
@@ -488,37 +493,37 @@ class Partition:
             sub_job.settle()
 
     def of(self, task: Task) -> SubJob:
-        """The sub-job of a task."""
+        """Return the sub-job of a task."""
         return self._of[task.row]
 
     # --- minSubGroups -----------------------------------------------------------------------------------------------
 
     def too_few(self) -> CountedSubGroups | None:
-        """The first policy that has fewer sub-jobs than its minimum, whatever their state."""
+        """Return the first policy with fewer sub-jobs, in any state, than its minimum."""
         return next((groups for groups in self.policies if groups.count < groups.minimum), None)
 
     def short(self) -> CountedSubGroups | None:
-        """The first policy that has fewer ready sub-jobs than its minimum."""
+        """Return the first policy with fewer ready sub-jobs than its minimum."""
         return next((groups for groups in self.policies if groups.ready < groups.minimum), None)
 
     def are_ready(self) -> bool:
-        """Whether each policy has its minimum of ready sub-jobs."""
+        """Return whether each policy has its minimum of ready sub-jobs."""
         return self.short() is None
 
     def are_pipelined(self) -> bool:
-        """Whether each policy has its minimum of sub-jobs that are ready or wait for room."""
+        """Return whether each policy has its minimum of ready or pipelined sub-jobs."""
         return all(groups.pipelined >= groups.minimum for groups in self.policies)
 
     # --- reasons ----------------------------------------------------------------------------------------------------
 
     def remarks(self) -> Iterator[Reason]:
-        """What of the policies is passed over, and why."""
+        """Yield which policies are ignored, and why."""
         for groups in self.policies:
             if groups.fault:
                 yield _POLICY_WITHOUT_PODS({"policy": groups.name, "message": groups.fault})
 
     def missed(self) -> Iterator[Reason]:
-        """Of each policy, the sub-jobs that were given up for lack of room, with the figures of the first."""
+        """Yield for each policy the number of sub-jobs that failed, with the counts of the first."""
         for groups in self.policies:
             given_up = [each for each in self.sub_jobs if each.groups is groups and each.missed is not None]
             if given_up:
@@ -532,11 +537,11 @@ class Partition:
 
 
 class Views:
-    """A session's jobs and tasks, made of the snapshot's columns when they are first asked for.
+    """A session's jobs and tasks, created from the snapshot's columns on first access.
 
-    ``queues`` by number; ``backing_off`` tasks by row that are gated while they are pending; ``phases`` are the groups'
-    as the session knows them, where a job has none of its own yet; ``moves`` tasks in the order in which their status
-    or node changed in trial, one entry a change.
+    ``queues`` are by index. ``backing_off`` has tasks, by row, that are gated while they are pending. ``phases`` are
+    the groups' phases in the session, for jobs without a view. ``moves`` has the tasks in the order of trial changes of
+    status or node, one entry per change.
     """
 
     def __init__(self, snapshot: Snapshot, queues: Sequence[Queue], backing_off: Mapping[int, RefusalBackoff]) -> None:
@@ -551,39 +556,39 @@ class Views:
         self._shared: dict[tuple[int, int], tuple[Any, ...]] = {}
 
     def job(self, index: int) -> Job:
-        """The job of a row of the groups' columns."""
+        """Return the job of a row of the groups' columns."""
         view = self._jobs.get(index)
         if view is None:
             view = self._jobs[index] = Job(self, index)
         return view
 
     def task(self, row: int) -> Task:
-        """The task of a row of the snapshot's columns; it must belong to a job."""
+        """Return the task of a row of the snapshot's columns. The row must belong to a job."""
         return self._tasks.get(row) or self.tasks_at([row])[0]
 
     def tasks_at(self, rows: list[int]) -> list[Task]:
-        """The tasks of some rows; they must belong to jobs."""
-        made, tasks = self._tasks, self.snapshot.tasks
-        new = [row for row in rows if row not in made]
+        """Return the tasks of some rows, which must belong to jobs."""
+        views_by_row, tasks = self._tasks, self.snapshot.tasks
+        new = [row for row in rows if row not in views_by_row]
         if new:
             own = (tasks.labels, tasks.priority, tasks.created, tasks.status, tasks.node)
             jobs, shapes, *values = zip(*values_of((self.columns.of_row, tasks.shape, *own), new), strict=True)
             kinds, shared = list(zip(jobs, shapes, strict=True)), self._shared
             self._share([kind for kind in dict.fromkeys(kinds) if kind not in shared])
-            alike = zip(*[shared[kind] for kind in kinds], strict=True)
-            made.update(zip(new, map(Task, new, tasks.keys_of(new), *values, *alike), strict=True))
+            common = zip(*[shared[kind] for kind in kinds], strict=True)
+            views_by_row.update(zip(new, map(Task, new, tasks.keys_of(new), *values, *common), strict=True))
             for row in [row for row in new if row in self.backing_off] if self.backing_off else ():
-                made[row].gated |= made[row].status == _PENDING
-        return [made[row] for row in rows]
+                views_by_row[row].gated |= views_by_row[row].status == _PENDING
+        return [views_by_row[row] for row in rows]
 
     def _share(self, kinds: list[tuple[int, int]]) -> None:
-        """Note what tasks of one job and shape have in common, by the job's index and the shape's number."""
+        """Cache what tasks of one job and shape have in common, by the job's index and the shape's number."""
         for (index, number), deltas in zip(kinds, self._deltas([number for _, number in kinds]), strict=True):
             job, shape = self.job(index), cast(Shape, self.snapshot.shapes[number])
             unsupported = job.record.unsupported + shape.unsupported
             gated = bool(shape.spec.scheduling_gates or unsupported)
-            asked = (deltas.request, deltas.floor, deltas.amounts, shape.best_effort)
-            self._shared[index, number] = (job, shape, deltas, *asked, unsupported, gated, self.snapshot.tasks)
+            requests = (deltas.request, deltas.floor, deltas.amounts, shape.best_effort)
+            self._shared[index, number] = (job, shape, deltas, *requests, unsupported, gated, self.snapshot.tasks)
 
     @cached_property
     def refused_jobs(self) -> dict[int, int]:
@@ -601,30 +606,28 @@ class Views:
         return found
 
     def jobs(self) -> list[Job]:
-        """Those that someone asked for, in order of key."""
+        """Return the jobs that were accessed, in order of key."""
         return [self._jobs[index] for index in sorted(self._jobs)]
 
     def _deltas(self, numbers: list[int]) -> list[Deltas]:
-        """What tasks of some shapes add to their nodes' usage."""
         shapes = self.snapshot.shape_columns
         return shapes.cached("deltas", numbers, lambda new: Deltas.of_each(shapes.requests[new], shapes.scored[new]))
 
     @cached_property
     def pending(self) -> PendingRows:
-        """The rows of pending tasks."""
         pending = self.snapshot.tasks.status == _S.PENDING
         return self.columns.cached("pending", lambda: PendingRows(self.columns.of_row, pending))
 
     def pending_rows(self, job: int) -> list[int]:
-        """Rows of a job's pending tasks, in order of key."""
+        """Return the rows of a job's pending tasks, in order of key."""
         return self.snapshot.tasks.in_order(self.pending.of(job))
 
     def task_rows(self, job: int) -> list[int]:
-        """Rows of all tasks of a job, in order of key."""
+        """Return the rows of all tasks of a job, in order of key."""
         return self.snapshot.tasks.in_order(self.columns.rows_of(job))
 
     def release(self) -> None:
-        """Let go of all of them: they refer to each other."""
+        """Drop all views, which refer to each other."""
         for job in self._jobs.values():
             job.release()
         self._jobs.clear()
@@ -644,18 +647,18 @@ class PendingRows:
         self.distinct = _distinct(self.jobs)
 
     def jobs_of(self, chosen: npt.NDArray[np.bool_]) -> Rows:
-        """The jobs of some rows."""
+        """Return the jobs of some rows."""
         return _distinct(self.jobs[chosen])
 
     def of(self, job: int) -> list[int]:
-        """The rows of a job."""
+        """Return the rows of a job."""
         starts = self._starts
         rows: list[int] = self.rows[starts[job] : starts[job + 1]].tolist() if job + 1 < len(starts) else []
         return rows
 
     @cached_property
     def _starts(self) -> Rows:
-        """By job where its rows begin, up to where those of the last one end."""
+        """The position where each job's rows begin, and the end of the last one's."""
         last = int(self.jobs[-1]) if len(self.jobs) else -1
         return np.searchsorted(self.jobs, np.arange(last + 2))
 
