@@ -1,4 +1,4 @@
-"""Which tasks find the same nodes: those of one shape that no predicate and no score tells apart."""
+"""Equivalence of tasks: two tasks are of one kind if no predicate and no score can tell them apart."""
 
 from __future__ import annotations
 
@@ -11,28 +11,32 @@ from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
 MOVING = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
-"""What may be another for all nodes after a placement, or in another session."""
+"""What can change for all nodes after a placement, or from session to session."""
 
 Part = Predicate | Score
 
 
 class TaskKind(NamedTuple):
-    """What tasks have in common that find the same nodes."""
+    """Equivalence key of a task. Tasks with equal keys find the same nodes."""
 
     shape: Shape
     claims_of: str | None
     namespace: str
     applying: int
-    """Which parts apply, as bits: that can change when a pod with terms of its own is placed."""
+    """The parts that apply, as bits. Can change when a pod with affinity terms is placed."""
     labels: int | None
     job: str | None
     told: tuple[Hashable, ...]
-    """What the parts tell tasks apart by."""
+    """The ``kind_of`` of each part that defines it."""
 
 
 class Applying(NamedTuple):
-    """The parts that apply to some tasks, as bits; predicates and scores that look at usage, and those that look at
-    what moves; whether a score compares nodes or moves; those that tell tasks apart, and whether labels and job do."""
+    """The parts that apply to a task.
+
+    ``by_usage`` and ``moving`` are (predicates, scores) that depend on USAGE and on MOVING. ``compares`` is whether a
+    score compares nodes or is among ``moving``. ``telling`` are the parts with a ``kind_of``. ``by_labels`` and
+    ``by_job`` are whether labels and job belong to the key.
+    """
 
     bits: int
     by_usage: tuple[tuple[Predicate, ...], tuple[Score, ...]]
@@ -44,14 +48,14 @@ class Applying(NamedTuple):
 
 
 class TaskKinds:
-    """The kinds of a session's tasks, as things are. ``fixed_parts`` look at the nodes' facts alone, and apply to
-    some."""
+    """Finds the kinds of a session's tasks. ``fixed_parts`` are the parts that depend on FACTS alone and can apply."""
 
     def __init__(self, session: Session, parts: Sequence[Part]) -> None:
         self._trial = session.trial
         self._parts = tuple(parts)
         self.fixed_parts = tuple(part for part in parts if not part.depends and _counts(part) and not part.idle)
-        # those that look at what moves come last: a later session may have others of them, and its bits mean the same
+        # # MOVING parts come last: another session may have other ones, and the bits of the rest must keep their
+        # meaning
         self._others = sorted((part for part in parts if part.depends), key=lambda part: bool(part.depends & MOVING))
         self._telling_predicates = tuple(part for part in parts if isinstance(part, Predicate) and tells_kinds(part))
         self._applying: dict[tuple[tuple[int, ...], tuple[bool, ...]], Applying] = {}
@@ -59,20 +63,20 @@ class TaskKinds:
         self._last: tuple[Task | None, int, tuple[TaskKind, Applying]] | None = None
 
     def of(self, task: Task) -> tuple[TaskKind, Applying]:
-        """The kind of a task, and the parts that apply to it: known until something moves."""
+        """Return the task's kind and the parts that apply to it, cached until a task is placed or removed."""
         last, changes = self._last, self._trial.changes
         if last is None or last[0] is not task or last[1] != changes:
             last = self._last = task, changes, self.find(task)
         return last[2]
 
     def fixed(self, task: Task) -> tuple[int, ...]:
-        """Which of ``fixed_parts`` apply to a task."""
+        """Return the indexes of the ``fixed_parts`` that apply to a task."""
         if self._last_fixed[0] is not task:
             self._last_fixed = task, tuple([at for at, part in enumerate(self.fixed_parts) if part.applies(task)])
         return self._last_fixed[1]
 
     def find(self, task: Task, moving: bool = True) -> tuple[TaskKind, Applying]:
-        """The same, found out anew; not ``moving``: without the parts that look at what moves."""
+        """Compute the kind and applying parts. ``moving=False`` leaves out the parts that depend on MOVING."""
         others = [part.applies(task) and (moving or not part.depends & MOVING) for part in self._others]
         applying = self.fixed(task), tuple(others)
         parts = self._applying.get(applying)
@@ -103,11 +107,14 @@ class TaskKinds:
         )
 
     def tells_labels(self, namespace: str) -> bool:
-        """Whether to some part pods of a namespace that differ in labels alone may not be alike."""
+        """Whether some part may treat pods of a namespace differently that differ in labels alone."""
         return any(part.tells_labels(namespace) for part in self._parts)
 
     def moves(self, task: Task, evicted: Sequence[Task] = ()) -> bool:
-        """Whether where other pods are, or time, decides which nodes take a task; ``evicted`` are still there."""
+        """Whether the positions of other pods, or time, affect which nodes take a task.
+
+        ``evicted`` pods count as still present.
+        """
         if self.of(task)[1].moving[0]:
             return True
         return bool(evicted) and any(
@@ -116,7 +123,7 @@ class TaskKinds:
         )
 
     def likeness(self, tasks: Sequence[Task]) -> list[Hashable]:
-        """Per task of a job what those have in common of which one finds a node where another does, as things are."""
+        """Return a key per task of a job. Tasks with equal keys have the same feasible nodes now."""
         known: dict[Hashable, Hashable] = {}
         found: list[Hashable] = []
         for task in tasks:
@@ -129,14 +136,14 @@ class TaskKinds:
         return found
 
     def static_key(self, task: Task) -> Hashable:
-        """What the parts that depend on facts alone may look at of a task."""
+        """Return everything that parts depending on FACTS alone may read of a task."""
         fixed = self.fixed(task)
         told = [self.fixed_parts[at].kind_of(task) for at in fixed if tells_kinds(self.fixed_parts[at])]
         return task.shape, owner_of_claims(task), fixed, tuple(told)
 
 
 def _counts(part: Part) -> bool:
-    """Whether it changes anything: a score without weight does not."""
+    """Whether a part has any effect: a score of weight 0 has none."""
     return isinstance(part, Predicate) or bool(part.weight)
 
 

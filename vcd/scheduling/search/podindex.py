@@ -1,9 +1,9 @@
-"""Where pods are: how many that match a selector, or that have a certain term or port, sit on each node.
+"""Index of placed pods: how many match a selector, or have a certain term or port, on each node.
 
-A session has one index (``index_of``). Nothing is computed before a task needs it. What was asked once is kept, and
-follows placements and their reverses (``PodIndex.placed``, ``PodIndex.removed``) by the touched node alone. Selectors
-are evaluated over distinct label sets, namespaces once a session, terms once per distinct owner; so running pods that
-nobody asks about, and that ask nothing themselves, cost nothing.
+A session has one index (``index_of``). Nothing is computed before a task needs it. Results are cached, and
+``PodIndex.placed`` and ``PodIndex.removed`` update them for the touched node alone. Selectors are evaluated over
+distinct label sets, namespaces once a session, terms once per distinct owner. So running pods that no query concerns,
+and that have no terms themselves, cost nothing.
 """
 
 from __future__ import annotations
@@ -29,23 +29,25 @@ K = TypeVar("K", bound=Hashable)
 H = TypeVar("H", bound="Held[Any]")
 
 _MANY = 128
-"""A selector that more label sets than this match is looked up by label set at each placement, not filed under it."""
+"""A selector that matches more label sets than this is not indexed by label set, but tested at each placement."""
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
-# --- what is asked ------------------------------------------------------------------------------------------------
+# # --- queries ------------------------------------------------------------------------------------------------------
 
 
 class Scope(msgspec.Struct, frozen=True, gc=False):
-    """Namespaces: those named, and those whose labels a selector (None: no further ones) matches."""
+    """Namespaces: the named ones, and the ones whose labels the selector matches (None: no further ones)."""
 
     names: tuple[str, ...]
     selector: Selector | None = None
 
 
 class Question(msgspec.Struct, frozen=True):
-    """Which pods to count: labels that a selector matches, in namespaces that all scopes hold; pods that are being
-    deleted only with ``terminating``."""
+    """Which pods to count: the selector matches their labels, and every scope contains their namespace.
+
+    Terminating pods count only with ``terminating``.
+    """
 
     selector: Selector
     scopes: tuple[Scope, ...]
@@ -56,7 +58,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class _LabelColumn:
-    """One label over the distinct label sets: codes, and the sets in order of their code."""
+    """One label over the distinct label sets: value codes, and the sets in order of their code."""
 
     def __init__(self, key: str, label_sets: Pages[dict[str, str] | None]) -> None:
         code_of: dict[str | None, int] = {None: -1}
@@ -68,11 +70,11 @@ class _LabelColumn:
         self._sorted = self._codes[self._order]
 
     def sets_having(self, values: Iterable[str]) -> Rows:
-        """The label sets that have one of the values."""
+        """Return the label sets that have one of the values."""
         return _chosen(self._order, self._sorted, np.array(self._wanted(values), np.int32))
 
     def holds(self, need: Requirement, sets: Rows) -> Mask:
-        """Which of some label sets meet a requirement."""
+        """Return which of the label sets meet a requirement."""
         codes = self._codes[sets]
         by_presence = need.operator in (EXISTS, DOES_NOT_EXIST)
         met: Mask = codes >= 0 if by_presence else np.isin(codes, self._wanted(need.values))
@@ -83,14 +85,14 @@ class _LabelColumn:
 
 
 class _LabelSets:
-    """The session's distinct label sets, a column per label that is asked for."""
+    """The session's distinct label sets, with a column per label that a query uses."""
 
     def __init__(self, label_sets: Pages[dict[str, str] | None]) -> None:
         self.label_sets = label_sets
         self._columns: dict[str, _LabelColumn] = {}
 
     def matching(self, selector: Selector) -> Rows:
-        """The numbers of the label sets that a selector matches (and perhaps of freed ones, which no pod has)."""
+        """Return the numbers of the label sets that a selector matches. May include freed numbers, which no pod has."""
         if selector.nothing:
             return np.empty(0, np.intp)
         needs = sorted(selector.requirements, key=lambda need: need.operator != IN)
@@ -110,17 +112,17 @@ class _LabelSets:
 
 
 def _chosen(order: Rows, ordered: npt.NDArray[np.int32], wanted: npt.NDArray[np.signedinteger]) -> Rows:
-    """Entries of ``order`` whose value, in ``ordered``, is one of the few wanted ones."""
+    """Return the entries of ``order`` whose value, in ``ordered``, is one of the few wanted ones."""
     firsts, lasts = np.searchsorted(ordered, wanted, "left"), np.searchsorted(ordered, wanted, "right")
     parts = [order[first:last] for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True) if first < last]
     return np.concatenate(parts) if parts else np.empty(0, np.intp)
 
 
-# --- answers ------------------------------------------------------------------------------------------------------
+# # --- results ------------------------------------------------------------------------------------------------------
 
 
 class Tally:
-    """The pods that a question is about, counted by node, and by each division of the nodes that is asked for."""
+    """The pods that match a query, counted by node, and by each division of the nodes that was requested."""
 
     __slots__ = ("_by_domain", "_by_row", "_inside", "_sets", "_terminating")
 
@@ -132,7 +134,7 @@ class Tally:
         self._sets = sets
 
     def is_about(self, labels: int, namespace: int, terminating: bool) -> bool:
-        """Whether it counts a pod; ``labels`` must be among the sets that it is filed under, if it is."""
+        """Whether it counts a pod. If the tally is indexed by label set, ``labels`` must be one of its sets."""
         if terminating and not self._terminating:
             return False
         return bool(self._inside[namespace]) and (self._sets is None or bool(self._sets[labels]))
@@ -144,20 +146,20 @@ class Tally:
             sums.add(int(domains.codes[row]), times)
 
     def add_all(self, rows: npt.NDArray[np.signedinteger]) -> None:
-        """Count one more pod for each entry; only before anything was asked."""
+        """Count one more pod for each entry. Only before the first read."""
         self._by_row.add_all(rows)
 
     @property
     def total(self) -> int:
-        """All pods that it counts."""
+        """The number of pods that it counts."""
         return self._by_row.total
 
     def by_node(self) -> Ints:
-        """Pods per row of the nodes. Not to be changed."""
+        """Return pods per row of the nodes. Read-only."""
         return self._by_row.counts()[:-1]
 
     def by_domain(self, domains: Domains) -> Sums:
-        """Pods per domain."""
+        """Return pods per domain."""
         found = self._by_domain.get(domains)
         if found is None:
             found = self._by_domain[domains] = Sums(domains.size)
@@ -168,8 +170,11 @@ class Tally:
 
 
 class Held(Generic[K]):
-    """What placed pods have of their own as a session goes on: what they had when it began (``placed``), and the sums
-    that its placements changed. A subclass tells of what ``kind``."""
+    """Things of one ``kind`` (terms, ports) that placed pods have, updated during the session.
+
+    ``placed`` are the counts when the session began; counts that the session changed are copied. Subclasses set
+    ``kind``.
+    """
 
     kind: ClassVar[type[PlacedCounts[Any]]]
 
@@ -182,34 +187,34 @@ class Held(Generic[K]):
         flags = snapshot.shape_columns.flags
         self._having, self._by_labels = flags(self.kind.has), flags(self.kind.minds_labels)
         self.may_be = bool(self._having.any())
-        """Whether any pods have such things, placed or not."""
+        """Whether any pod, placed or not, has such things."""
         for row, node, times in index.moved():
             self.move(row, node, times)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no placed pod has any, or had one in this session."""
+        """Whether no placed pod has any such thing, now or earlier in this session."""
         return not (self._own or self.placed.sums)
 
     def sums(self, thing: K) -> Sums | None:
-        """Placed pods that have a thing, by domain; None if none has it, or had it in this session."""
+        """Return the placed pods with a thing, by domain, or None if there were none in this session."""
         return self._own.get(thing) or self.placed.sums.get(thing)
 
     def concerns(self, shape: int) -> bool:
-        """Whether pods of a shape, by its number, have any."""
+        """Whether pods of a shape, given by number, have such things."""
         return bool(self._having[shape])
 
     def move(self, row: int, node: int, times: int) -> None:
-        """A pod (by its row) came to a node (times 1) or left it (-1)."""
+        """Record that a pod (by its row) came to a node (times 1) or left it (-1)."""
         if self.concerns(self._index.tasks.shape[row]):
             for sums, codes in self._changing(row):
                 sums.add(int(codes[node]), times)
 
     def appeared(self, thing: K) -> None:
-        """Called for each thing whose sums begin to change."""
+        """Handle a thing whose sums begin to change."""
 
     def _changing(self, row: int) -> list[tuple[Sums, Rows]]:
-        """The sums that a pod counts in, with the codes of the nodes."""
+        """Return the sums in which a pod counts, each with the domain codes of the nodes."""
         tasks = self._index.tasks
         shape = int(tasks.shape[row])
         key = (shape, int(tasks.namespace[row]), int(tasks.labels[row]) if self._by_labels[shape] else -1)
@@ -229,7 +234,7 @@ class Held(Generic[K]):
 
 
 class PodIndex:
-    """Placed pods of a session: on a node, not ended; pipelined ones and those being deleted included."""
+    """The placed pods of a session: on a node, not ended; pipelined and terminating ones included."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -242,17 +247,18 @@ class PodIndex:
         self._moved: dict[int, dict[tuple[int, int], int]] = {}
 
     def release(self) -> None:
-        """Let go of what was asked, which refers back to it."""
+        """Drop results that refer back to this index."""
         self._held.clear()
 
-    # --- following the session ----------------------------------------------------------------------------------------
+    # # --- updates
+    # ------------------------------------------------------------------------------------------------------
 
     def placed(self, task: Task, row: int) -> None:
-        """A task came to the node of a row."""
+        """Record that a task was placed on the node of a row."""
         self._move(task.row, task.labels, row, 1)
 
     def placed_together(self, tasks: Sequence[Task], nodes: Sequence[int]) -> None:
-        """Several tasks of one shape came each to the node of a row."""
+        """Record that tasks of one shape were placed, each on the node of a row."""
         shape = self.tasks.shape[tasks[0].row]
         counted = bool(self._tallies) or any(held.concerns(shape) for held in self._held.values())
         for task, node in zip(tasks, nodes, strict=True):
@@ -262,7 +268,7 @@ class PodIndex:
                 self._moved.setdefault(task.labels, {})[task.row, node] = 1
 
     def removed(self, task: Task, row: int) -> None:
-        """A task left the node of a row: its placement was taken back, or it is evicted."""
+        """Record that a task left the node of a row: its placement was rolled back, or it is evicted."""
         self._move(task.row, task.labels, row, -1)
 
     def _move(self, row: int, labels: int, node: int, times: int) -> None:
@@ -280,25 +286,27 @@ class PodIndex:
                 held.move(row, node, times)
 
     def moved(self) -> Iterable[tuple[int, int, int]]:
-        """What this session changed so far: rows of pods, their nodes, 1 for come and -1 for gone."""
+        """Yield this session's net changes: row of the pod, node, 1 for placed or -1 for removed."""
         return ((row, node, net) for moves in self._moved.values() for (row, node), net in moves.items())
 
     # --- counting -----------------------------------------------------------------------------------------------------
 
     def tally(self, question: Question) -> Tally:
-        """The pods that a question is about; it stays up to date for the rest of the session."""
+        """Return the pods that match a query. The tally stays up to date for the rest of the session."""
         found = self._tallies.get(question)
         if found is None:
             found = self._tallies[question] = self._count(question)
         return found
 
     def count(self, selector: Selector, scope: Scope, terminating: bool = True) -> Ints:
-        """Placed pods per row of the nodes that a selector matches in a scope; ``terminating`` counts those being
-        deleted too. Not to be changed."""
+        """Return placed pods per row of the nodes that a selector matches in a scope. Read-only.
+
+        ``terminating`` includes terminating pods.
+        """
         return self.tally(Question(selector, (scope,), terminating)).by_node()
 
     def matching(self, question: Question, rows: Rows) -> Mask:
-        """Return which of some pods, placed or not, a question is about, terminating ones included."""
+        """Return which of some pods, placed or not, match a query; terminating ones count."""
         sets = self._label_sets.matching(question.selector)
         inside = self._inside_of(question.scopes)[self.tasks.namespace[rows]]
         found: Mask = inside & np.isin(self.tasks.labels[rows], sets)
@@ -354,7 +362,7 @@ class PodIndex:
 
     @cached_property
     def _terminating(self) -> Mask:
-        """Pods that are being deleted, by row."""
+        """Terminating pods, by row."""
         tasks = self.tasks
         terminating: Mask = tasks.status == TaskStatus.RELEASING
         for row in np.flatnonzero(tasks.status == TaskStatus.UNKNOWN).tolist():
@@ -373,7 +381,7 @@ class PodIndex:
         return bool(self._inside_of(scopes)[self.tasks.namespace[task.row]])
 
     def _inside_of(self, scopes: tuple[Scope, ...]) -> Mask:
-        """Which of the session's namespaces are in all scopes."""
+        """Return which of the session's namespaces are in all scopes."""
         found = self._inside.get(scopes)
         if found is None:
             found = np.ones(len(self.session.snapshot.namespaces), np.bool_)
@@ -397,15 +405,16 @@ class PodIndex:
         return {name: number for number, name in enumerate(names) if name is not None}
 
     def _labels_of_namespace(self, name: str) -> dict[str, str]:
-        """A namespace's labels; the API server gives each its name as one."""
+        """Return a namespace's labels, including the name label that the API server sets."""
         found = self.session.snapshot.others.get("Namespace", {}).get(name)
         labels = found.metadata.labels if isinstance(found, Namespace) else {}
         return {**labels, _NAMESPACE_NAME: name}
 
-    # --- what placed pods have ----------------------------------------------------------------------------------------
+    # # --- things of placed pods
+    # ----------------------------------------------------------------------------------------
 
     def held(self, kind: type[H]) -> H:
-        """What placed pods have of a kind, counted when it is first asked for and up to date from then on."""
+        """Return the things of one kind that placed pods have, counted at the first call and up to date after that."""
         found = self._held.get(kind)
         if found is None:
             found = self._held[kind] = kind(self)
@@ -413,5 +422,5 @@ class PodIndex:
 
 
 def index_of(session: Session) -> PodIndex:
-    """The session's one index."""
+    """Return the session's one index."""
     return session.provided(PodIndex, lambda: PodIndex(session))

@@ -1,6 +1,6 @@
-"""Which pods a pod's Services and its set of pods select: those that kube-scheduler spreads by default.
+"""Selectors of default topology spreading: the pods that a pod's Services and its controller select.
 
-Kubernetes ``pkg/scheduler/framework/plugins/helper/spread.go``.
+Source: Kubernetes ``pkg/scheduler/framework/plugins/helper/spread.go``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Services = dict[str, list[tuple[tuple[str, str], ...]]]
 
 
 class PodsAlike:
-    """The selectors of a session's pods, found once for all pods of one namespace, labels and owner."""
+    """The default spread selectors of a session's pods, computed once per namespace, labels and owner."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -35,7 +35,7 @@ class PodsAlike:
         self._found: dict[tuple[str, int, tuple[str, str], str], Selector | None] = {}
 
     def _by_namespace(self) -> _Services:
-        """The labels that each Service asks for; one without a selector has no pods."""
+        """Return the selectors of Services, by namespace. A Service without a selector has no pods."""
         found: _Services = {}
         for key, service in sorted(self._session.objects("Service", Service).items()):
             if service.spec.selector:
@@ -43,7 +43,8 @@ class PodsAlike:
         return found
 
     def of(self, task: Task) -> Selector | None:
-        """What selects pods like a task, None where nothing does."""
+        """Return the selector of the pods with which a task is spread, or None if no Service or controller selects
+        it."""
         if not self._owned and task.namespace not in self._services:
             return None
         owner, name = (set_of(task.pod) if self._owned else None) or (_NO_OWNER, "")
@@ -53,8 +54,7 @@ class PodsAlike:
         return self._found[key]
 
     def may_tell_labels(self, namespace: str) -> bool:
-        """Whether of two pods of a namespace and one owner that differ in labels one may be selected and not the
-        other."""
+        """Whether two pods of a namespace and one owner, different in labels alone, may get different selectors."""
         return namespace in self._services
 
     def _selector(self, namespace: str, pod: Pod, owner: _Key, name: str) -> Selector | None:
@@ -69,7 +69,8 @@ class PodsAlike:
         return None if selector == EVERYTHING else selector
 
     def _of_set(self, key: str, owner: _Key, needed: dict[str, str]) -> Selector | None:
-        """The selector of a set of pods; that of a ReplicationController is added to the labels ``needed``."""
+        """Return the selector of a pod's controller. A ReplicationController's selector is added to ``needed``
+        instead."""
         if owner == _CONTROLLER:
             controller = self._session.objects(owner[0], ReplicationController).get(key)
             needed.update((controller.spec.selector or {}) if controller is not None else {})
