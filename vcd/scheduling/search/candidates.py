@@ -34,19 +34,16 @@ _INSUFFICIENT = ReasonCode("node-room", Cause.NODE_ROOM, "Insufficient {resource
 
 _NOWHERE = np.iinfo(np.int64).min
 _NOW = 61
-"""Bit of a key: set if the task fits the node's idle resources. Such nodes precede nodes that fit only after
-releases."""
+"""Bit of a key: the task fits the node's idle resources. Nodes that fit only after releases come later."""
 _HAS_ROOM = 1 << _NOW - 1
 """Keys above this value have the ``_NOW`` bit."""
 _FEW = 20
 """Up to this many nodes are computed one by one; more are computed as one column."""
 _COLUMNS = 500_000
-"""Limit of nodes times cached tables, about the size of a processor's cache. Above it, the oldest tables are
-dropped."""
+"""Limit of nodes times cached tables, about a processor's cache. Above it, the oldest tables are dropped."""
 _FEWEST_TABLES = 32
 _NEVER, _ONCE = -2, -1
-"""Values of ``_grouped_at``: a table that never computed its groups, and one that computed them once without
-storing."""
+"""Values of ``_grouped_at``: the groups were never computed, or computed once without being stored."""
 
 _ByGroup = tuple[npt.NDArray[Any], ...]
 _Stamp = tuple[int, int]
@@ -256,8 +253,7 @@ class Candidates:
         return self._first(first.rows[among_first == highest])
 
     def _best_of(self, points: Scores) -> int | None:
-        """Return the best row by the points of all nodes (-inf: does not pass), or None if points exceed the key's
-        range."""
+        """Return the best row by points of all nodes (-inf: does not pass), or None if points exceed a key's range."""
         highest = _highest_of(points)
         return self._first((points == highest).nonzero()[0]) if abs(highest) <= self._evaluator.limit else None
 
@@ -464,8 +460,7 @@ class Candidates:
         return self._keyed(passed, now, points, rows)
 
     def key_as_alike(self, row: int, count: int) -> int | None:
-        """Return the key of a passing node after ``count`` more tasks of this shape, if an existing group has that
-        usage."""
+        """Return the key of a passing node after ``count`` more tasks of this shape, if a group has that usage."""
         columns = self._groups()
         group = self._evaluator.alike.after(row, self.task.deltas.allocate * count)
         return None if group is None else self._keys_in(columns, [(group, row)])[0]
@@ -520,8 +515,7 @@ class Candidates:
         )
 
     def _by_usage(self, usage: Usage) -> tuple[Mask, Mask, Scores]:
-        """Return which nodes pass, which of them have idle resources now, and the points, from resources and usage
-        alone."""
+        """Return which nodes pass, which of them have idle resources now, and points, by resources and usage alone."""
         self._evaluator.evaluations += 1
         task = self.task
         awaits_room = self._evaluator.nodes.awaits_room
@@ -597,8 +591,7 @@ class Candidates:
         return row
 
     def _points_of(self, groups: Mask, rating: Scores, masks: list[Mask]) -> Scores:
-        """Return the points of nodes in the given groups that pass all ``masks``, -inf for others, without comparing
-        scores."""
+        """Return points, without comparing scores, of nodes that pass the groups and all ``masks``; -inf for others."""
         points = among(groups, rating).take(self._evaluator.alike.of)
         if self.static.offset is not None:
             points += self.static.offset
@@ -747,8 +740,7 @@ class Memory:
         self._nodes: Nodes | None = None
 
     def reset(self) -> None:
-        """Forget everything. Needed after an aborted session, whose tables may reflect placements that never
-        happened."""
+        """Forget everything: after an aborted session, tables may reflect placements that never happened."""
         self._forget()
         self._facts = self._nodes = self._key = None
 

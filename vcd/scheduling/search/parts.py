@@ -66,8 +66,7 @@ class Predicate:
     """Whether it applies to no task under the current facts, and need not be called. Only used with FACTS alone."""
 
     def applies(self, task: Task) -> bool:
-        """Whether the task can fail it at all; False spares the test. Also called for tasks that ``pre_predicate``
-        refuses."""
+        """Whether the task can fail it; False spares the test. Also called for tasks that ``pre_predicate`` refuses."""
         return True
 
     def stands_still(self, task: Task, count: int) -> bool:
@@ -111,8 +110,7 @@ class Predicate:
         return None
 
     def reads_of(self, task: Task) -> Hashable:
-        """Return all that it reads of a task, if it depends on FACTS alone. Tasks with equal results share one
-        column."""
+        """With FACTS alone: return all that it reads of a task. Tasks with equal results share one column."""
         return _all_of(task, self)
 
     def node_columns(self) -> Columns | None:
@@ -217,8 +215,7 @@ def _function(method: Callable[..., object]) -> object:
 
 
 def owner_of_claims(task: Task) -> str | None:
-    """Return the owner of the task's claims: the task itself for ephemeral volumes, else its namespace; None without
-    any."""
+    """Return the owner of the task's claims: the task for ephemeral volumes, else its namespace; None without any."""
     volumes = task.shape.spec.volumes
     if not volumes:
         return None

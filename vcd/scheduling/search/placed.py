@@ -62,8 +62,7 @@ class PlacedCounts(Generic[K]):
         raise NotImplementedError
 
     def after(self, earlier: Snapshot, snapshot: Snapshot, rows: Iterable[int]) -> Self:
-        """Return the counts of a later snapshot, in which the given rows differ from ``earlier``, the snapshot of this
-        one."""
+        """Return the counts of a later snapshot, in which ``rows`` differ from this one's snapshot, ``earlier``."""
         result = type(self).__new__(type(self))
         result.__dict__.update(self.__dict__)
         result.sums, result._owners = self.sums.copy(), self._owners.copy()

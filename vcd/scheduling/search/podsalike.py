@@ -43,8 +43,7 @@ class PodsAlike:
         return found
 
     def of(self, task: Task) -> Selector | None:
-        """Return the selector of the pods with which a task is spread, or None if no Service or controller selects
-        it."""
+        """Return the selector of the pods among which a task is spread, or None if nothing selects the task."""
         if not self._owned and task.namespace not in self._services:
             return None
         owner, name = (set_of(task.pod) if self._owned else None) or (_NO_OWNER, "")
@@ -69,8 +68,7 @@ class PodsAlike:
         return None if selector == EVERYTHING else selector
 
     def _of_set(self, key: str, owner: _Key, needed: dict[str, str]) -> Selector | None:
-        """Return the selector of a pod's controller. A ReplicationController's selector is added to ``needed``
-        instead."""
+        """Return the selector of a pod's controller; that of a ReplicationController is added to ``needed`` instead."""
         if owner == _CONTROLLER:
             controller = self._session.objects(owner[0], ReplicationController).get(key)
             needed.update((controller.spec.selector or {}) if controller is not None else {})

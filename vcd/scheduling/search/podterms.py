@@ -21,8 +21,7 @@ _FEW = 64
 
 
 class Term(msgspec.Struct, frozen=True, gc=False):
-    """A term of one pod, resolved with the pod's labels and namespace. ``weight``: negative for preferred
-    anti-affinity."""
+    """A term of one pod, resolved with the pod's labels and namespace. Weights of anti-affinity are negative."""
 
     topology: str
     selector: Selector
@@ -55,8 +54,7 @@ def _own_namespace(namespace: str) -> Scope:
 
 
 def narrowed(selector: Selector, operator: str, keys: Sequence[str], labels: Mapping[str, str]) -> Selector:
-    """Return the selector, which in addition requires (In) or excludes (NotIn) the values of ``labels`` for the
-    keys."""
+    """Return the selector, which also requires (In) or excludes (NotIn) the values of ``labels`` for the keys."""
     needs = [Requirement(key, operator, (labels[key],)) for key in keys if key in labels]
     if not needs or selector.nothing:
         return selector

@@ -40,8 +40,7 @@ def highest_of(raw: Scores, feasible: Mask) -> float:
 
 
 class Compared:
-    """The points of a score that depends on facts alone, and on which nodes are rated; ``mask`` marks the passing
-    nodes."""
+    """The points of a score that depends on facts and on which nodes are rated; ``mask`` marks the passing nodes."""
 
     def __init__(self, score: Score, raw: Scores, mask: Mask) -> None:
         self._score = score

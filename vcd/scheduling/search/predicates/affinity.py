@@ -44,10 +44,10 @@ _UNREADABLE = ReasonCode(
 
 
 class _Terms(msgspec.Struct, frozen=True):
-    """A task's required terms, with the pods that they are about.
+    """A task's required terms, each with the pods that it selects.
 
-    As in kube-scheduler a pod is company only if it matches all affinity terms, so one tally serves them all;
-    ``alone`` says that the task itself matches them, and so may be the first of its series.
+    As in kube-scheduler, only a pod that matches all affinity terms satisfies them, so one tally serves them all.
+    ``alone``: the task matches its own terms, and so may be the first pod of its series.
     """
 
     company: Tally | None
@@ -57,11 +57,11 @@ class _Terms(msgspec.Struct, frozen=True):
 
 
 class InterPodAffinity(TestedPredicate):
-    """Nodes in whose domains the pods are that a task must be near, and none of those that it or they keep away."""
+    """Nodes that satisfy the task's required (anti-)affinity and the required anti-affinity of placed pods."""
 
     name: ClassVar[str] = "InterPodAffinity"
     lasting: ClassVar[Reason] = NO_AFFINITY
-    """Evicting pods brings no company where the required affinity finds none."""
+    """Evictions never add the pods that a required affinity lacks."""
     reason: ClassVar[Reason] = ANTI_AFFINITY
     depends: ClassVar[Depends] = Depends.PODS
     reads: ClassVar[tuple[str, ...]] = ("Namespace",)
@@ -72,7 +72,7 @@ class InterPodAffinity(TestedPredicate):
         self._own: dict[tuple[Shape, str, int], _Terms] = {}
 
     def refusal(self, task: Task) -> Reason | None:
-        """Why no node can take a task whatever is on it: a term, required or preferred, that cannot be read."""
+        """Return why no node can take a task: one of its terms, required or preferred, is invalid."""
         if not has_terms(task.shape):
             return None
         try:
@@ -93,7 +93,8 @@ class InterPodAffinity(TestedPredicate):
         return self._index.held(OpposingTerms)
 
     def reachable(self, task: Task, coming: Mask) -> Mask | None:
-        """Nodes in whose domains the required company is; those of every domain where it is yet to come."""
+        """Return nodes whose domains satisfy the required affinity; all labelled ones if pods ``coming`` will satisfy
+        it."""
         if not (has_required_affinity(task.shape) or has_required_anti_affinity(task.shape)):
             return None
         own = self._terms(task) if self.refusal(task) is None else None
@@ -109,7 +110,7 @@ class InterPodAffinity(TestedPredicate):
         return labelled
 
     def divisions(self, task: Task, rows: Rows) -> list[Rows]:
-        """The domains of required anti-affinity by which the pods keep each other away."""
+        """Return the domains of required anti-affinity terms that match all of the pods ``rows`` themselves."""
         if not has_required_anti_affinity(task.shape) or self.refusal(task) is not None:
             return []
         return [
@@ -134,7 +135,7 @@ class InterPodAffinity(TestedPredicate):
         return any(term.selector.matches(labels) and self._index.is_inside(task, (term.scope,)) for term in terms)
 
     def tests(self, task: Task) -> Iterator[tuple[Reason, Mask]]:
-        """The tests in kube-scheduler's order, each with the reason of those that fail it."""
+        """Yield the tests in kube-scheduler's order, each with the reason for nodes that fail it."""
         own = self._terms(task)
         if own is not None:
             if own.company is not None:
@@ -156,14 +157,14 @@ class InterPodAffinity(TestedPredicate):
         return f"{'podAffinity' if near else 'podAntiAffinity'} {' and '.join(term.text for term in own)}"
 
     def _apart(self, taken: Iterator[tuple[Mask, Domains]]) -> Mask:
-        """Nodes that are in none of the domains marked."""
+        """Return nodes that are in none of the marked domains."""
         together = np.zeros(len(self._facts), np.bool_)
         for marked, domains in taken:
             together |= domains.by_node(marked)
         return ~together
 
     def _terms(self, task: Task) -> _Terms | None:
-        """The task's own required terms; raises SelectorError for what ``refusal`` refuses."""
+        """Return the task's own required terms. Raises SelectorError for tasks that ``refusal`` refuses."""
         shape = task.shape
         if shape.spec.affinity is None:
             return None
@@ -190,7 +191,7 @@ class InterPodAffinity(TestedPredicate):
 
 
 def _has_company(company: Tally, own: _Terms) -> Mask:
-    """Nodes with company in their domain of each term; where there is none anywhere, the first may be alone."""
+    """Return nodes where each term finds a matching pod in its domain, or all nodes if the first pod may be alone."""
     sums = [company.by_domain(domains) for domains in own.near]
     if own.alone and not any(found.total for found in sums):
         tests = [domains.codes >= 0 for domains in own.near]
@@ -201,7 +202,7 @@ def _has_company(company: Tally, own: _Terms) -> Mask:
 
 
 def _company_of(terms: tuple[Term, ...]) -> Question:
-    """The pods that all terms select."""
+    """Return the query for pods that all terms select."""
     needs = {need for term in terms for need in term.selector.requirements}
     selector = Selector(tuple(sorted(needs)), nothing=any(term.selector.nothing for term in terms))
     return Question(selector, tuple(term.scope for term in terms))

@@ -31,7 +31,7 @@ class Port(NamedTuple):
 
 
 def host_ports(spec: PodSpec) -> tuple[Port, ...]:
-    """The host ports of a pod's containers, those of init containers that stay (sidecars) included."""
+    """Return the host ports of a pod's containers, including init containers that keep running (sidecars)."""
     containers = spec.containers
     if spec.init_containers:
         containers = (*[each for each in spec.init_containers if each.restart_policy == "Always"], *containers)
@@ -40,7 +40,7 @@ def host_ports(spec: PodSpec) -> tuple[Port, ...]:
 
 
 def has_host_ports(shape: Shape) -> bool:
-    """Whether pods of a shape take ports of their host."""
+    """Whether pods of a shape use host ports."""
     return bool(host_ports(shape.spec))
 
 
@@ -73,7 +73,7 @@ class HeldPorts(Held[Port]):
         self._addresses.setdefault((thing.protocol, thing.number), {})[thing.address] = thing
 
     def in_the_way(self, port: Port) -> list[Sums]:
-        """Pods that hold the same port on an address that overlaps; the wildcard overlaps with all."""
+        """Return pods that use the same port on an overlapping address; the wildcard overlaps with all."""
         addresses = self._addresses.get((port.protocol, port.number), {})
         overlapping = (
             addresses.values() if port.address == EVERY_ADDRESS else map(addresses.get, (port.address, EVERY_ADDRESS))
@@ -86,7 +86,7 @@ _PORTS = ReasonCode("ports", Cause.PORTS, "node(s) didn't have free ports for th
 
 
 class NodePorts(Predicate):
-    """Nodes whose host ports that a task asks for are free."""
+    """Nodes whose host ports requested by a task are free."""
 
     name: ClassVar[str] = "NodePorts"
     reason: ClassVar[Reason] = _PORTS()
@@ -114,7 +114,7 @@ class NodePorts(Predicate):
         return at_rows(~taken, usage)
 
     def divisions(self, task: Task, rows: Rows) -> list[Rows]:
-        """Each node by itself: pods of one shape ask for the same ports."""
+        """Return each node by itself: pods of one shape request the same ports."""
         return [np.arange(len(self._nodes))] if self.applies(task) else []
 
     def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:

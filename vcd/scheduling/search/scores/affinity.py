@@ -19,11 +19,7 @@ from vcd.state.records import Shape
 
 
 class InterPodAffinityScore(Score):
-    """Weights of a task's preferences that a node's domains meet, and of placed pods' preferences that the task meets.
-
-    Required terms of placed pods do not score: Volcano's HardPodAffinityWeight is 0. Normalised over the feasible
-    nodes: the least becomes 0, the most 100.
-    """
+    """Sum of the weights of preferred terms that hold on a node: the task's, and placed pods' that select the task."""
 
     name: ClassVar[str] = "InterPodAffinity"
     depends: ClassVar[Depends] = Depends.PODS
@@ -66,7 +62,7 @@ class InterPodAffinityScore(Score):
         return result
 
     def _preferences(self, task: Task) -> list[tuple[int, Tally, Domains]]:
-        """The task's own preferred terms, with the pods that they are about. Raises SelectorError."""
+        """Return the task's own preferred terms, each with the pods that it selects. Raises SelectorError."""
         if not has_preferred_terms(task.shape):
             return []
         key = (task.shape, task.namespace, task.labels)

@@ -1,4 +1,4 @@
-"""The score by which images a node has already. Source: kube-scheduler 1.36 ``imagelocality``."""
+"""The score by images that a node has already. Source: kube-scheduler 1.36 ``imagelocality``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
 
 LEAST = 23 * 1024 * 1024
-"""Bytes below which what a node has counts nothing."""
+"""Fewer bytes than this score 0."""
 MOST = 1000 * 1024 * 1024
-"""Bytes per container above which more counts nothing."""
+"""More bytes per container than this score no higher."""
 
 
 class _Held(NamedTuple):
@@ -29,10 +29,10 @@ class _Held(NamedTuple):
 
 
 class ImageLocality(Score):
-    """The bytes of the pod's images that a node has, each scaled by the part of the nodes that have it.
+    """The bytes of the pod's images that a node has, each scaled by the fraction of nodes that have it.
 
     100 x (sum - 23Mi) / (1000Mi x containers - 23Mi), between 0 and 100, rounded down. The number of nodes that have an
-    image is that of now (Volcano's depends on the order in which nodes arrived: docs/differences.md).
+    image is the current one (Volcano's depends on the order in which nodes arrived: docs/differences.md).
     """
 
     name = "imagelocality"
@@ -65,7 +65,7 @@ class ImageLocality(Score):
 
 
 def _wanted(spec: PodSpec) -> list[str]:
-    """The images of a pod's containers, each as often as it is used."""
+    """Return the images of a pod's containers, with repetitions."""
     return [_tagged(container.image) for container in (*spec.init_containers, *spec.containers)]
 
 

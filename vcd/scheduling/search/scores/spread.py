@@ -1,4 +1,4 @@
-"""Topology spread constraints that may be broken (kube-scheduler's PodTopologySpread score)."""
+"""Soft topology spread constraints (kube-scheduler's PodTopologySpread score)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from vcd.scheduling.session.views import Task
 class PodTopologySpreadScore(Score):
     """The fewer matching pods a node's domains have, the better.
 
-    A domain's count is weighed by the logarithm of the number of domains among the feasible nodes, so that pods in
-    small topologies are not drowned by those in large ones; nodes without one of the topology keys get 0. A pod of a
-    Service, ReplicationController, ReplicaSet or StatefulSet that names no constraint is spread by host name and by
-    zone; then a node without a key has nothing to be weighed in that topology.
+    A domain's count is weighted by the logarithm of the number of domains among the feasible nodes, so that pods in
+    small topologies are not drowned by those in large ones. Nodes without one of the topology keys get 0. A pod without
+    constraints that belongs to a Service, ReplicationController, ReplicaSet or StatefulSet is spread by host name and
+    by zone. In that case a node without a key only skips that topology.
     """
 
     name: ClassVar[str] = "PodTopologySpread"
@@ -55,7 +55,7 @@ class PodTopologySpreadScore(Score):
         return None if task.shape.spec.topology_spread_constraints else self._alike.of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        """The pods that each node's domains have, added up; ``normalise`` weighs them by constraint and must follow."""
+        """Return the number of pods in each node's domains; ``normalise`` weighs them by constraint and must follow."""
         alike = self.kind_of(task)
         key = (task.shape, task.namespace, task.labels, alike)
         constraints = self._constraints.get(key)
@@ -90,7 +90,7 @@ class PodTopologySpreadScore(Score):
 
 
 class _Counted(msgspec.Struct, frozen=True):
-    """A constraint over some nodes: the matching pods in each one's domain, and the domain's number (-1: none)."""
+    """A constraint over some nodes: the matching pods in each node's domain, and the domain's number (-1: none)."""
 
     skew: int
     per_node: bool
@@ -100,13 +100,15 @@ class _Counted(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, constraint: Constraint, usage: Usage) -> _Counted:
         per_node = constraint.topology == HOSTNAME
-        if per_node:  # kube-scheduler counts the pods of the node itself then, whatever the node policies say
+        if per_node:  # kube-scheduler counts the pods of the node itself then, whatever the node policies
             pods = constraint.tally.by_node()
         else:
             pods = constraint.everywhere.by_node(constraint.tally.by_domain(constraint.counted).counts())
         return cls(constraint.skew, per_node, at_rows(pods, usage), at_rows(constraint.everywhere.codes, usage))
 
     def domains_among(self, rated: Mask) -> int:
-        """How many domains the rated nodes have; each node counts as one for the host name, and those without the key
-        are one together."""
+        """Count the domains of the rated nodes.
+
+        For the host name each node is a domain. Otherwise nodes without the key form one domain together.
+        """
         return int(rated.sum()) if self.per_node else int(np.count_nonzero(np.bincount(self.codes[rated] + 1)))
