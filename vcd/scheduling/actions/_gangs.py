@@ -1,6 +1,6 @@
 """Evict gangs for gangs: victims come in bundles, and a job gets capacity for all of its pending tasks or none.
 
-What many preemptors share (the order of their victims, what these hold at most) is computed once and follows the
+What many preemptors share (the order of their victims, the most that victims hold) is computed once and follows the
 evictions. A loop over all jobs or tasks for each preemptor makes the session quadratic; ``tests/cost`` counts it.
 
 Source: Volcano ``actions/utils`` (bundles, nomination plan); all nodes are one domain here.
@@ -53,7 +53,7 @@ from vcd.state.sums import sum_of
 
 
 class Bundle(msgspec.Struct, frozen=True, dict=True):
-    """Tasks of one job that go together: those above its minima (not ``whole``), or the rest, which ends the job."""
+    """Tasks of one job that are evicted together: its surplus above its minima, or (``whole``) all the rest."""
 
     whole: bool
     job: Job
@@ -66,12 +66,11 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def freed(self) -> Ints:
-        """What they hold together."""
         return _sum(self.tasks)
 
     @cached_property
     def lost(self) -> Ints:
-        """What the whole job asks for."""
+        """The request of the whole job."""
         return _sum(self.job.tasks())
 
 
@@ -91,11 +90,15 @@ class GangEvictionAction(Action):
         super().__init__(arguments)
         self._victims: dict[Hashable, VictimJobs] = {}
         self._known: dict[Hashable, dict[int, tuple[list[int], list[Bundle]]]] = {}
-        """The bundles of each job, and its counts when they were made: the bundles hold while the counts are the same.
-        By the pods that are immune to the preemptor, and by the resources that it wants."""
+        """The bundles of each job, with its counts at that time: valid while the counts are the same.
+
+        By the pods that are immune to the preemptor, and by the resources that it needs.
+        """
         self._unasked: dict[tuple[ReasonCode, Hashable], dict[int, None]] = {}
-        """The jobs with pods that are not offered to the plugins, by rule and, for immune pods, by the pods that are
-        immune to the preemptor."""
+        """The jobs with pods that are not offered to the plugins, by rule.
+
+        For immune pods, also by the pods that are immune to the preemptor.
+        """
         self._vetoes = Vetoes()
         self._preemptor: Job | None = None
         self._scope: Hashable = None
@@ -107,7 +110,7 @@ class GangEvictionAction(Action):
 
     @abstractmethod
     def may_take(self, framework: Framework, queue: Queue) -> bool:
-        """Whether jobs of a queue may cost others anything."""
+        """Whether jobs of a queue may evict pods of other jobs."""
 
     def refusal(self, framework: Framework, job: Job, tasks: list[Task]) -> tuple[str, Reason] | None:
         """Return the plugin by which a job may not evict others for ``tasks``, and the reason; None if it may."""
@@ -118,7 +121,7 @@ class GangEvictionAction(Action):
         """Return the queues whose jobs may lose tasks for a job; the same for all jobs of one queue."""
 
     def victims_below(self, job: Job) -> int | None:
-        """Return the priority that jobs must be below to lose tasks for a job; None where priority is no matter."""
+        """Return the priority below which jobs may lose tasks for ``job``, or None if priority does not matter."""
         return None
 
     def order_key(self, need: Ints, wanted: Mask) -> Hashable:
@@ -173,7 +176,7 @@ class GangEvictionAction(Action):
             self._vetoes.add(NOT_RECLAIMABLE)
 
     def _take(self, framework: Framework, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
-        """Evict bundle after bundle until all tasks find a place; what turns out to help nobody is given back."""
+        """Evict bundle after bundle until all tasks find a node; undo evictions that turn out to be needless."""
         session = framework.session
         room = sum_of(np.maximum(session.nodes.usage.future_idle, 0), axis=1)
         lacking = need > room
@@ -199,8 +202,10 @@ class GangEvictionAction(Action):
     def _try(
         self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle], queue: _QueueLacks
     ) -> bool:
-        """Let all tasks wait for what the ``taken`` bundles free, and spare the victims that they do not need. Return
-        False, with nothing changed, if a task finds no node."""
+        """Pipeline all tasks on what the ``taken`` bundles free, and spare victims that they do not need.
+
+        Return False, with nothing changed, if a task finds no node.
+        """
         save_point = statement.save()
         if _place_all(framework, statement, tasks, queue):
             return self._give_back(framework, statement, tasks, taken)
@@ -208,8 +213,10 @@ class GangEvictionAction(Action):
         return False
 
     def _freeable(self, session: Session, job: Job) -> Freeable:
-        """Return the most that could be evicted for a job. It includes pods that only their own annotation protects: to
-        find these would take a look at each pod."""
+        """Return the most that could be evicted for a job.
+
+        Includes pods that only their own annotation protects: finding these would need a look at each pod.
+        """
         placed, below = placed_tasks(session), self.victims_below(job)
         return placed.freeable_in(
             (self.name, job.queue.index, below),
@@ -222,11 +229,11 @@ class GangEvictionAction(Action):
             statement.evict(task, f"{self.why} for {job.key} of queue {job.queue.name}")
 
     def _give_back(self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle]) -> bool:
-        """Leave alone the victims that the tasks can do without where they are now: those that would be evicted last
-        first, jobs that go as a whole only as a whole. Return False if a plugin lets the tasks wait no more.
+        """Undo evictions that the tasks do not need on their nodes, the last in eviction order first.
 
-        Idle resources of nodes decide which victims must go. If a predicate or the limit of a queue then refuses the
-        tasks, more victims go, in eviction order and as few as possible.
+        A job evicted as a whole is spared as a whole. Return False if a plugin no longer lets the tasks wait. Idle
+        resources of nodes decide which victims are needed. If a predicate or the queue's limit then refuses the tasks,
+        more victims are evicted, in eviction order and as few as possible.
         """
         order = [unit for bundle in taken for unit in bundle.units]
         needed = _needed(framework.session, taken)
@@ -251,9 +258,10 @@ class GangEvictionAction(Action):
         return _place_all(framework, statement, tasks, _QueueLacks(framework, tasks))
 
     def _allowed(self, framework: Framework, context: EvictionContext, need: Ints, wanted: Mask) -> Iterator[Bundle]:
-        """What the plugins let go of each bundle, asked when it is its turn: what went before counts then.
+        """Yield what the plugins let be evicted of each bundle.
 
-        Where they keep some of those that a job would spare, it spares others.
+        Plugins decide when the bundle's turn comes, so earlier evictions count. If they protect some of a job's
+        surplus, other tasks of the job are tried as its surplus.
         """
         session = framework.session
         staying: set[int] = set()
@@ -275,7 +283,7 @@ class GangEvictionAction(Action):
                 yield Bundle(bundle.whole, other, tasks)
 
     def _asked(self, framework: Framework, context: EvictionContext, tasks: list[Task]) -> tuple[Task, ...]:
-        """Those of some tasks that may go together."""
+        """Return those of the tasks that may be evicted together."""
         victims = framework.unified_evictable(context, tasks)
         going = victims.together()
         if len(going) < len(tasks):
@@ -285,7 +293,7 @@ class GangEvictionAction(Action):
         return tuple(going)
 
     def _in_order(self, framework: Framework, job: Job, need: Ints, wanted: Mask) -> Iterator[Bundle]:
-        """Yield what jobs can spare, then whole jobs, queue by queue; each bundle is made at its turn."""
+        """Yield the surplus of jobs, then whole jobs, queue by queue; each bundle is built at its turn."""
         session = framework.session
         found = {
             queue: self._victims_in(framework, queue, job, need, wanted).now()
@@ -312,7 +320,7 @@ class GangEvictionAction(Action):
         return self._victims[key]
 
     def bundles(self, session: Session, job: Job, wanted: Mask) -> list[Bundle]:
-        """What a job that may be asked can spare of its tasks, and the rest."""
+        """Return the surplus of a job, and the rest of it."""
         known = self._known.setdefault((self._scope, wanted.tobytes()), {})
         kept = known.get(job.index)
         if kept is None or kept[0] != job.counts:
@@ -321,7 +329,7 @@ class GangEvictionAction(Action):
         return kept[1]
 
     def _candidates(self, session: Session, job: Job) -> list[Task]:
-        """A job's tasks that may be asked about at all."""
+        """Return a job's tasks that may be offered to the plugins."""
         there = [task for task in placed_tasks(session).of_job(job.index) if task.status in PLACED]
         immunity = immunity_of(session)
         found = []
@@ -344,10 +352,10 @@ def _victims_of(session: Session, queues: Sequence[Queue], below: int | None) ->
 
 
 class _QueueLacks:
-    """What must be freed before the queue of a gang accepts all of its tasks, once it refused one: more of a resource
-    than the tasks after that one request.
+    """What must be freed until a gang's queue accepts all of its tasks, once it refused one.
 
-    This is right for limits of resources. For any other limit, the gang is tried again when no bundle is left.
+    That is more of a resource than the tasks after the refused one request. This is right for limits of resources. For
+    any other limit, the gang is tried again when no bundle is left.
     """
 
     def __init__(self, framework: Framework, tasks: list[Task]) -> None:
@@ -365,7 +373,7 @@ class _QueueLacks:
             self._owed = self._owed - freed
 
     def refuses(self, place: int) -> bool:
-        """Return whether the queue refuses the task at a place after those before it were placed, and remember it."""
+        """Whether the queue refuses the task at ``place`` after the earlier ones were placed; remember a refusal."""
         task = self._tasks[place]
         if self._framework.allocatable(task.job.queue, task) is None:
             return False
@@ -374,7 +382,7 @@ class _QueueLacks:
 
 
 class _Lacks:
-    """For which of a gang's tasks no node has room, as bundles go: as long as there are such, it finds no place."""
+    """The requests of a gang's tasks that fit no node yet. As long as there are any, the gang cannot be placed."""
 
     def __init__(self, session: Session, tasks: list[Task]) -> None:
         self._usage = session.nodes.usage
@@ -385,22 +393,22 @@ class _Lacks:
         return bool(self._floors)
 
     def look_at(self, nodes: set[int]) -> None:
-        """There may be room on some nodes now."""
+        """Check the nodes on which a bundle freed resources."""
         if self._floors:
             room = self._usage.future_idle[:, sorted(nodes)]
             self._floors = [floor for floor in self._floors if not fits(floor, room).any()]
 
     def could_have(self, freeable: Freeable) -> bool:
-        """Return whether each task would have room somewhere if all of ``freeable`` was evicted."""
+        """Whether each task would fit somewhere if all of ``freeable`` was evicted."""
         most = self._usage.future_idle + freeable.left()
         return all(fits(floor, most).any() for floor in self._floors)
 
 
 def bundles_of(job: Job, tasks: list[Task], wanted: Mask) -> Iterator[Bundle]:
-    """A job's tasks as what it can spare (the minima of tasks, roles and sub-groups hold without it), and the rest.
+    """Split a job's tasks into its surplus (minima of tasks, roles and sub-groups hold without it) and the rest.
 
-    Tasks that hold nothing of the resources ``wanted`` are spared last of all. The rest is offered only when nothing of
-    the job that has a place would stay behind.
+    Tasks without the resources ``wanted`` are the last choice for the surplus. The rest is yielded only if no placed
+    task of the job would stay behind.
     """
     tasks = sorted(tasks, key=lambda task: (not (task.request[wanted] > 0).any(), task.priority, task.uid, task.key))
     if not tasks:
@@ -408,7 +416,7 @@ def bundles_of(job: Job, tasks: list[Task], wanted: Mask) -> Iterator[Bundle]:
     surplus = job.ready_count - job.min_available
     if surplus < 0:
         if not (job.waiting_count and job.is_pipelined()):
-            yield Bundle(False, job, tuple(tasks))  # the gang is broken already, and will not be whole either
+            yield Bundle(False, job, tuple(tasks))  # the gang is incomplete already, and will stay so
         return
     roles = _role_surplus(job)
     sub_jobs = SpareSubJobs(job.partition) if job.partition is not None else None
@@ -434,7 +442,7 @@ def _sum(tasks: Iterable[Task]) -> Ints:
 
 
 def _role_surplus(job: Job) -> dict[str, int]:
-    """How many tasks each role with a minimum could lose."""
+    """Return how many tasks each role with a minimum could lose."""
     if not job.minds_roles:
         return {}
     counts = job.role_counts()
@@ -442,7 +450,7 @@ def _role_surplus(job: Job) -> dict[str, int]:
 
 
 def _needed(session: Session, taken: list[Bundle]) -> set[int]:
-    """Return the victims, by row, without which the waiting tasks do not fit on their nodes."""
+    """Return the victims, by row, without whose eviction the waiting tasks do not fit on their nodes."""
     rooms: dict[int, Ints] = {}
     going: set[int] = set()
     ended: set[int] = set()
@@ -451,12 +459,12 @@ def _needed(session: Session, taken: list[Bundle]) -> set[int]:
             if bundle.job.index in ended or not _fits_back(session, rooms, unit):
                 going.update(task.row for task in unit)
                 if bundle.whole:
-                    ended.add(bundle.job.index)  # what it could spare goes with it
+                    ended.add(bundle.job.index)  # its surplus is evicted with it
     return going
 
 
 def _fits_back(session: Session, rooms: dict[int, Ints], unit: tuple[Task, ...]) -> bool:
-    """Whether tasks can stay on their nodes beside those that wait there; if so, ``rooms`` shrink by them."""
+    """Whether tasks can stay on their nodes in addition to the tasks waiting there; if so, update ``rooms``."""
     after: dict[int, Ints] = {}
     for task in unit:
         room = after.get(task.node, rooms.get(task.node))
@@ -468,14 +476,14 @@ def _fits_back(session: Session, rooms: dict[int, Ints], unit: tuple[Task, ...])
 
 
 def _place_at(framework: Framework, statement: Statement, task: Task, node: int) -> bool:
-    """Let a task wait on a node, where queue, room and every predicate allow it."""
+    """Pipeline a task on a node if queue, resources and every predicate allow it."""
     if not fits_on(framework, task, node, framework.candidates(task)):
         return False
     return statement.pipeline(task, node)
 
 
 def _place_all(framework: Framework, statement: Statement, tasks: list[Task], queue: _QueueLacks) -> bool:
-    """Let all tasks wait on their best nodes; False where one finds none, or the job may not wait then."""
+    """Pipeline all tasks on their best nodes; False if one finds none, or the job may not wait then."""
     for place, task in enumerate(tasks):
         if queue.refuses(place) or framework.pre_predicate(task) is not None:
             return False

@@ -1,4 +1,4 @@
-"""allocate: give room to the tasks of admitted jobs (docs/semantics/actions.md)."""
+"""allocate: place the tasks of admitted jobs on nodes (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -76,9 +76,9 @@ _PENDING = int(TaskStatus.PENDING)
 _OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'
 
 Left = deque[Task] | Worksheet
-"""What is left to place of a job."""
+"""The tasks of a job that are still to be placed."""
 Unit = TypeVar("Unit", Job, SubJob)
-"""What is placed whole or not at all."""
+"""What is placed as a whole or not at all."""
 
 PREDICATE_ERROR_CACHE = Argument(
     "predicateErrorCacheEnable",
@@ -91,17 +91,17 @@ PREDICATE_ERROR_CACHE = Argument(
 
 
 class AllocateAction(Action):
-    """Queue by queue, job by job, task by task: the best node that passes all predicates.
+    """Place tasks queue by queue, job by job, task by task, each on the best node that passes all predicates.
 
-    A job's placements are committed when the plugins find it ready, left pipelined when it only waits for room
-    being freed, and taken back otherwise. A job that its group's ``subGroupPolicy`` divides is placed sub-job by
-    sub-job, each by the same rule within the job.
+    A job's placements are committed if the plugins find it ready, left pipelined if it only waits for releasing
+    resources, and rolled back otherwise. A job that its group's ``subGroupPolicy`` divides is placed sub-job by
+    sub-job, each by the same rule.
 
-    When a task finds no node, others of its role, which mostly ask for the same, are passed over, and the rest of a job
-    that cannot have its minimum without them. They have a second round when nothing else could be placed, and so have
-    those that found no room in their queue beside others of their job: within the share of their queue, then beyond it.
+    When a task finds no node, other tasks of its role, which mostly have the same request, are skipped. So is the rest
+    of a job that cannot have its minimum without them. They get a second round if nothing else could be placed. So do
+    tasks refused by their queue because of other tasks of their job: within the share of their queue, then beyond it.
 
-    In a last round, what all queues leave of their shares is lent to jobs that still wait (point ``lend``).
+    In a last round, the unused share of all queues is lent to jobs that still wait (point ``lend``).
     """
 
     name = "allocate"
@@ -125,9 +125,9 @@ class AllocateAction(Action):
 
     @classmethod
     def place_nominated(cls, framework: Framework) -> None:
-        """Place the jobs that others were evicted for, before an action that comes earlier gives their room away.
+        """Place nominated jobs before an action ahead of allocate gives their capacity away.
 
-        Whom it cannot place allocate tries again, and tells then what they wait for.
+        Jobs that cannot be placed here are tried again by allocate, which notes the reasons.
         """
         nominations = nominations_of(framework)
         if nominations.served or cls.name not in framework.policy.actions:
@@ -145,8 +145,10 @@ class AllocateAction(Action):
 
     @classmethod
     def _to_place(cls, framework: Framework, jobs: Iterable[Job]) -> tuple[dict[int, list[Job]], dict[int, Left]]:
-        """Those of the jobs that have tasks to place, by queue, and their tasks, the first to be placed first; those
-        of jobs all of whose pods are alike are made in their turn."""
+        """Return the jobs that have tasks to place, by queue, and their tasks in task order.
+
+        Tasks of jobs whose pods are all equivalent are listed only when the job's turn comes.
+        """
         queued: dict[int, list[Job]] = {}
         tasks: dict[int, Left] = {}
         alike = framework.session.classes.has_pods_alike
@@ -161,10 +163,10 @@ class AllocateAction(Action):
 
     @classmethod
     def _left(cls, framework: Framework, job: Job) -> Left:
-        """The tasks of a job that may be placed; why the others may not is noted."""
+        """Return the tasks of a job that may be placed; note why the others may not."""
         session = framework.session
         wanted = [task for task in job.pending() if task.status == _PENDING and not task.best_effort]
-        if not job.queue.is_open:  # of many that are held those are named that would be tried first
+        if not job.queue.is_open:  # if many are held, the reason names the pods that would be tried first
             wanted = framework.in_task_order(wanted)
         if not (job.queue.is_open and session.classes.has_pods_alike(job.index)):
             wanted = [task for task in wanted if not is_held(session, task, _is_gated_first(session, task))]
@@ -179,9 +181,9 @@ class AllocateAction(Action):
         tasks: dict[int, Left],
         before: dict[int, tuple[int, list[Waiting]]] | None = None,
     ) -> None:
-        """A job of one queue, then of the next, until nobody is left who could be placed.
+        """Place one job of a queue, then one of the next queue, until no job is left that could be placed.
 
-        ``before`` gets, of jobs that are tried again, how many tasks were pending and what was told of them.
+        ``before`` receives, for jobs that are tried again, the number of pending tasks and the reasons noted so far.
         """
         session = framework.session
         queues: PriorityQueue[Queue] = PriorityQueue(
@@ -199,7 +201,7 @@ class AllocateAction(Action):
                 continue
             if session.is_full():
                 for jobs in waiting.values():
-                    jobs.rest()  # nobody stands for those whose turn did not come
+                    jobs.rest()  # jobs not tried must not inherit the result of equivalent jobs
                 return
             job = heap.pop()
             if before is not None and job.index not in before:
@@ -215,10 +217,10 @@ class AllocateAction(Action):
             queues.push(queue)
 
     def _lend(self, framework: Framework) -> None:
-        """Give what is left to jobs that only their queue keeps from it, by the same orders.
+        """Lend what is left to jobs that only their queue's limit keeps waiting, in the same order.
 
-        While it lasts the plugins at ``lend`` let queues go beyond their share. A job that gets nothing waits for what
-        it waited for before, and for what lending refuses.
+        During this round the plugins at ``lend`` allow queues to exceed their share. A job that gets nothing keeps its
+        earlier reasons, plus those that lending adds.
         """
         session = framework.session
         kept = [job for job in session.jobs_with_pending() if any(why.gate == "queue" for why in job.why)]
@@ -234,8 +236,10 @@ class AllocateAction(Action):
         framework.lend(False)
 
     def _second_round(self, framework: Framework, jobs: dict[int, list[Job]], lends: bool) -> None:
-        """Retry jobs whose own tasks were in the way of others, if the cycle has placed no task; ``lends``: beyond the
-        share of their queues. Tasks equivalent to one that failed on its own are left out."""
+        """Retry jobs whose own tasks were in the way of others, if the session has placed no task.
+
+        ``lends``: beyond the share of their queues. Tasks equivalent to one that failed on its own are left out.
+        """
         session = framework.session
         found = {
             index: [job for job in queued if job.wants_second_round and len(job.pending()) > 1]
@@ -254,7 +258,7 @@ class AllocateAction(Action):
 
     @staticmethod
     def _others(framework: Framework, job: Job) -> list[Task]:
-        """A job's pending tasks, those of roles first that miss their minimum; none where all are alike."""
+        """Return a job's pending tasks, roles below their minimum first; none if all tasks are equivalent."""
         tasks = [
             task
             for task in job.pending()
@@ -264,7 +268,7 @@ class AllocateAction(Action):
         if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
             return []
         left = {task.row for kind, task in zip(kinds, tasks, strict=True) if kind not in failed}
-        ordered = framework.in_task_order(tasks) if left else []  # the order that they had in the first round
+        ordered = framework.in_task_order(tasks) if left else []  # the order of the first round
         return sorted((task for task in ordered if task.row in left), key=lambda task: not job.misses(task.role))
 
     def _try_others(self, framework: Framework, queue: Queue, job: Job, others: list[Task]) -> None:
@@ -286,8 +290,11 @@ class AllocateAction(Action):
 
     @classmethod
     def _place_nominated(cls, framework: Framework, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
-        """Place nominated jobs first, so that no other job takes the capacity that is being freed for them; the last
-        nominated before those whose capacity was given to it. Jobs that outrank a nominated one come before it."""
+        """Place nominated jobs first, so that no other job takes the capacity that is being freed for them.
+
+        The latest nomination comes before older ones whose capacity was given to it. Jobs that outrank a nominated job
+        come before it.
+        """
         session = framework.session
         nominations = nominations_of(framework)
         turn_of = nominations.turn
@@ -308,8 +315,7 @@ class AllocateAction(Action):
     def _place_rivals(
         cls, framework: Framework, job: Job, turn: int, queued: list[Job], tasks: dict[int, Left]
     ) -> None:
-        """Place the jobs of ``queued`` that outrank a nominated job, until its nomination ends; those that had their
-        turn are taken off."""
+        """Place the jobs of ``queued`` that outrank a nominated job, until its nomination ends; remove tried ones."""
         session, nominations = framework.session, nominations_of(framework)
         rivals = [other for other in queued if nominations.outranks(other, job)]
         if not rivals:
@@ -327,7 +333,7 @@ class AllocateAction(Action):
 
     @staticmethod
     def _is_tried(framework: Framework, job: Job) -> bool:
-        """Whether a job may be placed at all; if it was admitted and may not, it is noted why."""
+        """Whether a job may be placed at all. For an admitted job that may not, note why."""
         if job.is_pending():
             return False
         invalid = why_invalid(framework, job)
@@ -343,7 +349,7 @@ class AllocateAction(Action):
 
     @classmethod
     def _allocate(cls, framework: Framework, queue: Queue, job: Job, tasks: Left) -> bool:
-        """Place a job's tasks until it is ready; whether that was committed."""
+        """Place a job's tasks until it is ready; return whether that was committed."""
         statement = framework.statement(cls.name, job)
         if isinstance(tasks, Worksheet):
             placed = cls._place_sub_jobs(framework, queue, statement, tasks)
@@ -363,9 +369,9 @@ class AllocateAction(Action):
 
     @staticmethod
     def _place_sub_jobs(framework: Framework, queue: Queue, statement: Statement, worksheet: Worksheet) -> list[Task]:
-        """Place sub-job after sub-job until the job is ready, each its size or nothing; the tasks that have a place.
+        """Place sub-jobs, each its size or nothing, until the job is ready; return the placed tasks.
 
-        One that cannot be placed is not tried again; one that can, and has tasks beyond its size, gets one more a turn.
+        A sub-job that cannot be placed is not tried again. One with tasks beyond its size gets one more per turn.
         """
         job = statement.job
         placed: list[Task] = []
@@ -394,9 +400,9 @@ class AllocateAction(Action):
     def _hold_waiting(
         cls, framework: Framework, statement: Statement, partition: Partition, placed: list[Task]
     ) -> bool:
-        """Keep what sub-jobs have that still wait for room out of what is committed: a sub-job is bound whole.
+        """Exclude sub-jobs that still wait for releases from the commit: a sub-job is bound as a whole.
 
-        Whether the job is ready without them; if not, all of it waits.
+        Return whether the job is ready without them; if not, all of it waits.
         """
         if all(framework.sub_job_ready(partition.of(task)) for task in placed):
             return True
@@ -427,7 +433,7 @@ def _place_until_ready(
     ready: Callable[[Unit], bool],
     more: Callable[[Unit], bool],
 ) -> None:
-    """Place tasks of a job, or of a sub-job, until it is ``ready`` or, by ``more``, cannot become so."""
+    """Place tasks of a job or sub-job until it is ``ready``, or cannot become so by ``more``."""
     session = framework.session
     at_once = unit is statement.job and framework.places_alike(statement.job)
     while tasks:
@@ -439,7 +445,7 @@ def _place_until_ready(
         refused = framework.allocatable(queue, task)
         if refused is not None:
             task.job.note("queue", *refused, task=task)
-            task.job.wants_second_round |= len(statement) > 0  # else none of the job's own takes up the queue's room
+            task.job.wants_second_round |= len(statement) > 0  # without placements of its own, a retry cannot help
             continue
         if is_held(session, task, task.gated):
             continue
@@ -448,7 +454,7 @@ def _place_until_ready(
         if not place(framework, statement, task):
             task.job.wants_second_round = True
             unit.failed_roles.add(task.role)
-            if not len(statement):  # else it may be the job's own that are in the way
+            if not len(statement):  # else the job's own placements may be in the way
                 task.job.failed.append(task)
             if not more(unit):
                 break
@@ -458,8 +464,11 @@ def _place_until_ready(
 
 
 def _place_alike(framework: Framework, queue: Queue, statement: Statement, tasks: deque[Task]) -> bool:
-    """Place at once, of a job's next tasks that are alike, as many as it surely gets before the first that could be
-    refused or make it ready; whether there were such. They go where each would go if it were placed alone."""
+    """Place equivalent tasks in one batch; return whether there were any.
+
+    The batch ends before the first task that could be refused or make the job ready. Each task gets the node that it
+    would get if placed alone.
+    """
     job, first = statement.job, tasks[0]
     count = min(len(tasks), framework.missing_tasks(job))
     if not queue.is_open or first.role in job.failed_roles:
@@ -475,7 +484,7 @@ def _place_alike(framework: Framework, queue: Queue, statement: Statement, tasks
 
 
 def _admit_all(session: Session) -> None:
-    """Pending groups of open queues count as admitted, valid or not, where no action admits them."""
+    """Count pending groups of open queues as admitted, valid or not, if no action admits groups."""
     for index in session.tried(np.flatnonzero(session.jobs.phase == Phase.PENDING)):
         job = session.job(index)
         if may_be_admitted(session, job):
@@ -488,7 +497,7 @@ def _admit_all(session: Session) -> None:
 
 
 def is_held(session: Session, task: Task, gated: bool) -> bool:
-    """Whether what it says itself (``gated``) or a queue that is not open keeps a task from every node; noted if so."""
+    """Whether a task may not be placed at all, because it is ``gated`` or its queue is not open; note why."""
     if task.unsupported:
         task.job.note("unsupported", "", not_supported(task.unsupported), task=task)
         return True
@@ -503,12 +512,12 @@ def is_held(session: Session, task: Task, gated: bool) -> bool:
 
 
 def _is_gated_first(session: Session, task: Task) -> bool:
-    """Whether a task is held whatever its queue has room for."""
+    """Whether a task is held regardless of its queue's free capacity."""
     return task.gated and (has_gate(task.shape) or task.row in session.backing_off)
 
 
 def _backing_off(backoff: RefusalBackoff) -> Reason:
-    """Why a task is not tried that the API server refused, or whose namespace is held back."""
+    """Return why a task backs off after a refusal of the API server, or with its namespace."""
     names = {"until": rfc3339(backoff.until)}
     times = [("attempts", "", backoff.attempts)]
     if backoff.verb == NAMESPACE:
@@ -521,7 +530,7 @@ def _backing_off(backoff: RefusalBackoff) -> Reason:
 
 
 def _at_gate(session: Session, task: Task) -> Reason:
-    """Why a scheduling gate holds a task; the queue's own, which is asked about once the queue has room, is lifted."""
+    """Return why a scheduling gate holds a task. Record a queue admission gate to be lifted: its queue has capacity."""
     if has_foreign_gate(task.shape.spec):
         return _AT_GATE()
     if not opts_into_queue_gate(task.pod):
@@ -532,8 +541,10 @@ def _at_gate(session: Session, task: Task) -> Reason:
 
 
 def place(framework: Framework, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:
-    """Put a task on its best node, now or (``may_wait``) when room is freed there; False, with the reasons noted,
-    where none is. Where a plugin refuses that placement the task has none, and no other node is tried."""
+    """Place a task on its best node, now or (``may_wait``) after releases; note the reasons if there is none.
+
+    If a plugin refuses that placement, the task stays pending, and no other node is tried.
+    """
     session = framework.session
     refused = framework.pre_predicate(task)
     if refused is not None:
@@ -559,11 +570,11 @@ def place(framework: Framework, statement: Statement, task: Task, *, may_wait: b
 
 
 def _after_refusals(framework: Framework, task: Task, candidates: Candidates) -> int | None:
-    """Return the node for a task that the API server refused to bind to some nodes. None if it refused none, or if no
-    node has idle resources for the task.
+    """Return the node for a task that the API server refused to bind to some nodes.
 
-    The other nodes come first, since a webhook or policy may refuse some nodes only. After them comes the node with the
-    oldest refusal: always the best one would never try again a node that refused once, for a reason that has passed.
+    None if it refused none, or if no node has idle resources for the task. The other nodes come first, since a webhook
+    or policy may refuse some nodes only. After them comes the node with the oldest refusal: if the best one always came
+    first, a node would never be retried after a passing problem.
     """
     session = framework.session
     refusing, has_room = session.refusing_nodes(task), session.nodes.has_room
@@ -580,7 +591,7 @@ def _after_refusals(framework: Framework, task: Task, candidates: Candidates) ->
 
 
 def _best_place(framework: Framework, task: Task, candidates: Candidates, may_wait: bool) -> int | None:
-    """Return the best node for a task, the one that was nominated for it first."""
+    """Return the best node for a task, its nominated node first."""
     has_room = framework.session.nodes.has_room
     row = framework.nominated(task, candidates) if may_wait else None
     if row is None or not has_room(row, task.floor):

@@ -1,4 +1,4 @@
-"""preempt: starving jobs take room from others of their queue, tasks from their own job (docs/semantics/actions.md)."""
+"""preempt: starving jobs preempt jobs of their queue, and tasks of their own job (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _NOT_YET = 2**63 - 1
 
 
 class PreemptAction(Action):
-    """Starving jobs, the first to be served first, wait on nodes for room that lower ones of their queue give up.
+    """Pipeline tasks of starving jobs on nodes where evictions of lower jobs in the same queue free resources.
 
-    First between the jobs of a queue: what a job took is committed when it may wait for its room, else it costs nobody
-    anything. Then between the tasks of each of these jobs, in the same way. Room that nobody has to give up comes first
-    (others' evictions may have left some); else, on the best rated node where victims suffice, the fewest are taken.
-    Room, queue and every predicate are looked at as they are after the evictions.
+    First comes preemption between the jobs of a queue. It is committed if the job may wait for the resources; otherwise
+    no pod is evicted. Then comes preemption between the tasks of each of these jobs, in the same way. Nodes that need
+    no eviction come first, since earlier evictions may suffice. Otherwise the best rated node where victims suffice is
+    chosen, with the fewest victims. Resources, queue and every predicate are evaluated as they are after the evictions.
 
-    Topology-aware, several nodes are tried first, and the one is taken on which fewest disruption budgets are
-    violated, the highest victim is lowest, the sum of priorities is lowest, fewest go, and the earliest of the highest
-    victims started last. Source: Volcano ``actions/preempt``.
+    With topology-aware preemption, several nodes are compared. The best has the fewest violated disruption budgets,
+    then the lowest highest priority of a victim, the lowest sum of priorities, the fewest victims, and the latest start
+    among the earliest started victims of that highest priority. Source: Volcano ``actions/preempt``.
     """
 
     name = "preempt"
@@ -78,7 +78,7 @@ class PreemptAction(Action):
             jobs = framework.jobs_in_order(starving[queue.index])
             while jobs:
                 if session.is_full():
-                    jobs.rest()  # nobody stands for those whose turn did not come
+                    jobs.rest()  # jobs not tried must not inherit the result of equivalent jobs
                     return
                 self._between_jobs(framework, jobs.pop())
             for job in starving[queue.index]:
@@ -134,8 +134,10 @@ class PreemptAction(Action):
         return Room(framework, job, framework.preemptable, freeable, exempt, why, vetoes)
 
     def _take(self, framework: Framework, statement: Statement, room: Room, tasks: deque[Task]) -> bool:
-        """Take the first of some tasks off, and let it wait where others make room for it; False, with nothing done,
-        where none can."""
+        """Remove the first of the tasks, and pipeline it where evictions free resources for it.
+
+        Return False, with nothing changed, if there is no such node.
+        """
         session, task = framework.session, tasks.popleft()
         if not may_preempt(task):
             room.vetoes.add(NEVER_EVICTS)
@@ -143,7 +145,7 @@ class PreemptAction(Action):
         if framework.pre_predicate(task) is not None:
             return False
         compares = self.values["enableTopologyAwarePreemption"]
-        # as Volcano, comparing starts with victims; what these leave is used before more of them go
+        # # as in Volcano, comparing starts with victims; what earlier evictions left over is used before new ones
         looks = not compares or len(statement) or session.trial.statements or is_nominated(framework, task)
         vacant = room.vacant(task) if looks else None
         if vacant is not None:
@@ -160,10 +162,10 @@ class PreemptAction(Action):
         for node in nodes:
             if room.free(statement, task, node, room.offered(task, node)) is not None:
                 if stays_shut and not compares:
-                    resolvable &= rating <= rating[node]  # those rated above it had nothing
+                    resolvable &= rating <= rating[node]  # nodes rated above it had no victims
                 if statement.pipeline(task, node):
                     return True
-                statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
+                statement.undo(save_point)  # a plugin refused it: evict no pod in vain
                 return False
         if not compares:
             resolvable[:] = False
@@ -173,8 +175,10 @@ class PreemptAction(Action):
     def _compared(
         session: Session, statement: Statement, room: Room, task: Task, nodes: Iterable[int], wanted: int
     ) -> Iterator[int]:
-        """The node whose victims are the least loss, of as many as are ``wanted`` for comparison; none has none. Nodes
-        for which a bind of the task was refused come last."""
+        """Yield the node whose victims are the smallest loss, among ``wanted`` nodes with victims.
+
+        Nodes that had a bind of the task refused come last.
+        """
         budgets, refusing = budgets_now(session), session.refusing_nodes(task)
         found: list[tuple[tuple[int, ...], int]] = []
         for node in nodes:
@@ -195,7 +199,7 @@ class PreemptAction(Action):
 
 
 def _loss(victims: list[Task]) -> tuple[int, ...]:
-    """How bad it is to lose victims, comparable: highest priority, sum of priorities, count, earliest start."""
+    """Return the loss of victims as a sort key: highest priority, sum of priorities, count, earliest start."""
     priorities = [victim.shape.spec.priority or 0 for victim in victims]
     highest = max(priorities)
     earliest = min(
@@ -205,7 +209,7 @@ def _loss(victims: list[Task]) -> tuple[int, ...]:
 
 
 def _started(task: Task) -> int:
-    """When a pod started; what has not yet, or says nothing that is a time, is the youngest."""
+    """Return when a pod started. A pod that has not started, or has no valid time, counts as the youngest."""
     text = task.pod.status.start_time
     try:
         return seconds_of(text) if text else _NOT_YET
@@ -214,7 +218,7 @@ def _started(task: Task) -> int:
 
 
 def _waits_for_nominated(session: Session, task: Task, resolvable: npt.NDArray[np.bool_]) -> bool:
-    """Whether what a task preempted on its nominated node is still releasing, and the node may take it then."""
+    """Whether victims of a task are still releasing on its nominated node, and the node may take it afterwards."""
     node = session.nominated_node(task)
     if node is None or not resolvable[node]:
         return False

@@ -1,4 +1,4 @@
-"""reclaim: a queue takes back what others hold beyond their share (docs/semantics/actions.md)."""
+"""reclaim: a queue takes resources back that other queues hold beyond their share (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from vcd.scheduling.session.views import Job, Task
 
 
 class ReclaimAction(Action):
-    """Starving jobs of queues that are below their share wait on nodes for room that other queues' tasks give up.
+    """Pipeline starving jobs of queues below their share where evictions in other queues free resources.
 
-    Room that nobody has to give up comes first. Else victims are bound or running tasks of queues that are reclaimable,
-    and all plugins let them go; on the first node where they suffice the fewest are taken. Room, queue and every
-    predicate are looked at as they are after the evictions. What a job took is committed when it may wait for its room,
-    else it costs nobody anything. Source: Volcano ``actions/reclaim``.
+    Nodes that need no eviction come first. Otherwise victims are bound or running tasks of reclaimable queues that all
+    plugins permit; on the first node where they suffice, the fewest are evicted. Resources, queue and every predicate
+    are evaluated as they are after the evictions. Evictions are committed if the job may wait for the resources;
+    otherwise no pod is evicted. Source: Volcano ``actions/reclaim``.
     """
 
     name = "reclaim"
@@ -44,7 +44,7 @@ class ReclaimAction(Action):
         vetoes.note(job, self.name, evicted=evicted)
 
     def _search(self, framework: Framework, statement: Statement, vetoes: Vetoes) -> Callable[[deque[Task]], None]:
-        """What lets the first of a job's tasks wait where it can, and those alike after it."""
+        """Return a function that pipelines the first of a job's tasks where it can, and equivalent ones after it."""
         session = framework.session
         job, queue = statement.job, statement.job.queue
 
@@ -64,7 +64,7 @@ class ReclaimAction(Action):
             vetoes,
         )
         nodes: dict[Hashable, list[int]] = {}
-        """The nodes to try for the tasks of a kind that the same nodes refused, the first to be tried last."""
+        """The nodes to try for the tasks of a kind that the same nodes refused, in reverse order."""
 
         def take(tasks: deque[Task]) -> None:
             several = room.several(tasks)
@@ -93,8 +93,10 @@ class ReclaimAction(Action):
 
     @staticmethod
     def _take(framework: Framework, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
-        """Let a task wait where nobody has to go, else on the last of ``nodes`` that gives; those that have nothing for
-        any like it are taken off."""
+        """Pipeline a task where no eviction is needed, else on the last of ``nodes`` with victims.
+
+        Nodes that have no victims for any equivalent task are removed.
+        """
         vacant = room.vacant(task)
         if vacant is not None:
             statement.pipeline(task, vacant)
@@ -105,24 +107,24 @@ class ReclaimAction(Action):
             if room.exchange(statement, task, nodes[-1]) or _free(room, statement, task, nodes[-1]):
                 if statement.pipeline(task, nodes[-1]):
                     break
-                statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
+                statement.undo(save_point)  # a plugin refused it: evict no pod in vain
                 refused.append(nodes[-1])
                 kept.append(nodes[-1])
             elif not stays_shut:
                 kept.append(nodes[-1])
             nodes.pop()
-        # others of its kind may be let in; where nobody went for it, what had nothing for it has nothing for those
+        # # a plugin may admit other tasks of the kind; if no pod was evicted, nodes without victims stay without
         nodes.extend(reversed(kept if nodes else refused))
 
 
 def _free(room: Room, statement: Statement, task: Task, node: int) -> bool:
-    """Whether somebody who may go from a node goes for a task."""
+    """Evict candidates of a node for a task; return whether that succeeded."""
     offered = room.offered(task, node)
     return bool(offered) and room.free(statement, task, node, offered) is not None
 
 
 def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_], refusing: list[int]) -> list[int]:
-    """The rows of a mask, the first of the seeded order last; before all of them those that are ``refusing``."""
+    """Return the rows of a mask in reverse seeded order; ``refusing`` rows come before all others in the list."""
     rows = np.flatnonzero(mask)
     order: list[int] = rows[np.argsort(-session.nodes.facts.ties(session.seed)[rows])].tolist()
     if not refusing:
@@ -131,7 +133,7 @@ def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_], refusing: li
 
 
 def _of_other_queues(session: Session, queue: Queue) -> npt.NDArray[np.bool_]:
-    """Return which of the placed tasks are of other queues that are reclaimable."""
+    """Return which of the placed tasks belong to other, reclaimable queues."""
     placed = placed_tasks(session)
     fair = np.array([other.reclaimable and other is not queue for other in session.queue_list], np.bool_)
     queues = session.jobs.queue[placed.jobs]

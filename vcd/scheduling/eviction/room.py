@@ -1,7 +1,7 @@
-"""Making room: who may go from a node for a task, in which order, and the fewest that suffice.
+"""Victim search: which pods may be evicted from a node for a task, in which order, and the fewest that suffice.
 
-A trial is a statement taken to a save point and back: what a plugin keeps follows it, so that affinity, spread, budgets
-and queues' accounts are those after the evictions (Volcano #5022).
+Each attempt is a statement that is undone to a save point. Plugins' accounts follow it, so that affinity, spread,
+budgets and queues are evaluated as they are after the evictions (Volcano #5022).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ PLACED = (int(TaskStatus.BOUND), int(TaskStatus.RUNNING))
 """The statuses of possible victims. A bound pod holds its resources even if it never runs, say for want of an image."""
 
 Exempt = Callable[["Task"], str]
-"""Why a task is not asked about at all, ``{queue}`` standing for its queue; empty where plugins are asked."""
+"""Returns why a task is no candidate (``{queue}`` is replaced by its queue's name), or "" to let the plugins decide."""
 Ask = Callable[["Task", "list[Task]"], "Victims"]
-"""Who of some tasks may go for a task."""
+"""Returns which of the given tasks may be evicted for a task."""
 
 
 class EvictionContext(msgspec.Struct, frozen=True, dict=True):
-    """For whom whole gangs are asked: the action's name, the job, and those of its tasks that want room."""
+    """The beneficiary of gang evictions: the action's name, the job, and those of its tasks that need capacity."""
 
     kind: str
     job: Job
@@ -47,13 +47,13 @@ class EvictionContext(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def wanted(self) -> Ints:
-        """What the tasks ask for together."""
+        """The sum of the tasks' requests."""
         total: Ints = np.sum([task.request for task in self.tasks], axis=0)
         return total
 
 
 class PlacedTasks:
-    """The tasks that sat on nodes when the session began, node by node: a service of the session."""
+    """The tasks that were on nodes when the session began, by node. One object per session."""
 
     def __init__(self, session: Session) -> None:
         tasks = session.snapshot.tasks
@@ -71,7 +71,7 @@ class PlacedTasks:
         self._seen = len(session.nodes.log)
 
     def on_node(self, node: int) -> Sequence[Task]:
-        """The tasks of a node that may still be evicted, in order of key."""
+        """Return the tasks of a node that may still be evicted, in order of key."""
         session = self._session
         for changed in session.nodes.log[self._seen :]:
             self._staying.pop(changed, None)
@@ -90,11 +90,11 @@ class PlacedTasks:
         return staying
 
     def marked_on(self, node: int) -> list[Task]:
-        """The tasks of a node, asked about before, that may not be evicted by their own annotation or label."""
+        """Return the tasks that opt out of preemption on a node for which ``on_node`` was called before."""
         return self._marked.get(node, [])
 
     def all_on(self, node: int) -> list[Task]:
-        """The tasks of a node that are still there, in order of key, whether they may be evicted or not."""
+        """Return the tasks that are still on a node, in order of key, evictable or not."""
         tasks = self._session.views.tasks_at(self.rows[self._starts[node] : self._starts[node + 1]].tolist())
         return sorted((task for task in tasks if task.status in PLACED), key=lambda task: task.key)
 
@@ -117,11 +117,11 @@ class PlacedTasks:
         return np.searchsorted(np.sort(self.jobs), np.arange(len(self._session.jobs) + 1))
 
     def freeable(self, chosen: npt.NDArray[np.bool_]) -> Freeable:
-        """What the ``chosen`` of ``rows`` would free at most."""
+        """Return the most that the ``chosen`` of ``rows`` would free."""
         return Freeable(self._session, self.rows[chosen], self.nodes[chosen])
 
     def freeable_in(self, scope: Hashable, choose: Callable[[], npt.NDArray[np.bool_]]) -> Freeable:
-        """What those that ``choose`` chooses would free, found once for each ``scope``."""
+        """Return the most that the chosen tasks would free, computed once for each ``scope``."""
         found = self._freeable.get(scope)
         if found is None:
             found = self._freeable[scope] = self.freeable(choose())
@@ -129,7 +129,7 @@ class PlacedTasks:
 
 
 class Freeable:
-    """What some of the placed tasks would free at most, by node, as (resources, nodes)."""
+    """The most that a set of placed tasks would free, by node, as (resources, nodes)."""
 
     def __init__(self, session: Session, rows: npt.NDArray[np.intp], nodes: npt.NDArray[np.int32]) -> None:
         tasks = session.snapshot.tasks
@@ -145,7 +145,7 @@ class Freeable:
         self._seen = 0
 
     def left(self) -> Ints:
-        """What they would free beside those that went since; read only, and as of now."""
+        """Return what they would still free, without tasks evicted since the session began. Read-only, valid now."""
         if self._left is self.at_first:
             self._left = self.at_first.copy()
         for task in self._moves[self._seen :]:
@@ -158,17 +158,17 @@ class Freeable:
 
 
 def placed_tasks(session: Session) -> PlacedTasks:
-    """The session's index of placed tasks."""
+    """Return the session's index of placed tasks."""
     return session.provided(PlacedTasks, lambda: PlacedTasks(session))
 
 
 def may_preempt(task: Task) -> bool:
-    """Whether a pod's preemption policy lets it cost others anything."""
+    """Whether a pod's preemption policy allows evictions for it."""
     return task.shape.spec.preemption_policy != NEVER
 
 
 def fits_on(framework: Framework, task: Task, node: int, candidates: Candidates) -> bool:
-    """Whether a task could be on a node as things are now: its queue, the node's coming room, every predicate."""
+    """Whether a node takes a task now: its queue, the node's future idle resources, and every predicate allow it."""
     session = framework.session
     return (
         session.nodes.will_have_room(node, task.floor)
@@ -180,12 +180,11 @@ def fits_on(framework: Framework, task: Task, node: int, candidates: Candidates)
 def choose_victims(
     task: Task, room: Ints, ask: Callable[[], Victims], *, enough: bool = False
 ) -> tuple[list[Task], Victims]:
-    """Who goes for a task from a node with ``room``, one after the other, and the leave that they spent; nobody where
-    no room comes of it. ``ask`` puts the question to the plugins anew. Where room lacks, no more than make ``enough``
-    of it, if that is asked for.
+    """Choose victims for a task from a node with ``room``, in eviction order; none if they do not suffice.
 
-    Those that may not go all together are first tried in the order in which they would go; where some resource lacks
-    then, by how much they hold of it.
+    Also return the plugins' verdict on which the victims were spent. ``ask`` gets a new verdict. If resources are
+    short, ``enough`` limits the victims to what makes the task fit. Victims that may not all be evicted together are
+    first tried in eviction order; if a resource is short then, by how much they hold of it.
     """
     leave = ask()
     first = leave.first if enough else None
@@ -207,14 +206,14 @@ def choose_victims(
 
 
 def _makes_enough(victim: Task, room: Ints, task: Task) -> bool:
-    """Whether a task lacks room that one victim alone makes."""
+    """Whether a task lacks resources that this one victim frees."""
     have, least, held = room.tolist(), task.floor.tolist(), victim.amounts
     lacking = [column for column, amount in enumerate(least) if have[column] < amount]
     return bool(lacking) and all(have[column] + held[column] >= least[column] for column in lacking)
 
 
 def _with(room: Ints, victims: list[Task]) -> Ints:
-    """A node's room with what victims hold beside it."""
+    """Return a node's resources plus those of the victims."""
     room = room.copy()
     for victim in victims:
         room += victim.request
@@ -222,10 +221,10 @@ def _with(room: Ints, victims: list[Task]) -> Ints:
 
 
 def _going_together(task: Task, room: Ints, leave: Victims, victims: list[Task], enough: bool) -> list[Task]:
-    """Those of ``victims`` that go, as far as they have leave to go together: first those that hold some of what still
-    lacks, then the others, since who brings no room may be in the way of a predicate (Volcano #4918).
+    """Return the ``victims`` that may be evicted together.
 
-    With ``enough`` they end with the one after whom nothing lacks any more.
+    First come victims that hold some of what is lacking, then the others, since these may be in the way of a predicate
+    (Volcano #4918). With ``enough``, stop at the victim after which nothing is lacking.
     """
     room = room.copy()
     lacking = task.floor > room
@@ -247,29 +246,30 @@ def _going_together(task: Task, room: Ints, leave: Victims, victims: list[Task],
 
 
 def _most_first(victims: list[Task], lack: Ints, columns: npt.NDArray[np.bool_]) -> list[Task]:
-    """Victims by how much they hold of some resources, each as part of what lacks of it."""
+    """Sort victims by how much they hold of some resources, each as a fraction of what is lacking."""
     return sorted(victims, key=lambda victim: -float((np.minimum(victim.request[columns], lack) / lack).sum()))
 
 
 class _Exchange(NamedTuple):
-    """One task was evicted for another on a node, and held just as much."""
+    """A swap: a task was evicted on a node for another task of the same size."""
 
     asker: Task
     kind: Hashable
     node: int
     leave: Victims
     rest: list[Task] | None
-    """Who is left there, in the order in which they would go; None where that order may change with who goes."""
+    """The other candidates on the node, in eviction order. None if that order depends on earlier evictions."""
     changes: int
-    """How much had changed in the session once the asker waits there."""
+    """The session's count of changes once the preemptor waits there."""
 
 
 class Room:
-    """The search for room for one job's tasks: ``exempt`` says who is not asked about, ``ask`` asks the plugins.
+    """The search for victims for one job's tasks.
 
-    ``freeable`` is the most that tasks that are not exempt would free, by node. Nodes that had nothing for a kind
-    of task are not looked at again for the same job, since what a job takes leaves less for it; but where other pods'
-    places matter (affinity, spread) what it takes may open a node, too, and where its queue had no room who goes.
+    ``exempt`` excludes tasks, ``ask`` gets the plugins' verdict on the others. ``freeable`` is the most that non-exempt
+    tasks would free, by node. A node without victims for a kind of task is not searched again for the same job, since
+    later tasks of the job find less. Exceptions: with affinity or spread, a placement may make a node feasible; and if
+    the queue is at its limit, an eviction elsewhere may.
     """
 
     def __init__(
@@ -296,13 +296,15 @@ class Room:
         self._candidates: tuple[Task, Candidates] | None = None
         self._exchange: _Exchange | None = None
         self._is_full = False
-        """Whether no node had room for the task that was looked at last."""
+        """Whether no node had capacity for the last task."""
         self._open: tuple[Task | None, int, npt.NDArray[np.bool_] | None] = (None, 0, None)
         self._passing: tuple[Task, int, npt.NDArray[np.bool_]] | None = None
 
     def resolvable(self, task: Task) -> npt.NDArray[np.bool_]:
-        """Nodes that may have room for a task once some are gone. Clear one that had nothing: it is remembered for all
-        tasks of this kind."""
+        """Return nodes that may take a task after evictions.
+
+        The mask is cached for all tasks of this kind: clear a node that has no victims.
+        """
         kind = self.kind(task)
         mask = self._resolvable.get(kind)
         if mask is None or self.moves(task):
@@ -314,27 +316,32 @@ class Room:
         return mask
 
     def stays_shut(self, task: Task) -> bool:
-        """Whether nodes that have nothing for a task now have nothing for those alike either: where its queue, or one
-        above it, has no room, who goes from another node may make some."""
+        """Whether nodes without victims for a task stay so for equivalent tasks.
+
+        They may not if its queue, or one above, is at its limit: an eviction elsewhere may make the difference.
+        """
         return self.framework.allocatable(task.job.queue, task) is None
 
     def reach(self, task: Task) -> npt.NDArray[np.bool_]:
-        """Nodes that would have room for a task if all went that may and are still there; as of now."""
+        """Return nodes that would have capacity for a task if all remaining candidates were evicted."""
         return fits(task.floor, self.session.nodes.usage.future_idle + self._freeable.left())
 
     def kind(self, task: Task) -> Hashable:
-        """What tasks have in common that find the same nodes, as things are now."""
-        return self.framework.evaluator.kind(task), task.labels  # who may go for it may hang on its labels
+        """Return a key of the tasks that have the same feasible nodes and victims now."""
+        return self.framework.evaluator.kind(task), task.labels  # victims may depend on the labels
 
     def moves(self, task: Task) -> bool:
-        """Whether what its job takes may open nodes to a task: where other pods are matters to it."""
+        """Whether placements of the task's own job may make more nodes feasible, because of other pods' positions."""
         return self.framework.evaluator.kinds.moves(task)
 
     def vacant(self, task: Task) -> int | None:
-        """The node that takes a task without anybody going, its nominated one first; evictions may have left room."""
+        """Return the node that takes a task without evictions, its nominated node first.
+
+        Earlier evictions of the session may have left enough.
+        """
         last = self._exchange
         if last is not None and self._is_full and self._follows(last, task):
-            self._open = task, self.session.trial.changes, None  # what was full then is full now
+            self._open = task, self.session.trial.changes, None  # still no capacity: nothing else happened since
             return None
         if self._open_nodes(task) is None:
             return None
@@ -343,8 +350,10 @@ class Room:
         return self.framework.best_to_wait(task, candidates) if row is None else row
 
     def _open_nodes(self, task: Task) -> npt.NDArray[np.bool_] | None:
-        """The nodes that have room for a task as things are now, and are not ruled out by facts; None where there is
-        none, or its queue has no room: a full cluster, the usual case here, costs no ratings."""
+        """Return nodes that have capacity for a task now and are not excluded by facts.
+
+        None if there is none or the queue is at its limit: in a full cluster, the usual case here, nothing is rated.
+        """
         session = self.session
         known, changes, mask = self._open
         if known is not task or changes != session.trial.changes:
@@ -357,13 +366,13 @@ class Room:
         return mask
 
     def candidates(self, task: Task) -> Candidates:
-        """The table of a task's class, kept while the same task is tried."""
+        """Return the candidate table of a task, cached while the same task is tried."""
         if self._candidates is None or self._candidates[0] is not task:
             self._candidates = (task, self.framework.candidates(task))
         return self._candidates[1]
 
     def offered(self, task: Task, node: int) -> list[Task]:
-        """Whom to ask about on a node, in the order in which they would go."""
+        """Return the candidates for eviction on a node, in eviction order."""
         tasks = [other for other in self._placed.on_node(node) if not self._exempt(other)]
         if self._immunity:
             asked = [other for other in tasks if not self._immunity.covers(other, self.job)]
@@ -375,7 +384,7 @@ class Room:
         return self.framework.in_victim_order(tasks, task.job.queue)
 
     def exempt_on(self, task: Task, node: int, offered: list[Task]) -> Iterator[tuple[Task, str]]:
-        """Who on a node is not among those ``offered`` for a task, in order of key, and why not."""
+        """Yield tasks on a node that are not in ``offered``, in order of key, each with the reason."""
         asked = {other.row for other in offered}
         for other in self._placed.all_on(node):
             if other.row in asked:
@@ -392,11 +401,10 @@ class Room:
                 yield other, "is not best-effort, as the one that wants room is"
 
     def fits(self, task: Task, node: int) -> bool:
-        """Whether a task could be on a node as things are now."""
         return fits_on(self.framework, task, node, self.candidates(task))
 
     def _fits_already(self, task: Task, node: int) -> bool:
-        """``fits``, for all nodes at once while nothing is placed or evicted: most of them are looked at in vain."""
+        """Same as ``fits``, but computed for all nodes at once until something changes: most nodes fail."""
         nodes = self._open_nodes(task)
         if nodes is None or not nodes[node]:
             return False
@@ -407,9 +415,9 @@ class Room:
         return bool(mask[node]) if since == changes else self.candidates(task).passes_on(node)
 
     def free(self, statement: Statement, task: Task, node: int, offered: list[Task]) -> list[Task] | None:
-        """Evict the fewest of those ``offered`` on a node that let the task fit, and return them.
+        """Evict the fewest of ``offered`` on a node that let the task fit, and return them.
 
-        None, with nothing done, where not even all of them would.
+        Return None, with nothing changed, if not even all of them suffice.
         """
         if self._fits_already(task, node):
             return []
@@ -421,7 +429,7 @@ class Room:
         going, leave = choose_victims(task, room, ask, enough=True)
         self._write_down(task, node, offered, going, leave)
         chosen = self._evict_until_fit(statement, task, node, going)
-        if chosen is None and 0 < len(going) < len(offered):  # room there is; others may be in a predicate's way
+        if chosen is None and 0 < len(going) < len(offered):  # others may block a predicate
             going, leave = choose_victims(task, room, ask)
             self._write_down(task, node, offered, going, leave)
             chosen = self._evict_until_fit(statement, task, node, going)
@@ -439,15 +447,18 @@ class Room:
             trace.searched(task, self.job, going, leave, node, lambda: self.exempt_on(task, node, offered))
 
     def exchange(self, statement: Statement, task: Task, node: int) -> bool:
-        """Evict who is next on a node where the task before, one alike, waits for as much as its victim held: as
-        ``free`` would, without asking all again. False, with nothing done, where there is more to look at."""
+        """Swap the next victim on the node of the last swap for an equivalent task of the same size.
+
+        The result is that of ``free``, without new verdicts of plugins. Return False, with nothing changed, if the
+        shortcut does not apply.
+        """
         last, self._exchange = self._exchange, None
         if last is None or last.node != node or not self._follows(last, task):
             return False
         victim = last.leave.again(self.offered(task, node) if last.rest is None else last.rest).first
         if victim is None or victim.amounts != task.amounts or not last.leave.take(victim):
             return False
-        self.candidates(task)  # as things are before anybody goes
+        self.candidates(task)  # build the table before the eviction
         statement.evict(victim, self.why)
         if not self.fits(task, node):
             statement.undo(statement.save() - 1)
@@ -456,8 +467,10 @@ class Room:
         return True
 
     def several(self, tasks: deque[Task]) -> list[Task]:
-        """Of a job's next tasks those alike that may be exchanged at once on the node of the last exchange; the last
-        one is none of them, since a job that needs no more may not take more."""
+        """Return the job's next equivalent tasks that may be swapped at once on the node of the last swap.
+
+        The job's last task is left out, since a job that is no longer starving may not take more.
+        """
         last, first, count = self._exchange, tasks[0], len(tasks) - 1
         if last is None or not last.rest or not (self._is_full and self.framework.places_alike(self.job)):
             return []
@@ -468,7 +481,7 @@ class Room:
         return alike if self.framework.allocatable_together(self.job.queue, first, len(alike)) else []
 
     def exchange_together(self, statement: Statement, tasks: list[Task]) -> int:
-        """``exchange`` as many of the first of ``several`` tasks as can be at once, and how many that are."""
+        """Swap as many of the first ``tasks`` (from ``several``) at once as possible; return how many."""
         last, self._exchange = self._exchange, None
         assert last is not None and last.rest is not None
         rest, victims = last.rest[:], []
@@ -490,8 +503,7 @@ class Room:
         return len(tasks)
 
     def _fit_in_turn(self, tasks: list[Task], victims: list[Task], node: int) -> bool:
-        """Whether each of some tasks alike could be on a node once its victim went, who held just as much, where those
-        before it wait."""
+        """Whether equivalent tasks fit on a node in turn, each after its victim of equal size is evicted."""
         usage = self.session.nodes.usage
         changes = np.array([victim.deltas.evict for victim in victims])
         changes[1:] += tasks[0].deltas.pipeline
@@ -507,8 +519,7 @@ class Room:
         self._exchange = _Exchange(task, kind, node, leave, rest, self.session.trial.changes + 1)
 
     def _follows(self, last: _Exchange, task: Task) -> bool:
-        """Whether a task is alike to the one of the last exchange, which waits on its node, and nothing else happened
-        since."""
+        """Whether the last swap was for an equivalent task, which waits on its node, and nothing changed since."""
         return (
             last.changes == self.session.trial.changes
             and last.asker.node == last.node
@@ -518,8 +529,10 @@ class Room:
         )
 
     def _evict_until_fit(self, statement: Statement, task: Task, node: int, going: list[Task]) -> list[Task] | None:
-        """Evict one after the other until the task fits, then give back whom it takes not; None, with nothing done,
-        where it does not fit without all of them."""
+        """Evict ``going`` one by one until the task fits, then spare victims that are not needed.
+
+        Return None, with nothing changed, if all of them do not suffice.
+        """
         save_point = statement.save()
         for count, victim in enumerate(going, 1):
             statement.evict(victim, self.why)
@@ -529,7 +542,7 @@ class Room:
         return None
 
     def _spare(self, statement: Statement, save_point: int, task: Task, node: int, chosen: list[Task]) -> list[Task]:
-        """Give back whom it takes not, those that would go last first."""
+        """Undo evictions that the task does not need, the last in eviction order first."""
         for victim in reversed(chosen[:-1]):
             room = self.session.nodes.usage.room_of(node) - victim.request
             if (room < task.floor).any():
