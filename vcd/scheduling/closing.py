@@ -1,4 +1,4 @@
-"""The end of a session: groups' phases and counts, queues' usage, who waits for what (Volcano ``job_updater.go``)."""
+"""The end of a session: phases and counts of groups, usage of queues, reasons (Volcano ``job_updater.go``)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _COUNTED = [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]
 _TEXTS = [phase.text for phase in Phase]
 _NUMBERS = {text: number for number, text in enumerate(_TEXTS)}
 _NO_PHASE = -1
-"""What groups show whose phase is none."""
+"""The phase number of a group whose status has no known phase."""
 Phases = npt.NDArray[np.int8]
 
 
 def plan_of(session: Session) -> ev.Plan:
-    """The session's decision as a plan."""
+    """Return the session's decision as a plan."""
     plan = ev.Plan(
         statements=tuple(_statements(session)),
         groups=tuple(_groups(session)),
@@ -48,7 +48,7 @@ def plan_of(session: Session) -> ev.Plan:
         lapsed=tuple(session.lapsed),
         turns=session.turns.taken,
     )
-    if session.turns.ends and decides(plan):  # the first of a round may get what its last session made possible
+    if session.turns.ends and decides(plan):  # jobs at the start of a round may use what its last session made possible
         plan = msgspec.structs.replace(plan, more=True)
     return plan
 
@@ -64,7 +64,7 @@ def _statements(session: Session) -> Iterable[ev.Statement]:
 
 
 def _groups(session: Session) -> list[ev.GroupStatus]:
-    """Statuses that differ from what the groups show."""
+    """Return the statuses that differ from the observed status of the groups."""
     columns, later = session.jobs, session.later()
     viewed = [job for job in session.views.jobs() if not later[job.index]]
     shown, (said, conditions) = columns.derived(_shown), _conditions(session)
@@ -105,8 +105,10 @@ def _places(indices: Rows, jobs: list[Job]) -> Rows:
 
 
 def _conditions(session: Session) -> tuple[Ints, list[tuple[str, str, str, str] | None]]:
-    """Of each job the number of the condition that its group does not show yet, and those by number, with the empty
-    message of a plan; 0 is none."""
+    """Return new conditions: each job's index into the list (0: none), and the list.
+
+    A condition is new if the group does not have it yet. Its message is empty in a plan.
+    """
     columns = session.jobs
     said, conditions = np.zeros(len(columns), np.int64), list[tuple[str, str, str, str] | None]([None])
     unsettled = np.ones(len(columns), np.bool_)
@@ -122,7 +124,7 @@ def _conditions(session: Session) -> tuple[Ints, list[tuple[str, str, str, str] 
 
 
 def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]]:
-    """The conditions of jobs for which others stand, where they show something else."""
+    """Yield the conditions of jobs represented by an equivalent job, if they do not have them yet."""
     columns = session.jobs
     for lead, others in session.classes.followers():
         condition = session.conditions.get(lead)
@@ -135,14 +137,14 @@ def _phases_at_end(phase: Phases, counts: Counts, releasing: Counts, min_member:
     completed = counts[:, TaskStatus.FAILED] + counts[:, TaskStatus.SUCCEEDED]
     scheduled = counts[:, TaskStatus.RUNNING] + counts[:, TaskStatus.BOUND] + completed + releasing
     ended = np.where(scheduled == completed, Phase.COMPLETED, Phase.RUNNING)
-    # a completed group whose pods were deleted wants nothing more: Pending, it would be admitted and reserve again
+    # # a completed group whose pods were deleted needs nothing: as Pending it would be admitted and reserve again
     stays = (phase == Phase.INQUEUE) | ((phase == Phase.COMPLETED) & (counts.sum(axis=1) == 0))
     waits = np.where(stays, phase, Phase.PENDING)
     return np.where(scheduled >= min_member, ended, waits).astype(np.int8)
 
 
 def _figures(phases: Phases, counts: Counts) -> Counts:
-    """What groups show beside conditions: the number of the phase, and how many run, succeeded and failed."""
+    """Return what groups have in their status besides conditions: phase number, running, succeeded and failed."""
     figures = np.empty((len(phases), 4), np.int32)
     figures[:, 0] = phases
     figures[:, 1:] = counts[:, _COUNTED]
@@ -150,7 +152,7 @@ def _figures(phases: Phases, counts: Counts) -> Counts:
 
 
 def _shown(columns: GroupColumns, indices: Rows) -> Counts:
-    """The figures that groups show, and whether they have others if nobody looks at them."""
+    """Return the status that groups have now, and whether it would change without a decision."""
     counts = columns.counts[indices]
     phases = _phases_at_end(columns.phase[indices], counts, columns.releasing[indices], columns.min_member[indices])
     statuses = [record.group.status for record in columns.records_of(indices)]
@@ -164,7 +166,7 @@ def _shown(columns: GroupColumns, indices: Rows) -> Counts:
 
 
 class _Shows(msgspec.Struct, frozen=True):
-    """Whether groups show a condition already."""
+    """Whether groups have a condition already."""
 
     condition: Condition
 
@@ -178,15 +180,17 @@ class _Shows(msgspec.Struct, frozen=True):
 
 
 def _new_condition(wanted: Condition, shown: Sequence[ShownCondition]) -> Condition | None:
-    """The condition set in this session, None where the group shows it already."""
+    """Return the condition set in this session, or None if the group has it already."""
     kind, status, reason = wanted
     found = condition_of(kind, shown)
     return None if found is not None and (found.status, found.reason) == (status, reason) else wanted
 
 
 def _queues(session: Session) -> Iterable[ev.QueueUsage]:
-    """Allocated resources of queues, their children's and what pods without a group hold included, where they differ
-    from what the queues show."""
+    """Yield allocated resources of queues where they differ from the observed status.
+
+    Includes those of child queues, and of pods without a group.
+    """
     jobs = session.jobs
     sums = jobs.sums("allocated")
     moved = [job for job in session.views.jobs() if job.touched]
@@ -207,8 +211,8 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
         try:
             known = resource_values(shown)
         except QuantityError:
-            known = None  # what nobody can read is written anew
-        # zero where the queue shows it, also of a resource that nothing has any more: the columns may have forgotten it
+            known = None  # an invalid value is overwritten
+        # # zero if the queue lists it, also for a resource that no node has any more: it may have no column
         amounts = {**dict.fromkeys(known or (), 0), **amounts}
         if amounts != known:
             yield ev.QueueUsage(queue.name, {name: format_resource(name, amounts[name]) for name in sorted(amounts)})
@@ -225,14 +229,14 @@ def _with_children(session: Session, sums: Ints) -> Ints:
 
 
 def _waiting(session: Session) -> Iterable[ev.Waiting]:
-    """Groups whose reasons for waiting are not what they were, those outside the session included."""
+    """Yield the reasons of groups whose reasons changed, groups outside the session included."""
     columns, shown = session.jobs, session.snapshot.waiting
     now = {job.index: tuple(job.why) for job in session.views.jobs() if job.why and _still_waits(job)}
     told = columns.derived(shown_reasons)
     asked = told != 0
     asked[list(now)] = True
-    asked &= ~session.turns.aside  # their reasons are those of their own turn
-    asked &= ~session.classes.follows  # what is said of those is said of who stands for them
+    asked &= ~session.turns.aside  # not tried in this session: their reasons are those of their own turn
+    asked &= ~session.classes.follows  # equivalent jobs get the reasons of their representative below
     found = {columns.keys[index]: now.get(index, ()) for index in np.flatnonzero(asked).tolist()}
     for lead, others in session.classes.followers():
         if session.turns.aside[lead]:
@@ -248,7 +252,7 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
 
 
 def _strangers(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]:
-    """What groups wait for whose queue is not there."""
+    """Yield the reason for waiting of groups whose queue does not exist."""
     snapshot = session.snapshot
     for key, record in snapshot.groups.items() if len(snapshot.groups) > len(session.jobs) else ():
         name = session.queue_name_of(record)
@@ -257,7 +261,7 @@ def _strangers(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]
 
 
 def _still_waits(job: Job) -> bool:
-    """Whether some task of a job has no room at the end, or the group was not admitted."""
+    """Whether some task of a job is not placed at the end, or the group was not admitted."""
     counts = job.counts
     return bool(counts[TaskStatus.PENDING] or counts[TaskStatus.PIPELINED] or counts[TaskStatus.ALLOCATED]) or (
         job.is_pending() or not job.is_ready()

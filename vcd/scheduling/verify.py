@@ -1,4 +1,4 @@
-"""Whether a statement still holds against the state as it is now: between decide and log (docs/laws.md, law 3)."""
+"""Verify statements against the current state, between decision and log (docs/laws.md, law 3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vcd.state.sums import sum_of
 _NOWHERE = -1
 _READY = tuple(map(int, READY_STATUSES))
 _HELD = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
-"""Those that are on their way out still hold what plugins limit."""
+"""Terminating pods still hold what plugins limit."""
 
 
 Reference = tuple[str, str]
@@ -32,15 +32,16 @@ Reference = tuple[str, str]
 
 
 def placed_under(snapshot: Snapshot, group: str) -> tuple[Reference, ...]:
-    """Return the objects of other kinds that decide how a group's pods are placed: the group, its queue and the queues
-    above that one."""
+    """Return the objects that decide how a group's pods are placed: the group, its queue and the queues above."""
     queues = _lineage(snapshot, queue_name(snapshot, group) or "")
     return (("PodGroup", group), *(("Queue", name) for name in queues))
 
 
 def evicted_under(snapshot: Snapshot, plan: Plan) -> dict[str, tuple[Reference, ...]]:
-    """Return, by key of each pod that a plan evicts, the objects that can protect it: its group, the group's queue and
-    the queues above that one. A pod without a group has none."""
+    """Return, by key of each pod that a plan evicts, the objects that can protect it.
+
+    These are its group, the group's queue and the queues above. A pod without a group has none.
+    """
     victims = {operation.key for operation in plan.operations("evict")}
     if not victims:
         return {}
@@ -52,10 +53,10 @@ def evicted_under(snapshot: Snapshot, plan: Plan) -> dict[str, tuple[Reference, 
 
 
 def differing(snapshot: Snapshot, read: Mapping[Reference, PodGroup | Queue | None]) -> dict[Reference, str]:
-    """Return why objects that a snapshot holds differ from those that were read at the API server.
+    """Return why objects in a snapshot differ from those read from the API server.
 
-    Only what a decision depends on is compared: identity, spec, the annotations that plugins read, and whether a queue
-    is open. ``read`` has None for an object that is gone. An object that the snapshot lacks is not compared.
+    Only what a decision depends on is compared: identity, spec, annotations, and whether a queue is open. ``read`` has
+    None for a deleted object. An object that is not in the snapshot is not compared.
     """
     found: dict[Reference, str] = {}
     for (kind, key), now in read.items():
@@ -75,7 +76,7 @@ def _object(snapshot: Snapshot, reference: Reference) -> PodGroup | Queue | None
 
 
 def _difference(known: PodGroup | Queue, now: PodGroup | Queue | None) -> str:
-    """How an object differs from the known one in what decisions depend on; empty if it does not."""
+    """Return how an object differs from the known one in what decisions depend on; empty if it does not."""
     if now is known:
         return ""
     if now is None or now.metadata.uid != known.metadata.uid:
@@ -90,26 +91,28 @@ def _meaning(obj: PodGroup | Queue) -> tuple[object, ...]:
 def stale_statements(
     plan: Plan, head: Snapshot, base: Snapshot, doubts: Mapping[Reference, str] | None = None
 ) -> tuple[tuple[int, str], ...]:
-    """The statements of a plan that no longer hold, as pairs of index and reason.
+    """Return the statements of a plan that no longer hold, as pairs of index and reason.
 
-    A bind needs its pod pending under the same UID, its node there with room left by the statements before it, and
-    the volumes chosen for it free; a pipelined pod must still be pending under the same UID, so that nobody is evicted
-    for a pod that is gone; an eviction needs its pod placed under the same UID. Each needs its pod to be of the same
-    group, with the same labels and marks; and who is to get room may not ask for more than it did. One operation that
-    does not hold drops its statement whole, and the later ones of its group with it: what a gang gets beyond its
-    minimum must not come without the minimum. For the same reason nothing is bound for a gang that lost a pod on which
-    its minimum rests, be it deleted or not let in, or whose minimum is another one.
+    An operation holds under these conditions:
 
-    ``base`` is what the plan was decided from. A queue that holds more than it did then, or whose capability is
-    another one, must stay within its capability; of all others the plan knew what it does. What else limits a queue
-    only a plugin can count (``Plugin.quotas``): where such a queue holds something that it did not, or its limits or
-    the labels of its nodes are others, nothing is bound for it before it was decided on anew.
+    - bind: the pod is pending under the same UID, its node exists with enough idle resources after the earlier
+      statements, and the volumes chosen for it are free;
+    - pipeline: the pod is pending under the same UID, so that no pod is evicted for a deleted one;
+    - evict: the pod is placed under the same UID;
+    - all: the pod has the same group, labels and relevant annotations, and does not request more than before.
 
-    A statement is stale, too, if the queue that it places pods in was closed, or if the PodGroup, the queue or a queue
-    above of a victim has changed (``minMember``, ``reclaimable``).
+    An operation that does not hold drops its statement as a whole, and later ones of its group: what a gang gets beyond
+    its minimum must not come without the minimum. For the same reason, nothing is bound for a gang that lost a pod
+    needed for its minimum (deleted or not admitted), or whose minimum changed.
 
-    ``doubts`` has objects that the head does not hold as the API server does, with the reason. Statements whose pods
-    are placed or evicted under one of them are stale.
+    ``base`` is the snapshot that the plan was decided from. A queue that holds more than at the base, or whose
+    capability changed, must stay within its capability; for all others the plan has checked it. Other limits of a queue
+    are known only to plugins (``Plugin.quotas``). If such a queue holds something new, or its limits or the labels of
+    its nodes changed, nothing is bound for it until the next decision.
+
+    A statement is also stale if the queue in which it places pods was closed, or if the PodGroup or a queue of a victim
+    changed (``minMember``, ``reclaimable``). ``doubts`` has objects that differ from the API server, with the reason.
+    Statements whose pods are placed or evicted under one of them are stale.
     """
     if not plan.statements:
         return ()
@@ -129,8 +132,11 @@ def stale_statements(
 
 
 def _doubted_statements(plan: Plan, head: Snapshot, base: Snapshot, doubts: Mapping[Reference, str]) -> dict[int, str]:
-    """The first reason of each statement, by index, that depends on an object in doubt, evicts under a changed one, or
-    places pods in a queue that was closed."""
+    """Return the first reason of each stale statement, by index.
+
+    A statement is stale here if it depends on an object in doubt, evicts under a changed object, or places pods in a
+    queue that was closed.
+    """
     protecting = evicted_under(base, plan)
     changed = _changed_objects(base, head, (each for objects in protecting.values() for each in objects))
     closed = {name: f"queue {name} was closed" for name in head.queues if _is_closed_since(base, head, name)}
@@ -154,7 +160,7 @@ def _is_closed_since(base: Snapshot, head: Snapshot, name: str) -> bool:
 
 
 def _changed_objects(base: Snapshot, head: Snapshot, references: Iterable[Reference]) -> dict[Reference, str]:
-    """Why objects of the head are not what they were at the base."""
+    """Return why objects changed between base and head."""
     found: dict[Reference, str] = {}
     for reference in dict.fromkeys(references):
         known, now = _object(base, reference), _object(head, reference)
@@ -164,7 +170,7 @@ def _changed_objects(base: Snapshot, head: Snapshot, references: Iterable[Refere
 
 
 def _lineage(snapshot: Snapshot, name: str) -> tuple[str, ...]:
-    """A queue and those above it by ``spec.parent``; ends at one that is not there, or that came before."""
+    """Return a queue and its ancestors by ``spec.parent``, up to one that does not exist or is repeated."""
     found: dict[str, None] = {}
     while name in snapshot.queues and name not in found:
         found[name] = None
@@ -173,7 +179,7 @@ def _lineage(snapshot: Snapshot, name: str) -> tuple[str, ...]:
 
 
 def _with_children(snapshot: Snapshot, held: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
-    """What queues and those below them have."""
+    """Return what queues hold together with their descendants."""
     total = {name: Counter(own) for name, own in held.items()}
     for name, own in held.items():
         for above in _lineage(snapshot, name)[1:]:
@@ -182,7 +188,7 @@ def _with_children(snapshot: Snapshot, held: dict[str, Counter[str]]) -> dict[st
 
 
 def _binds_of(plan: Plan, base: Snapshot) -> dict[str, Counter[str]]:
-    """What a plan binds, by queue."""
+    """Return what a plan binds, by queue."""
     row_of = {key: row for row, key in enumerate(base.tasks.keys) if key is not None}
     found = {name: Counter[str]() for name in base.queues}
     requests = base.shape_columns.requests
@@ -196,9 +202,9 @@ def _binds_of(plan: Plan, base: Snapshot) -> dict[str, Counter[str]]:
 
 
 def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dict[str, int]]:
-    """What is left of the capability of queues that hold more, or may hold something else, than at the base.
+    """Return the remaining capability of queues that hold more, or may hold something else, than at the base.
 
-    A queue above others counts with what these have, where the plan held it to its capability: it may be flat.
+    A parent queue counts with its children if the plan enforced its capability; it does not if the hierarchy is flat.
     """
     before, now = _held(base), _held(head)
     left: dict[str, dict[str, int]] = {}
@@ -226,15 +232,18 @@ def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dic
             left[name] = {
                 resource: limit - now[name][resource]
                 for resource, limit in record.capability.items()
-                # cpu or memory of zero is no limit to some plugins, and none of it to others; the plan knew which
+                # # cpu or memory of zero means no limit to some plugins, and none of it to others; the plan has decided
+                # which
                 if resource != PODS and (limit or resource not in (CPU, MEMORY) or known.get(resource) != limit)
             }
     return left
 
 
 class _Uncounted:
-    """Queues that plugins limit by annotations, as far as the plan may not know what they hold or may hold, and nodes
-    that may count as something else than they did."""
+    """Queues that plugins limit by annotations and that changed, and nodes whose labels or resources changed.
+
+    The plan may be wrong about what these queues hold or may hold.
+    """
 
     def __init__(self, base: Snapshot, head: Snapshot) -> None:
         limits = sorted({quota.annotation for kind in registry.plugins().values() for quota in kind.quotas})
@@ -251,7 +260,7 @@ class _Uncounted:
             self.queues = frozenset(changed.union(self._moved(base, head)))
 
     def _moved(self, base: Snapshot, head: Snapshot) -> Iterator[str]:
-        """Queues with a pod on a node where it was not, or that is not what it was."""
+        """Yield queues with a pod that came to another node, or that is another pod than before."""
         queues, nodes = _places(head, self.limited, _HELD)
         before, places = _places(base, self.limited, _HELD)
         if head.facts is not base.facts:
@@ -278,7 +287,7 @@ def _limits(snapshot: Snapshot, name: str, limits: Iterable[str]) -> list[str | 
 
 
 def _relabelled(base: Snapshot, head: Snapshot) -> Iterator[str]:
-    """Nodes whose labels or resources are others than they were, and new ones."""
+    """Yield new nodes, and nodes whose labels or resource names changed."""
     for name, row in head.facts.row_of.items():
         now, old = head.facts.nodes[row], base.facts.row_of.get(name)
         before = None if old is None else base.facts.nodes[old]
@@ -293,7 +302,7 @@ def _relabelled(base: Snapshot, head: Snapshot) -> Iterator[str]:
 
 
 def _places(snapshot: Snapshot, queues: Sequence[str], statuses: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """By row, which of the queues a placed pod of such a status is in, and its node; both nowhere (-1) for others."""
+    """Return, by row, which of the queues a placed pod with one of the statuses is in, and its node; -1 for others."""
     tasks, number_of = snapshot.tasks, {name: number for number, name in enumerate(queues)}
     held = (tasks.node >= 0) & np.isin(tasks.status, statuses)
     jobs = np.unique(tasks.job[held & (tasks.job >= 0)])
@@ -308,12 +317,12 @@ def _places(snapshot: Snapshot, queues: Sequence[str], statuses: tuple[int, ...]
 
 
 def _minimum(spec: PodGroupSpec) -> tuple[object, ...]:
-    """What of a group has to be placed together."""
+    """Return the fields of a group that decide what must be placed together."""
     return spec.min_member, spec.min_task_member, spec.sub_group_policy
 
 
 def _ready(snapshot: Snapshot) -> Ints:
-    """How many pods of each job count towards its minimum."""
+    """Return how many pods of each job count towards its minimum."""
     tasks = snapshot.tasks
     ready = np.isin(tasks.status, _READY) & (tasks.job >= 0)
     counts: Ints = np.bincount(tasks.job[ready], minlength=len(snapshot.job_keys))
@@ -321,7 +330,7 @@ def _ready(snapshot: Snapshot) -> Ints:
 
 
 def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
-    """What each queue has allocated, by resource, pods included whose group is gone."""
+    """Return what each queue has allocated, by resource, including pods whose group was deleted."""
     names = sorted(snapshot.queues)
     orphans = Orphans(snapshot, {name: number for number, name in enumerate(names)})
     sums = snapshot.group_columns.sums("allocated") + orphans.allocated
@@ -332,13 +341,13 @@ def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
 
 
 def queue_name(snapshot: Snapshot, group: str) -> str | None:
-    """The queue of a group; None where there is no such group."""
+    """Return the queue of a group, or None if there is no such group."""
     record = snapshot.groups.get(group)
     return None if record is None else snapshot.settings.queue_of(record.group)
 
 
 class _Head:
-    """The head state's pods and rooms, less what accepted statements take."""
+    """The pods and idle resources of the head state, less what accepted statements take."""
 
     def __init__(self, plan: Plan, head: Snapshot, base: Snapshot) -> None:
         self._head, self._base = head, base
@@ -350,9 +359,11 @@ class _Head:
         self._heeded = tuple(sorted({name for kind in registry.plugins().values() for name in kind.annotations}))
 
     def broken(self, statements: Sequence[Statement]) -> dict[str, str]:
-        """Groups that something is bound for and that may not get their minimum by it, and why: it is another one, or
-        they lost more placed pods than they would have had above it. Those whose minimum is one of roles or of
-        sub-groups may not lose any."""
+        """Return groups with binds that may miss their minimum, with the reason.
+
+        Either the minimum changed, or they lost more placed pods than they would have had above it. Groups with minima
+        of roles or sub-groups may not lose any.
+        """
         jobs, bound, found = dict[str, int](), Counter[str](), dict[str, str]()
         for statement in statements:
             for operation in statement.operations:
@@ -374,9 +385,9 @@ class _Head:
         return found
 
     def doubtful(self, statements: Sequence[Statement]) -> list[bool]:
-        """Which statements have to be looked at operation by operation, in order; all others hold.
+        """Return which statements must be checked operation by operation, in order; all others hold.
 
-        They only bind pending pods, to nodes and for queues that have room for all statements together.
+        The others only bind pending pods, to nodes and for queues with enough capacity for all statements together.
         """
         row_of, node_of, pods = self._row_of, self._head.facts.row_of, self._head.tasks.pods
         known, there = self._base.tasks.pods, len(self._base.tasks.pods)
@@ -393,7 +404,7 @@ class _Head:
                 if row is None or node is None:
                     doubtful[number] = True
                 elif operation.verb == "bind":
-                    doubtful[number] |= row >= there or pod is not known[row]  # it may be another by now
+                    doubtful[number] |= row >= there or pod is not known[row]  # it may be a different pod by now
                     of.append(number)
                     rows.append(row)
                     nodes.append(node)
@@ -406,18 +417,19 @@ class _Head:
         return found
 
     def _short_nodes(self, rows: Ints, nodes: Ints) -> npt.NDArray[np.bool_]:
-        """By node, whether these pods together may not fit, or what is counted of it has changed."""
+        """Return, by node, whether these pods together may not fit, or a plugin's count may have changed."""
         asked = np.zeros_like(self._idle)
         np.add.at(asked, nodes, self._requests[self._head.tasks.shape[rows]])
         counts = asked > 0
-        counts[:, :2] = True  # as `room_needed` has it
+        counts[:, :2] = True  # as in `room_needed`
         short = np.logical_or.reduce((asked > self._idle) & counts, axis=1)
         short[[self._head.facts.row_of[name] for name in sorted(self._uncounted.nodes)]] = True
         result: npt.NDArray[np.bool_] = short
         return result
 
     def _in_short_queue(self, rows: Ints) -> npt.NDArray[np.bool_]:
-        """Whether the queue of each pod may not have room for all of these, or what is counted of it has changed."""
+        """Return, by pod, whether its queue may lack capacity for all of these, or a plugin's count may have
+        changed."""
         jobs, of_job = np.unique(self._head.tasks.job[rows], return_inverse=True)
         names = [self._queue_of_job(job) for job in jobs.tolist()]
         short = set(self._uncounted.queues)
@@ -433,7 +445,7 @@ class _Head:
         return in_short
 
     def _changed(self, row: int, verb: str) -> str:
-        """What of a pod is another than it was decided about; empty where nothing is, or it was not there then."""
+        """Return what changed in a pod since the decision; empty if nothing did, or it did not exist then."""
         tasks, known = self._head.tasks, self._base.tasks
         now, before = tasks.pods[row], known.pods[row] if row < len(known.pods) else None
         if now is None or before is None or now is before or now.metadata.uid != before.metadata.uid:
@@ -453,7 +465,7 @@ class _Head:
         return pod.metadata.labels, *(marks.get(name) for name in self._heeded)
 
     def accept(self, operations: tuple[Operation, ...]) -> str:
-        """Take the room that the operations need; an empty text when all hold, else the first reason."""
+        """Take the resources that the operations need. Return "" if all hold, else the first reason."""
         taken: list[tuple[int, int]] = []
         for operation in operations:
             reason = self._accept(operation, taken)
@@ -464,7 +476,7 @@ class _Head:
         return ""
 
     def _move(self, row: int, node: int, times: int) -> None:
-        """A pod takes room of a node and of its queue, or gives it back."""
+        """Take a pod's resources from a node and its queue (times 1), or give them back (-1)."""
         tasks = self._head.tasks
         self._idle[node] -= times * self._requests[tasks.shape[row]]
         for left in self._left_of(row):
@@ -473,7 +485,7 @@ class _Head:
                     left[name] -= times * value
 
     def _left_of(self, row: int) -> list[dict[str, int]]:
-        """What is left of the capability of a pod's queue, and of those above it, as far as it has to be looked at."""
+        """Return the remaining capability of a pod's queue and of those above it, for queues that must be checked."""
         return [self._left[name] for name in _lineage(self._head, self._queue_of(row)) if name in self._left]
 
     def _queue_of(self, row: int) -> str:
@@ -484,7 +496,7 @@ class _Head:
         return queue_name(self._head, key or "") or ""
 
     def _uncounted_for(self, row: int, node: str) -> str:
-        """Why what the plan counted for a pod's queue may be wrong; empty where it is not."""
+        """Return why the plan's count for a pod's queue may be wrong; empty if it is not."""
         uncounted, queue = self._uncounted, self._queue_of(row)
         if queue not in uncounted.limited:
             return ""
