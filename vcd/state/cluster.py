@@ -236,8 +236,7 @@ class ClusterState:
         return not isinstance(event, ev.SessionDecided)
 
     def session_in_steps(self, sequence: int, event: ev.SessionDecided) -> Iterator[None]:
-        """Fold a session as ``apply`` does, with a pause wherever it yields; the state is consistent once it has
-        ended."""
+        """Fold a session as ``apply`` does, pausing wherever it yields; the state is consistent once it has ended."""
         yield from self._intend(event)
         self.sequence = sequence
 
@@ -437,8 +436,7 @@ class ClusterState:
             self.shown_nodes[row] = self.node_names[node]
 
     def _shape(self, spec: PodSpec, counted: PodSpec | None) -> int:
-        """Return the number of a shape. ``counted`` is the spec that quantities are taken from, if it is another
-        one."""
+        """Return the number of a shape; quantities are taken from ``counted`` if it is given."""
         make = partial(Shape.of, spec, counted)
         key = spec_key(spec)
         if counted is None:
@@ -510,8 +508,7 @@ class ClusterState:
             del self.backoffs[key]
 
     def _node_instead_of(self, old: int, name: str) -> int:
-        """Return the number of the node that a pod is on now (-1: none), and release the ``old`` number if it
-        differs."""
+        """Return the number of a pod's current node (-1: none), and release the ``old`` number if it differs."""
         names = self.node_names
         if old >= 0 and names.is_known_as(old, name):
             return old
@@ -842,8 +839,7 @@ class ClusterState:
             del self._intent_of_call[intent.session, intent.statement, intent.operation]
 
     def _with_intended_status(self, key: str, record: GroupRecord) -> GroupRecord:
-        """Return the record with the decided status, until a phase is observed that is neither the old nor the new
-        one."""
+        """Return the record with the decided status, until a phase other than the old and the new one is observed."""
         intended = self.intended_status.get(key)
         if intended is None:
             return record

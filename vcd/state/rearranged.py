@@ -33,8 +33,7 @@ class Rearranged:
         """Runs of rows that were consecutive before, too; None for each new row."""
 
     def column(self, column: Column, axis: int = 0) -> Column:
-        """Return a rearranged copy of a column, which must not be empty, along an axis. New rows hold arbitrary
-        values."""
+        """Return a rearranged copy of a column along an axis; it must not be empty. New rows hold arbitrary values."""
         if not 0 < len(self._runs) <= _FEW:
             return column.take(self.before, axis)
         runs = [slice(0, 1) if run is None else run for run in self._runs]
