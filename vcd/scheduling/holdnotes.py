@@ -208,7 +208,7 @@ def _owner_in(why: Waiting) -> str:
 
 
 def _of_owners(code: ReasonCode, holds: Iterable[Hold], resources: Sequence[str]) -> Reason | None:
-    """Return a remark on what is held of some resources: for whom, how much and until when; None if nothing is."""
+    """Return a remark on the holds of some resources: owners, amounts and end; None if there are none."""
     held = [hold for hold in holds if hold.resources.keys() & set(resources)]
     if not held:
         return None

@@ -292,7 +292,7 @@ class ClusterState:
         self._drop(kind, key)
 
     def offered(self) -> frozenset[str]:
-        """Return the names of the resources that nodes offer or queues limit, with those that always count."""
+        """Return the names of the resources that nodes offer or queues limit, plus the ones that always count."""
         nodes = [node.allocatable for node in self.nodes.values()]
         stated = [(queue.capability, queue.deserved, queue.guarantee) for queue in self.queues.values()]
         return frozenset(_ALWAYS).union(*nodes, *chain.from_iterable(stated))

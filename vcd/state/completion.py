@@ -1,4 +1,4 @@
-"""Gangs that the API server admitted only in part: find those that are complete, or have no pods left."""
+"""Gangs that the API server admitted only in part: find the ones that are complete or have no pods left."""
 
 from __future__ import annotations
 

@@ -311,7 +311,7 @@ class Room:
             mask = self.candidates(task).resolvable()
             mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._freeable.at_first)
             if self.framework.allocatable(task.job.queue, task) is not None:
-                mask &= self._freeable.at_first.any(axis=0)  # only where somebody goes can the queue get room
+                mask &= self._freeable.at_first.any(axis=0)  # at its limit, a queue needs an eviction
             self._resolvable[kind] = mask
         return mask
 

@@ -1,4 +1,4 @@
-"""Equivalence of tasks: two tasks are of one kind if no predicate and no score can tell them apart."""
+"""Equivalence of tasks: tasks are of one kind if no predicate and no score can distinguish them."""
 
 from __future__ import annotations
 

@@ -80,5 +80,5 @@ class PodsAlike:
         try:
             selector = LabelSelector.compile(found.spec.selector)
         except SelectorError:
-            return None  # as kube-scheduler: the API server would not have taken it
+            return None  # as in kube-scheduler; the API server admits no such selector
         return None if selector.nothing else selector
