@@ -33,7 +33,7 @@ _NOT_YET = 2**63 - 1
 
 
 class PreemptAction(Action):
-    """Pipeline tasks of starving jobs on nodes where evictions of lower jobs in the same queue free resources.
+    """Evict tasks of lower jobs in the same queue, so that tasks of a starving job can wait for their resources.
 
     First comes preemption between the jobs of a queue. It is committed if the job may wait for the resources; otherwise
     no pod is evicted. Then comes preemption between the tasks of each of these jobs, in the same way. Nodes that need

@@ -21,7 +21,7 @@ from vcd.scheduling.session.views import Job, Task
 
 
 class ReclaimAction(Action):
-    """Pipeline starving jobs of queues below their share where evictions in other queues free resources.
+    """Evict tasks of other queues, so that starving jobs of a queue below its share can wait for their resources.
 
     Nodes that need no eviction come first. Otherwise victims are bound or running tasks of reclaimable queues that all
     plugins permit; on the first node where they suffice, the fewest are evicted. Resources, queue and every predicate
