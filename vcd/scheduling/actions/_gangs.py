@@ -23,7 +23,7 @@ from vcd.model.reasons import Reason, ReasonCode
 from vcd.scheduling.actions.allocate import AllocateAction
 from vcd.scheduling.eviction.displacing import displacing
 from vcd.scheduling.eviction.room import PLACED, EvictionContext, Freeable, fits_on, may_preempt, placed_tasks
-from vcd.scheduling.eviction.starving import jobs_in_turn, wanting_tasks
+from vcd.scheduling.eviction.starving import jobs_in_turn, schedulable_tasks
 from vcd.scheduling.eviction.vetoes import (
     IMMUNE,
     MARKED,
@@ -34,7 +34,7 @@ from vcd.scheduling.eviction.vetoes import (
     NOT_WHOLE,
     REFUSED,
     Vetoes,
-    holds_back,
+    has_unreclaimable_usage,
 )
 from vcd.scheduling.eviction.victim_jobs import Ranks, VictimJobs
 from vcd.scheduling.framework.action import Action
@@ -94,7 +94,7 @@ class GangEvictionAction(Action):
 
         By the pods that are immune to the preemptor, and by the resources that it needs.
         """
-        self._unasked: dict[tuple[ReasonCode, Hashable], dict[int, None]] = {}
+        self._unoffered: dict[tuple[ReasonCode, Hashable], dict[int, None]] = {}
         """The jobs with pods that are not offered to the plugins, by rule.
 
         For immune pods, also by the pods that are immune to the preemptor.
@@ -106,7 +106,7 @@ class GangEvictionAction(Action):
     def execute(self, framework: Framework) -> None:
         AllocateAction.place_nominated(framework)
         for job in jobs_in_turn(framework, lambda queue: self.may_take(framework, queue)):
-            self._make_room(framework, job)
+            self._evict_for(framework, job)
 
     @abstractmethod
     def may_take(self, framework: Framework, queue: Queue) -> bool:
@@ -132,8 +132,8 @@ class GangEvictionAction(Action):
     def rank(self, framework: Framework, need: Ints, wanted: Mask, jobs: Sequence[Job]) -> Iterable[Ranks]:
         """Rank jobs of one queue that may lose tasks, in the order given."""
 
-    def _make_room(self, framework: Framework, job: Job) -> None:
-        tasks = [task for task in wanting_tasks(framework, job) if not task.best_effort]
+    def _evict_for(self, framework: Framework, job: Job) -> None:
+        tasks = [task for task in schedulable_tasks(framework, job) if not task.best_effort]
         self._vetoes = Vetoes()
         is_served = False
         if not all(may_preempt(task) for task in tasks):
@@ -155,10 +155,10 @@ class GangEvictionAction(Action):
             statement.commit()
             return True
         statement.discard()
-        self._add_unasked(framework.session, job, need > 0)
+        self._add_unoffered(framework.session, job, need > 0)
         return False
 
-    def _add_unasked(self, session: Session, job: Job, wanted: Mask) -> None:
+    def _add_unoffered(self, session: Session, job: Job, wanted: Mask) -> None:
         """Add the rules by which placed groups that hold some of ``wanted`` were not offered to the plugins."""
         jobs, below, queues = session.jobs, self.victims_below(job), self.victim_queues(session, job)
         there = placed_tasks(session).is_placed & (jobs.allocated[:, wanted] > 0).any(axis=1)
@@ -169,10 +169,10 @@ class GangEvictionAction(Action):
             self._vetoes.add(NOT_LOWER)
         if (lower & ~jobs.derived(are_preemptable)).any():
             self._vetoes.add(MARKED)
-        for (code, scope), by_job in self._unasked.items():
+        for (code, scope), by_job in self._unoffered.items():
             if scope in (None, self._scope) and lower[list(by_job)].any():
                 self._vetoes.add(code)
-        if job.queue not in queues and holds_back(session, job.queue):
+        if job.queue not in queues and has_unreclaimable_usage(session, job.queue):
             self._vetoes.add(NOT_RECLAIMABLE)
 
     def _take(self, framework: Framework, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
@@ -183,24 +183,24 @@ class GangEvictionAction(Action):
         wanted = lacking if lacking.any() else need > 0
         taken: list[Bundle] = []
         context = EvictionContext(self.name, job, tuple(tasks))
-        lacks, queue = _Lacks(session, tasks), _QueueLacks(framework, tasks)
-        if framework.trace is None and lacks and not lacks.could_have(self._freeable(session, job)):
+        lacks, queue = _NodeShortage(session, tasks), _QueueShortage(framework, tasks)
+        if framework.trace is None and lacks and not lacks.could_place(self._freeable(session, job)):
             return False
-        for bundle in chain((None,), self._allowed(framework, context, need, wanted)):
+        for bundle in chain((None,), self._permitted_bundles(framework, context, need, wanted)):
             if bundle is not None:
                 self._evict(statement, bundle.tasks)
                 room += bundle.freed
                 taken.append(bundle)
-                lacks.look_at({task.node for task in bundle.tasks})
-                queue.look_at(bundle.freed)
+                lacks.update({task.node for task in bundle.tasks})
+                queue.update(bundle.freed)
             if ((need > 0) & (room < need)).any() or lacks or queue:
                 continue
-            if self._try(framework, statement, tasks, taken, queue):
+            if self._try_placing(framework, statement, tasks, taken, queue):
                 return True
-        return bool(queue) and self._try(framework, statement, tasks, taken, queue)
+        return bool(queue) and self._try_placing(framework, statement, tasks, taken, queue)
 
-    def _try(
-        self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle], queue: _QueueLacks
+    def _try_placing(
+        self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle], queue: _QueueShortage
     ) -> bool:
         """Pipeline all tasks on what the ``taken`` bundles free, and spare victims that they do not need.
 
@@ -208,7 +208,7 @@ class GangEvictionAction(Action):
         """
         save_point = statement.save()
         if _place_all(framework, statement, tasks, queue):
-            return self._give_back(framework, statement, tasks, taken)
+            return self._spare_needless_victims(framework, statement, tasks, taken)
         statement.undo(save_point)
         return False
 
@@ -228,7 +228,9 @@ class GangEvictionAction(Action):
         for task in victims:
             statement.evict(task, f"{self.why} for {job.key} of queue {job.queue.name}")
 
-    def _give_back(self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle]) -> bool:
+    def _spare_needless_victims(
+        self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle]
+    ) -> bool:
         """Undo evictions that the tasks do not need on their nodes, the last in eviction order first.
 
         A job evicted as a whole is spared as a whole. Return False if a plugin no longer lets the tasks wait. Idle
@@ -236,7 +238,7 @@ class GangEvictionAction(Action):
         more victims are evicted, in eviction order and as few as possible.
         """
         order = [unit for bundle in taken for unit in bundle.units]
-        needed = _needed(framework.session, taken)
+        needed = _needed_victims(framework.session, taken)
         others = [place for place, unit in enumerate(order) if unit[0].row not in needed]
         if not others:
             return True
@@ -255,9 +257,11 @@ class GangEvictionAction(Action):
             return True
         statement.undo(0)
         self._evict(statement, chain.from_iterable(order))
-        return _place_all(framework, statement, tasks, _QueueLacks(framework, tasks))
+        return _place_all(framework, statement, tasks, _QueueShortage(framework, tasks))
 
-    def _allowed(self, framework: Framework, context: EvictionContext, need: Ints, wanted: Mask) -> Iterator[Bundle]:
+    def _permitted_bundles(
+        self, framework: Framework, context: EvictionContext, need: Ints, wanted: Mask
+    ) -> Iterator[Bundle]:
         """Yield what the plugins let be evicted of each bundle.
 
         Plugins decide when the bundle's turn comes, so earlier evictions count. If they protect some of a job's
@@ -267,13 +271,13 @@ class GangEvictionAction(Action):
         staying: set[int] = set()
         for bundle in self._in_order(framework, context.job, need, wanted):
             other = bundle.job
-            tasks = self._asked(framework, context, list(bundle.tasks))
+            tasks = self._evictable(framework, context, list(bundle.tasks))
             if not bundle.whole and len(tasks) < len(bundle.tasks):
                 staying.add(other.index)
                 candidates = self._candidates(session, other)
                 free = framework.unified_evictable(context, candidates).tasks
                 spare = [task for each in bundles_of(other, free, wanted) if not each.whole for task in each.tasks]
-                tasks = self._asked(framework, context, spare)
+                tasks = self._evictable(framework, context, spare)
             if bundle.whole and not self.values["allowWholeBundle"]:
                 self._vetoes.add(NOT_WHOLE)
                 continue
@@ -282,12 +286,12 @@ class GangEvictionAction(Action):
             if tasks:
                 yield Bundle(bundle.whole, other, tasks)
 
-    def _asked(self, framework: Framework, context: EvictionContext, tasks: list[Task]) -> tuple[Task, ...]:
+    def _evictable(self, framework: Framework, context: EvictionContext, tasks: list[Task]) -> tuple[Task, ...]:
         """Return those of the tasks that may be evicted together."""
         victims = framework.unified_evictable(context, tasks)
         going = victims.together()
         if len(going) < len(tasks):
-            self._vetoes.add_keepers(victims)
+            self._vetoes.add_protectors(victims)
         if framework.trace is not None:
             framework.trace.searched(context, context.job, going, victims)
         return tuple(going)
@@ -322,11 +326,11 @@ class GangEvictionAction(Action):
     def bundles(self, session: Session, job: Job, wanted: Mask) -> list[Bundle]:
         """Return the surplus of a job, and the rest of it."""
         known = self._known.setdefault((self._scope, wanted.tobytes()), {})
-        kept = known.get(job.index)
-        if kept is None or kept[0] != job.counts:
+        cached = known.get(job.index)
+        if cached is None or cached[0] != job.counts:
             bundles = list(bundles_of(job, self._candidates(session, job), wanted))
-            kept = known[job.index] = (list(job.counts), bundles)
-        return kept[1]
+            cached = known[job.index] = (list(job.counts), bundles)
+        return cached[1]
 
     def _candidates(self, session: Session, job: Job) -> list[Task]:
         """Return a job's tasks that may be offered to the plugins."""
@@ -336,9 +340,9 @@ class GangEvictionAction(Action):
         for task in there:
             if not task.preemptable:
                 code: ReasonCode = REFUSED if task.eviction_was_refused else MARKED
-                self._unasked.setdefault((code, None), {})[job.index] = None
+                self._unoffered.setdefault((code, None), {})[job.index] = None
             elif immunity and self._preemptor is not None and immunity.covers(task, self._preemptor):
-                self._unasked.setdefault((IMMUNE, self._scope), {})[job.index] = None
+                self._unoffered.setdefault((IMMUNE, self._scope), {})[job.index] = None
             else:
                 found.append(task)
         return found
@@ -351,7 +355,7 @@ def _victims_of(session: Session, queues: Sequence[Queue], below: int | None) ->
     return chosen if below is None else chosen & (jobs.priority < below)
 
 
-class _QueueLacks:
+class _QueueShortage:
     """What must be freed until a gang's queue accepts all of its tasks, once it refused one.
 
     That is more of a resource than the tasks after the refused one request. This is right for limits of resources. For
@@ -361,27 +365,27 @@ class _QueueLacks:
     def __init__(self, framework: Framework, tasks: list[Task]) -> None:
         self._framework = framework
         self._tasks = tasks
-        self._asked: Mask | None = None
-        self._owed: Ints
+        self._requested: Mask | None = None
+        self._remaining: Ints
 
     def __bool__(self) -> bool:
-        return self._asked is not None and not (self._owed[self._asked] < 0).any()
+        return self._requested is not None and not (self._remaining[self._requested] < 0).any()
 
-    def look_at(self, freed: Ints) -> None:
+    def update(self, freed: Ints) -> None:
         """Count what a bundle freed."""
-        if self._asked is not None:
-            self._owed = self._owed - freed
+        if self._requested is not None:
+            self._remaining = self._remaining - freed
 
     def refuses(self, place: int) -> bool:
         """Whether the queue refuses the task at ``place`` after the earlier ones were placed; remember a refusal."""
         task = self._tasks[place]
         if self._framework.allocatable(task.job.queue, task) is None:
             return False
-        self._asked, self._owed = task.request > 0, _sum(self._tasks[place:]) - task.request
+        self._requested, self._remaining = task.request > 0, _sum(self._tasks[place:]) - task.request
         return True
 
 
-class _Lacks:
+class _NodeShortage:
     """The requests of a gang's tasks that fit no node yet. As long as there are any, the gang cannot be placed."""
 
     def __init__(self, session: Session, tasks: list[Task]) -> None:
@@ -392,13 +396,13 @@ class _Lacks:
     def __bool__(self) -> bool:
         return bool(self._floors)
 
-    def look_at(self, nodes: set[int]) -> None:
+    def update(self, nodes: set[int]) -> None:
         """Check the nodes on which a bundle freed resources."""
         if self._floors:
             room = self._usage.future_idle[:, sorted(nodes)]
             self._floors = [floor for floor in self._floors if not fits(floor, room).any()]
 
-    def could_have(self, freeable: Freeable) -> bool:
+    def could_place(self, freeable: Freeable) -> bool:
         """Whether each task would fit somewhere if all of ``freeable`` was evicted."""
         most = self._usage.future_idle + freeable.left()
         return all(fits(floor, most).any() for floor in self._floors)
@@ -449,7 +453,7 @@ def _role_surplus(job: Job) -> dict[str, int]:
     return {role: job.role_allocated(counts.get(role)) - least for role, least in job.role_minima.items()}
 
 
-def _needed(session: Session, taken: list[Bundle]) -> set[int]:
+def _needed_victims(session: Session, taken: list[Bundle]) -> set[int]:
     """Return the victims, by row, without whose eviction the waiting tasks do not fit on their nodes."""
     rooms: dict[int, Ints] = {}
     going: set[int] = set()
@@ -482,7 +486,7 @@ def _place_at(framework: Framework, statement: Statement, task: Task, node: int)
     return statement.pipeline(task, node)
 
 
-def _place_all(framework: Framework, statement: Statement, tasks: list[Task], queue: _QueueLacks) -> bool:
+def _place_all(framework: Framework, statement: Statement, tasks: list[Task], queue: _QueueShortage) -> bool:
     """Pipeline all tasks on their best nodes; False if one finds none, or the job may not wait then."""
     for place, task in enumerate(tasks):
         if queue.refuses(place) or framework.pre_predicate(task) is not None:

@@ -12,7 +12,7 @@ from vcd.model.events import Waiting
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
 from vcd.model.words import rfc3339, some
-from vcd.scheduling.actions.enqueue import held_back, may_be_admitted, not_supported
+from vcd.scheduling.actions.enqueue import may_be_admitted, namespace_hold_reason, unsupported_reason
 from vcd.scheduling.eviction.idle import unpipeline_idle
 from vcd.scheduling.eviction.nominations import nominated_jobs, nominations_of
 from vcd.scheduling.framework.action import Action
@@ -75,7 +75,7 @@ _ROOM_LEAVING = ReasonCode("room-leaving", Cause.LEAVING, "room is still being f
 _PENDING = int(TaskStatus.PENDING)
 _OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'
 
-Left = deque[Task] | Worksheet
+RemainingTasks = deque[Task] | Worksheet
 """The tasks of a job that are still to be placed."""
 Unit = TypeVar("Unit", Job, SubJob)
 """What is placed as a whole or not at all."""
@@ -113,15 +113,15 @@ class AllocateAction(Action):
         if "enqueue" not in framework.policy.actions:
             _admit_all(session)
         unpipeline_idle(framework, lambda _: True)
-        jobs, tasks = self._to_place(framework, session.jobs_with_pending())
-        everybody = {index: list(queued) for index, queued in jobs.items()}
+        jobs, tasks = self._jobs_to_place(framework, session.jobs_with_pending())
+        all_jobs = {index: list(queued) for index, queued in jobs.items()}
         nominations_of(framework).served = True
         self._place_nominated(framework, jobs, tasks)
         waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
-        self._in_turn(framework, waiting, tasks)
+        self._place_in_order(framework, waiting, tasks)
         self._lend(framework)
         for lends in (False, True):
-            self._second_round(framework, everybody, lends)
+            self._second_round(framework, all_jobs, lends)
 
     @classmethod
     def place_nominated(cls, framework: Framework) -> None:
@@ -134,35 +134,37 @@ class AllocateAction(Action):
             return
         nominations.served = True
         found = nominations.jobs_and_rivals()
-        told = [(job, list(job.why)) for job in found]
-        jobs, tasks = cls._to_place(framework, found)
+        reasons_before = [(job, list(job.why)) for job in found]
+        jobs, tasks = cls._jobs_to_place(framework, found)
         cls._place_nominated(framework, jobs, tasks)
-        for job, why in told:
+        for job, why in reasons_before:
             job.why[:] = why
             job.failed_roles.clear()
             job.failed.clear()
             job.wants_second_round = False
 
     @classmethod
-    def _to_place(cls, framework: Framework, jobs: Iterable[Job]) -> tuple[dict[int, list[Job]], dict[int, Left]]:
+    def _jobs_to_place(
+        cls, framework: Framework, jobs: Iterable[Job]
+    ) -> tuple[dict[int, list[Job]], dict[int, RemainingTasks]]:
         """Return the jobs that have tasks to place, by queue, and their tasks in task order.
 
         Tasks of jobs whose pods are all equivalent are listed only when the job's turn comes.
         """
         queued: dict[int, list[Job]] = {}
-        tasks: dict[int, Left] = {}
+        tasks: dict[int, RemainingTasks] = {}
         alike = framework.session.classes.has_pods_alike
         for job in jobs:
-            if not cls._is_tried(framework, job):
+            if not cls._can_be_tried(framework, job):
                 continue
             if not (alike(job.index) and job.queue.is_open and job.counts[TaskStatus.PENDING]):
-                tasks[job.index] = cls._left(framework, job)
+                tasks[job.index] = cls._tasks_to_place(framework, job)
             if tasks.get(job.index, True):
                 queued.setdefault(job.queue.index, []).append(job)
         return queued, tasks
 
     @classmethod
-    def _left(cls, framework: Framework, job: Job) -> Left:
+    def _tasks_to_place(cls, framework: Framework, job: Job) -> RemainingTasks:
         """Return the tasks of a job that may be placed; note why the others may not."""
         session = framework.session
         wanted = [task for task in job.pending() if task.status == _PENDING and not task.best_effort]
@@ -174,11 +176,11 @@ class AllocateAction(Action):
             return Worksheet(framework, job.partition, wanted)
         return deque(framework.in_task_order(wanted))
 
-    def _in_turn(
+    def _place_in_order(
         self,
         framework: Framework,
         waiting: dict[int, JobQueue],
-        tasks: dict[int, Left],
+        tasks: dict[int, RemainingTasks],
         before: dict[int, tuple[int, list[Waiting]]] | None = None,
     ) -> None:
         """Place one job of a queue, then one of the next queue, until no job is left that could be placed.
@@ -209,8 +211,8 @@ class AllocateAction(Action):
                 job.why.clear()
                 job.failed_roles.clear()
             left = tasks.pop(job.index, None)
-            if left is None and self._is_tried(framework, job):
-                left = self._left(framework, job)
+            if left is None and self._can_be_tried(framework, job):
+                left = self._tasks_to_place(framework, job)
             if left and self._allocate(framework, queue, job, left) and left:
                 tasks[job.index] = left
                 heap.push(job)
@@ -223,16 +225,19 @@ class AllocateAction(Action):
         earlier reasons, plus those that lending adds.
         """
         session = framework.session
-        kept = [job for job in session.jobs_with_pending() if any(why.gate == "queue" for why in job.why)]
-        if kept and not session.is_full() and framework.lend(True):
-            jobs, tasks = self._to_place(framework, filter(demand_of(session).may_gain, kept))
+        limited = [job for job in session.jobs_with_pending() if any(why.gate == "queue" for why in job.why)]
+        if limited and not session.is_full() and framework.lend(True):
+            jobs, tasks = self._jobs_to_place(framework, filter(demand_of(session).may_gain, limited))
             waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
             before: dict[int, tuple[int, list[Waiting]]] = {}
-            self._in_turn(framework, waiting, tasks, before)
-            for index, (pending, told) in before.items():
+            self._place_in_order(framework, waiting, tasks, before)
+            for index, (pending, reasons_before) in before.items():
                 job = session.job(index)
                 if job.counts[_PENDING] == pending:
-                    job.why[:] = [*told, *[why for why in job.why if why.gate == "queue" and why not in told]]
+                    job.why[:] = [
+                        *reasons_before,
+                        *[why for why in job.why if why.gate == "queue" and why not in reasons_before],
+                    ]
         framework.lend(False)
 
     def _second_round(self, framework: Framework, jobs: dict[int, list[Job]], lends: bool) -> None:
@@ -250,14 +255,14 @@ class AllocateAction(Action):
         for index, queued in found.items():
             queue = session.queue_list[index]
             for job in sorted(queued, key=framework.job_key):
-                others = self._others(framework, job) if queue.is_open else []
+                others = self._tasks_to_retry(framework, job) if queue.is_open else []
                 if others and framework.overused(queue) is None and not session.is_full():
-                    self._try_others(framework, queue, job, others)
+                    self._retry(framework, queue, job, others)
         if lends:
             framework.lend(False)
 
     @staticmethod
-    def _others(framework: Framework, job: Job) -> list[Task]:
+    def _tasks_to_retry(framework: Framework, job: Job) -> list[Task]:
         """Return a job's pending tasks, roles below their minimum first; none if all tasks are equivalent."""
         tasks = [
             task
@@ -271,7 +276,7 @@ class AllocateAction(Action):
         ordered = framework.in_task_order(tasks) if left else []  # the order of the first round
         return sorted((task for task in ordered if task.row in left), key=lambda task: not job.misses(task.role))
 
-    def _try_others(self, framework: Framework, queue: Queue, job: Job, others: list[Task]) -> None:
+    def _retry(self, framework: Framework, queue: Queue, job: Job, others: list[Task]) -> None:
         statement = framework.statement(self.name, job)
         for sub_job, tasks in units(framework, job, others):
             save_point = statement.save()
@@ -289,7 +294,9 @@ class AllocateAction(Action):
             statement.discard()
 
     @classmethod
-    def _place_nominated(cls, framework: Framework, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
+    def _place_nominated(
+        cls, framework: Framework, jobs: dict[int, list[Job]], tasks: dict[int, RemainingTasks]
+    ) -> None:
         """Place nominated jobs first, so that no other job takes the capacity that is being freed for them.
 
         The latest nomination comes before older ones whose capacity was given to it. Jobs that outrank a nominated job
@@ -302,7 +309,7 @@ class AllocateAction(Action):
             cls._place_rivals(framework, job, turn, jobs[job.queue.index], tasks)
             if not nominations.holds(job, turn):
                 continue
-            left = tasks[job.index] if job.index in tasks else cls._left(framework, job)
+            left = tasks[job.index] if job.index in tasks else cls._tasks_to_place(framework, job)
             if isinstance(left, deque):
                 left = tasks[job.index] = deque(sorted(left, key=lambda task: turn_of(task) != turn))
             goes_on = bool(left)
@@ -313,7 +320,7 @@ class AllocateAction(Action):
 
     @classmethod
     def _place_rivals(
-        cls, framework: Framework, job: Job, turn: int, queued: list[Job], tasks: dict[int, Left]
+        cls, framework: Framework, job: Job, turn: int, queued: list[Job], tasks: dict[int, RemainingTasks]
     ) -> None:
         """Place the jobs of ``queued`` that outrank a nominated job, until its nomination ends; remove tried ones."""
         session, nominations = framework.session, nominations_of(framework)
@@ -324,15 +331,15 @@ class AllocateAction(Action):
         while heap and nominations.holds(job, turn) and framework.overused(job.queue) is None and not session.is_full():
             other = heap.pop()
             left = tasks.pop(other.index, None)
-            if left is None and cls._is_tried(framework, other):
-                left = cls._left(framework, other)
+            if left is None and cls._can_be_tried(framework, other):
+                left = cls._tasks_to_place(framework, other)
             if left and cls._allocate(framework, job.queue, other, left) and left:
                 tasks[other.index] = left
                 heap.push(other)
         queued[:] = [*(other for other in queued if other not in rivals), *heap.rest()]
 
     @staticmethod
-    def _is_tried(framework: Framework, job: Job) -> bool:
+    def _can_be_tried(framework: Framework, job: Job) -> bool:
         """Whether a job may be placed at all. For an admitted job that may not, note why."""
         if job.is_pending():
             return False
@@ -348,12 +355,12 @@ class AllocateAction(Action):
         return invalid is None
 
     @classmethod
-    def _allocate(cls, framework: Framework, queue: Queue, job: Job, tasks: Left) -> bool:
+    def _allocate(cls, framework: Framework, queue: Queue, job: Job, tasks: RemainingTasks) -> bool:
         """Place a job's tasks until it is ready; return whether that was committed."""
         statement = framework.statement(cls.name, job)
         if isinstance(tasks, Worksheet):
             placed = cls._place_sub_jobs(framework, queue, statement, tasks)
-            ready = framework.job_ready(job) and cls._hold_waiting(framework, statement, tasks.partition, placed)
+            ready = framework.job_ready(job) and cls._exclude_waiting(framework, statement, tasks.partition, placed)
         else:
             _place_until_ready(framework, queue, statement, job, tasks, framework.job_ready, needs_more)
             ready = framework.job_ready(job)
@@ -397,7 +404,7 @@ class AllocateAction(Action):
         return placed
 
     @classmethod
-    def _hold_waiting(
+    def _exclude_waiting(
         cls, framework: Framework, statement: Statement, partition: Partition, placed: list[Task]
     ) -> bool:
         """Exclude sub-jobs that still wait for releases from the commit: a sub-job is bound as a whole.
@@ -499,13 +506,13 @@ def _admit_all(session: Session) -> None:
 def is_held(session: Session, task: Task, gated: bool) -> bool:
     """Whether a task may not be placed at all, because it is ``gated`` or its queue is not open; note why."""
     if task.unsupported:
-        task.job.note("unsupported", "", not_supported(task.unsupported), task=task)
+        task.job.note("unsupported", "", unsupported_reason(task.unsupported), task=task)
         return True
     backoff = session.backing_off.get(task.row)
     if backoff is not None:
-        task.job.note("gated", "", _backing_off(backoff), task=task)
+        task.job.note("gated", "", _backoff_reason(backoff), task=task)
     elif gated:
-        task.job.note("gated", "", _at_gate(session, task), task=task)
+        task.job.note("gated", "", _gate_reason(session, task), task=task)
     elif not task.job.queue.is_open:
         task.job.note("queue", "", task.job.queue.why_closed(), task=task)
     return gated or not task.job.queue.is_open
@@ -516,12 +523,12 @@ def _is_gated_first(session: Session, task: Task) -> bool:
     return task.gated and (has_gate(task.shape) or task.row in session.backing_off)
 
 
-def _backing_off(backoff: RefusalBackoff) -> Reason:
+def _backoff_reason(backoff: RefusalBackoff) -> Reason:
     """Return why a task backs off after a refusal of the API server, or with its namespace."""
     names = {"until": rfc3339(backoff.until)}
     times = [("attempts", "", backoff.attempts)]
     if backoff.verb == NAMESPACE:
-        return held_back(backoff.until)
+        return namespace_hold_reason(backoff.until)
     if backoff.verb == RELEASE:
         return _RELEASED(names, times)
     if backoff.nodes:
@@ -529,7 +536,7 @@ def _backing_off(backoff: RefusalBackoff) -> Reason:
     return _REFUSED({"verb": backoff.verb, **names, "message": backoff.message}, times)
 
 
-def _at_gate(session: Session, task: Task) -> Reason:
+def _gate_reason(session: Session, task: Task) -> Reason:
     """Return why a scheduling gate holds a task. Record a queue admission gate to be lifted: its queue has capacity."""
     if has_foreign_gate(task.shape.spec):
         return _AT_GATE()

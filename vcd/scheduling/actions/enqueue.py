@@ -75,21 +75,21 @@ def may_be_admitted(session: Session, job: Job) -> bool:
     It may not if it requires unsupported fields, its namespace is held back, or its queue is not open.
     """
     if job.record.unsupported:
-        job.note("unsupported", "", not_supported(job.record.unsupported))
+        job.note("unsupported", "", unsupported_reason(job.record.unsupported))
         return False
     if until := session.namespace_held_until(job.namespace):
-        job.note("gated", "", held_back(until))
+        job.note("gated", "", namespace_hold_reason(until))
         return False
     if not job.queue.is_open:
         job.note("enqueue", "", job.queue.why_closed())
     return job.queue.is_open
 
 
-def held_back(until: int) -> Reason:
+def namespace_hold_reason(until: int) -> Reason:
     """Return why pods wait: another scheduler binds pods of their namespace."""
     return _HELD_BACK({"until": rfc3339(until)})
 
 
-def not_supported(fields: tuple[str, ...]) -> Reason:
+def unsupported_reason(fields: tuple[str, ...]) -> Reason:
     """Return why pods wait: their object uses unsupported fields."""
     return (_FIELD_UNSUPPORTED if len(fields) == 1 else _FIELDS_UNSUPPORTED)({"fields": " and ".join(fields)})

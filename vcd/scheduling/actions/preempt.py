@@ -14,8 +14,8 @@ from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateActio
 from vcd.scheduling.eviction.budgets import budgets_now
 from vcd.scheduling.eviction.displacing import displacing
 from vcd.scheduling.eviction.nominations import is_nominated, nominated_jobs
-from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
-from vcd.scheduling.eviction.starving import make_wait, starving_jobs, wanting_tasks
+from vcd.scheduling.eviction.room import VictimSearch, may_preempt, placed_tasks
+from vcd.scheduling.eviction.starving import pipeline_with_evictions, schedulable_tasks, starving_jobs
 from vcd.scheduling.eviction.vetoes import NEVER_EVICTS, Vetoes
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
@@ -69,7 +69,7 @@ class PreemptAction(Action):
         starving = starving_jobs(framework)
         for job, _ in nominated_jobs(framework, [job for jobs in starving.values() for job in jobs]):
             if not session.is_full():
-                self._between_jobs(framework, job)
+                self._preempt_jobs(framework, job)
         queues: PriorityQueue[Queue] = PriorityQueue(
             framework.queue_key, [session.queue_list[index] for index in sorted(starving)]
         )
@@ -80,30 +80,32 @@ class PreemptAction(Action):
                 if session.is_full():
                     jobs.rest()  # jobs not tried must not inherit the result of equivalent jobs
                     return
-                self._between_jobs(framework, jobs.pop())
+                self._preempt_jobs(framework, jobs.pop())
             for job in starving[queue.index]:
-                self._within(framework, job)
+                self._preempt_within(framework, job)
 
-    def _between_jobs(self, framework: Framework, job: Job) -> None:
+    def _preempt_jobs(self, framework: Framework, job: Job) -> None:
         vetoes = Vetoes()
 
         def evict() -> bool:
             statement = framework.statement(self.name, job)
-            return make_wait(
+            return pipeline_with_evictions(
                 framework,
                 statement,
-                lambda: partial(self._take, framework, statement, self._room(framework, job, vetoes, within=False)),
+                lambda: partial(
+                    self._take, framework, statement, self._victim_search(framework, job, vetoes, within=False)
+                ),
             )
 
         evicted = evict() or displacing(framework, self.name, job, evict)
         vetoes.note(job, self.name, evicted=evicted)
 
-    def _within(self, framework: Framework, job: Job) -> None:
-        for sub_job, tasks in units(framework, job, wanting_tasks(framework, job)):
-            room = self._room(framework, job, Vetoes(), within=True)
+    def _preempt_within(self, framework: Framework, job: Job) -> None:
+        for sub_job, tasks in units(framework, job, schedulable_tasks(framework, job)):
+            search = self._victim_search(framework, job, Vetoes(), within=True)
             statement = framework.statement(self.name, job)
             for task in tasks:
-                taken = self._take(framework, statement, room, deque([task]))
+                taken = self._take(framework, statement, search, deque([task]))
                 is_part = sub_job is not None and not is_whole(framework, sub_job)
                 if not taken or not (is_part or framework.job_pipelined(job)):
                     statement.discard()
@@ -114,7 +116,7 @@ class PreemptAction(Action):
             statement.discard()
 
     @staticmethod
-    def _room(framework: Framework, job: Job, vetoes: Vetoes, *, within: bool) -> Room:
+    def _victim_search(framework: Framework, job: Job, vetoes: Vetoes, *, within: bool) -> VictimSearch:
         session = framework.session
         placed = placed_tasks(session)
         if within:
@@ -131,37 +133,41 @@ class PreemptAction(Action):
             return "is of another job" if within else "is of the job itself"
 
         why = f"preemption for {job.key} of queue {job.queue.name}"
-        return Room(framework, job, framework.preemptable, freeable, exempt, why, vetoes)
+        return VictimSearch(framework, job, framework.preemptable, freeable, exempt, why, vetoes)
 
-    def _take(self, framework: Framework, statement: Statement, room: Room, tasks: deque[Task]) -> bool:
+    def _take(self, framework: Framework, statement: Statement, search: VictimSearch, tasks: deque[Task]) -> bool:
         """Remove the first of the tasks, and pipeline it where evictions free resources for it.
 
         Return False, with nothing changed, if there is no such node.
         """
         session, task = framework.session, tasks.popleft()
         if not may_preempt(task):
-            room.vetoes.add(NEVER_EVICTS)
+            search.vetoes.add(NEVER_EVICTS)
             return False
         if framework.pre_predicate(task) is not None:
             return False
         compares = self.values["enableTopologyAwarePreemption"]
         # # as in Volcano, comparing starts with victims; what earlier evictions left over is used before new ones
-        looks = not compares or len(statement) or session.trial.statements or is_nominated(framework, task)
-        vacant = room.vacant(task) if looks else None
-        if vacant is not None:
-            return statement.pipeline(task, vacant)
-        resolvable = room.resolvable(task)
+        tries_without_eviction = (
+            not compares or len(statement) or session.trial.statements or is_nominated(framework, task)
+        )
+        row = search.node_without_eviction(task) if tries_without_eviction else None
+        if row is not None:
+            return statement.pipeline(task, row)
+        resolvable = search.resolvable(task)
         if not resolvable.any() or _waits_for_nominated(session, task, resolvable):
             return False
-        rating, stays_shut = room.candidates(task).rating(resolvable), room.stays_shut(task)
+        rating, is_failure_shared = search.candidates(task).rating(resolvable), search.is_failure_shared(task)
         rate_last(rating, session.refusing_nodes(task))
-        nodes = best_first(rating, room.reach(task))
+        nodes = best_first(rating, search.reach(task))
         if compares:
-            nodes = self._compared(session, statement, room, task, nodes, self._compared_count(int(resolvable.sum())))
+            nodes = self._best_compared(
+                session, statement, search, task, nodes, self._compared_count(int(resolvable.sum()))
+            )
         save_point = statement.save()
         for node in nodes:
-            if room.free(statement, task, node, room.offered(task, node)) is not None:
-                if stays_shut and not compares:
+            if search.evict_for(statement, task, node, search.victim_candidates(task, node)) is not None:
+                if is_failure_shared and not compares:
                     resolvable &= rating <= rating[node]  # nodes rated above it had no victims
                 if statement.pipeline(task, node):
                     return True
@@ -172,8 +178,8 @@ class PreemptAction(Action):
         return False
 
     @staticmethod
-    def _compared(
-        session: Session, statement: Statement, room: Room, task: Task, nodes: Iterable[int], wanted: int
+    def _best_compared(
+        session: Session, statement: Statement, search: VictimSearch, task: Task, nodes: Iterable[int], wanted: int
     ) -> Iterator[int]:
         """Yield the node whose victims are the smallest loss, among ``wanted`` nodes with victims.
 
@@ -183,7 +189,7 @@ class PreemptAction(Action):
         found: list[tuple[tuple[int, ...], int]] = []
         for node in nodes:
             save_point = statement.save()
-            victims = room.free(statement, task, node, room.offered(task, node))
+            victims = search.evict_for(statement, task, node, search.victim_candidates(task, node))
             statement.undo(save_point)
             if victims:
                 found.append(((node in refusing, budgets.violated(victims), *_loss(victims)), node))
@@ -203,12 +209,12 @@ def _loss(victims: list[Task]) -> tuple[int, ...]:
     priorities = [victim.shape.spec.priority or 0 for victim in victims]
     highest = max(priorities)
     earliest = min(
-        _started(victim) for victim, priority in zip(victims, priorities, strict=True) if priority == highest
+        _start_time(victim) for victim, priority in zip(victims, priorities, strict=True) if priority == highest
     )
     return highest, sum(priority + 2**31 for priority in priorities), len(victims), -earliest
 
 
-def _started(task: Task) -> int:
+def _start_time(task: Task) -> int:
     """Return when a pod started. A pod that has not started, or has no valid time, counts as the youngest."""
     text = task.pod.status.start_time
     try:

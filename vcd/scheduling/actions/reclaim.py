@@ -9,9 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
-from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
-from vcd.scheduling.eviction.starving import jobs_in_turn, make_wait
-from vcd.scheduling.eviction.vetoes import MAY_NOT_RECLAIM, NEVER_EVICTS, NOT_RECLAIMABLE, Vetoes, holds_back
+from vcd.scheduling.eviction.room import VictimSearch, may_preempt, placed_tasks
+from vcd.scheduling.eviction.starving import jobs_in_turn, pipeline_with_evictions
+from vcd.scheduling.eviction.vetoes import (
+    MAY_NOT_RECLAIM,
+    NEVER_EVICTS,
+    NOT_RECLAIMABLE,
+    Vetoes,
+    has_unreclaimable_usage,
+)
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.queues import Queue
@@ -40,7 +46,7 @@ class ReclaimAction(Action):
 
     def _reclaim(self, framework: Framework, job: Job) -> None:
         statement, vetoes = framework.statement(self.name, job), Vetoes()
-        evicted = make_wait(framework, statement, lambda: self._search(framework, statement, vetoes))
+        evicted = pipeline_with_evictions(framework, statement, lambda: self._search(framework, statement, vetoes))
         vetoes.note(job, self.name, evicted=evicted)
 
     def _search(self, framework: Framework, statement: Statement, vetoes: Vetoes) -> Callable[[deque[Task]], None]:
@@ -54,7 +60,7 @@ class ReclaimAction(Action):
                 return "is of queue {queue} itself"
             return "" if theirs.reclaimable else "queue {queue} is not reclaimable"
 
-        room = Room(
+        search = VictimSearch(
             framework,
             job,
             framework.reclaimable,
@@ -67,9 +73,9 @@ class ReclaimAction(Action):
         """The nodes to try for the tasks of a kind that the same nodes refused, in reverse order."""
 
         def take(tasks: deque[Task]) -> None:
-            several = room.several(tasks)
+            several = search.swappable_tasks(tasks)
             if several and framework.preemptive(queue, several) is None and framework.pre_predicate(tasks[0]) is None:
-                for _ in range(room.exchange_together(statement, several)):
+                for _ in range(search.swap_several(statement, several)):
                     tasks.popleft()
                 return
             task = tasks.popleft()
@@ -80,47 +86,47 @@ class ReclaimAction(Action):
             if refused is not None:
                 vetoes.add(MAY_NOT_RECLAIM, refused[0])
                 return
-            if holds_back(session, queue):
+            if has_unreclaimable_usage(session, queue):
                 vetoes.add(NOT_RECLAIMABLE)
             if framework.pre_predicate(task) is None:
                 refusing = session.refusing_nodes(task)
-                kind = room.kind(task), *refusing
-                if kind not in nodes or room.moves(task):
-                    nodes[kind] = _in_seeded_order(session, room.resolvable(task), refusing)
-                self._take(framework, statement, room, task, nodes[kind])
+                kind = search.kind(task), *refusing
+                if kind not in nodes or search.moves(task):
+                    nodes[kind] = _in_seeded_order(session, search.resolvable(task), refusing)
+                self._take(framework, statement, search, task, nodes[kind])
 
         return take
 
     @staticmethod
-    def _take(framework: Framework, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
+    def _take(framework: Framework, statement: Statement, search: VictimSearch, task: Task, nodes: list[int]) -> None:
         """Pipeline a task where no eviction is needed, else on the last of ``nodes`` with victims.
 
         Nodes that have no victims for any equivalent task are removed.
         """
-        vacant = room.vacant(task)
-        if vacant is not None:
-            statement.pipeline(task, vacant)
+        row = search.node_without_eviction(task)
+        if row is not None:
+            statement.pipeline(task, row)
             return
-        save_point, stays_shut = statement.save(), room.stays_shut(task)
-        refused, kept = list[int](), list[int]()
+        save_point, is_failure_shared = statement.save(), search.is_failure_shared(task)
+        refused, remaining = list[int](), list[int]()
         while nodes:
-            if room.exchange(statement, task, nodes[-1]) or _free(room, statement, task, nodes[-1]):
+            if search.swap_victim(statement, task, nodes[-1]) or _evict_candidates(search, statement, task, nodes[-1]):
                 if statement.pipeline(task, nodes[-1]):
                     break
                 statement.undo(save_point)  # a plugin refused it: evict no pod in vain
                 refused.append(nodes[-1])
-                kept.append(nodes[-1])
-            elif not stays_shut:
-                kept.append(nodes[-1])
+                remaining.append(nodes[-1])
+            elif not is_failure_shared:
+                remaining.append(nodes[-1])
             nodes.pop()
         # # a plugin may admit other tasks of the kind; if no pod was evicted, nodes without victims stay without
-        nodes.extend(reversed(kept if nodes else refused))
+        nodes.extend(reversed(remaining if nodes else refused))
 
 
-def _free(room: Room, statement: Statement, task: Task, node: int) -> bool:
+def _evict_candidates(search: VictimSearch, statement: Statement, task: Task, node: int) -> bool:
     """Evict candidates of a node for a task; return whether that succeeded."""
-    offered = room.offered(task, node)
-    return bool(offered) and room.free(statement, task, node, offered) is not None
+    offered = search.victim_candidates(task, node)
+    return bool(offered) and search.evict_for(statement, task, node, offered) is not None
 
 
 def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_], refusing: list[int]) -> list[int]:

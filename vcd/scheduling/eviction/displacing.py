@@ -108,8 +108,8 @@ def _jobs_below(framework: Framework, job: Job) -> list[list[Statement]]:
     if not (jobs and _could_help(session, job)):
         return []
     found: dict[int, list[Statement]] = {other.index: [] for other in jobs}
-    kept = chain.from_iterable(session.trial.pipelined.get(index, ()) for index in found)
-    for statement in chain(session.trial.statements, kept):
+    pipelined = chain.from_iterable(session.trial.pipelined.get(index, ()) for index in found)
+    for statement in chain(session.trial.statements, pipelined):
         if statement.job.index in found:
             found[statement.job.index].append(statement)
     return [statements for statements in found.values() if not any(each.evicted() for each in statements)]

@@ -71,7 +71,7 @@ class Nominations:
         nodes = [node for node in found if node is not None]
         wanting = [task for task in other.pending() if not (task.gated or task.best_effort or task.unsupported)]
         of_shape = Counter(task.shape for task in wanting)
-        moves = self._waits_beside_idle_node(job)
+        moves = self._could_use_idle_node(job)
         kinds: dict[Hashable, Task] = {}
         for kind, task in zip(self._framework.evaluator.kinds.likeness(wanting), wanting, strict=True):
             kinds.setdefault((kind, task.shape), task)
@@ -84,7 +84,7 @@ class Nominations:
             for task in kinds.values()
         )
 
-    def _waits_beside_idle_node(self, job: Job) -> bool:
+    def _could_use_idle_node(self, job: Job) -> bool:
         """Whether a task waits for releases on its nominated node while another node has idle resources for it.
 
         Cached until something is placed or rolled back.
@@ -104,13 +104,13 @@ class Nominations:
 
     def _idle_elsewhere(self, task: Task, nodes: list[int]) -> int:
         """Return how many such tasks fit the idle resources of nodes other than ``nodes``."""
-        asks = task.floor > 0
-        if not asks.any() or self._framework.pre_predicate(task) is not None:
+        requested = task.floor > 0
+        if not requested.any() or self._framework.pre_predicate(task) is not None:
             return _ENOUGH
         passing = self._framework.candidates(task).passing().copy()
         passing[nodes] = False
-        idle = self._session.nodes.usage.idle[asks][:, passing]
-        copies = np.maximum(idle // task.floor[asks][:, None], 0).min(axis=0)
+        idle = self._session.nodes.usage.idle[requested][:, passing]
+        copies = np.maximum(idle // task.floor[requested][:, None], 0).min(axis=0)
         return int(copies.sum())
 
     def turns(self, job: Job) -> list[int]:

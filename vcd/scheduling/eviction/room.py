@@ -32,9 +32,9 @@ NEVER = "Never"
 PLACED = (int(TaskStatus.BOUND), int(TaskStatus.RUNNING))
 """The statuses of possible victims. A bound pod holds its resources even if it never runs, say for want of an image."""
 
-Exempt = Callable[["Task"], str]
+ExemptionOf = Callable[["Task"], str]
 """Returns why a task is no candidate (``{queue}`` is replaced by its queue's name), or "" to let the plugins decide."""
-Ask = Callable[["Task", "list[Task]"], "Victims"]
+VictimsFor = Callable[["Task", "list[Task]"], "Victims"]
 """Returns which of the given tasks may be evicted for a task."""
 
 
@@ -89,7 +89,7 @@ class PlacedTasks:
             staying = self._staying[node] = [task for task in found if task.status in PLACED]
         return staying
 
-    def marked_on(self, node: int) -> list[Task]:
+    def opted_out_on(self, node: int) -> list[Task]:
         """Return the tasks that opt out of preemption on a node for which ``on_node`` was called before."""
         return self._marked.get(node, [])
 
@@ -133,11 +133,11 @@ class Freeable:
 
     def __init__(self, session: Session, rows: npt.NDArray[np.intp], nodes: npt.NDArray[np.int32]) -> None:
         tasks = session.snapshot.tasks
-        self.at_first: Ints = np.ascontiguousarray(
+        self.initial: Ints = np.ascontiguousarray(
             sums_by(nodes, session.requests[tasks.shape[rows]], len(session.nodes)).T
         )
         """What they would have freed when the session began."""
-        self._left = self.at_first
+        self._left = self.initial
         self._among = np.zeros(len(tasks.status), np.bool_)
         self._among[rows] = True
         self._gone: set[int] = set()
@@ -146,8 +146,8 @@ class Freeable:
 
     def left(self) -> Ints:
         """Return what they would still free, without tasks evicted since the session began. Read-only, valid now."""
-        if self._left is self.at_first:
-            self._left = self.at_first.copy()
+        if self._left is self.initial:
+            self._left = self.initial.copy()
         for task in self._moves[self._seen :]:
             gone = task.status not in PLACED
             if self._among[task.row] and gone != (task.row in self._gone):
@@ -186,33 +186,33 @@ def choose_victims(
     short, ``enough`` limits the victims to what makes the task fit. Victims that may not all be evicted together are
     first tried in eviction order; if a resource is short then, by how much they hold of it.
     """
-    leave = ask()
-    first = leave.first if enough else None
-    if first is not None and _makes_enough(first, room, task) and leave.take(first):
-        return [first], leave
-    victims = leave.tasks
+    verdict = ask()
+    first = verdict.first if enough else None
+    if first is not None and _suffices_alone(first, room, task) and verdict.take(first):
+        return [first], verdict
+    victims = verdict.tasks
     scarce = np.zeros(len(room), np.bool_)
-    while victims and (_with(room, victims) >= task.floor).all():
-        going = _going_together(task, room, leave, victims, enough)
-        lacking = task.floor > _with(room, going)
+    while victims and (_room_with_victims(room, victims) >= task.floor).all():
+        going = _select_victims(task, room, verdict, victims, enough)
+        lacking = task.floor > _room_with_victims(room, going)
         if not lacking.any():
-            return going, leave
+            return going, verdict
         if not (lacking & ~scarce).any():
             break
         scarce |= lacking
-        leave = ask()
-        victims = _most_first(leave.tasks, (task.floor - room)[scarce], scarce)
-    return [], leave
+        verdict = ask()
+        victims = _sort_by_share(verdict.tasks, (task.floor - room)[scarce], scarce)
+    return [], verdict
 
 
-def _makes_enough(victim: Task, room: Ints, task: Task) -> bool:
+def _suffices_alone(victim: Task, room: Ints, task: Task) -> bool:
     """Whether a task lacks resources that this one victim frees."""
     have, least, held = room.tolist(), task.floor.tolist(), victim.amounts
     lacking = [column for column, amount in enumerate(least) if have[column] < amount]
     return bool(lacking) and all(have[column] + held[column] >= least[column] for column in lacking)
 
 
-def _with(room: Ints, victims: list[Task]) -> Ints:
+def _room_with_victims(room: Ints, victims: list[Task]) -> Ints:
     """Return a node's resources plus those of the victims."""
     room = room.copy()
     for victim in victims:
@@ -220,7 +220,7 @@ def _with(room: Ints, victims: list[Task]) -> Ints:
     return room
 
 
-def _going_together(task: Task, room: Ints, leave: Victims, victims: list[Task], enough: bool) -> list[Task]:
+def _select_victims(task: Task, room: Ints, verdict: Victims, victims: list[Task], enough: bool) -> list[Task]:
     """Return the ``victims`` that may be evicted together.
 
     First come victims that hold some of what is lacking, then the others, since these may be in the way of a predicate
@@ -235,7 +235,7 @@ def _going_together(task: Task, room: Ints, leave: Victims, victims: list[Task],
             lacks = bool(lacking.any())
             if lacks and not (victim.request[lacking] > 0).any():
                 others.append(victim)
-            elif leave.take(victim):
+            elif verdict.take(victim):
                 going.append(victim)
                 room += victim.request
                 lacking = task.floor > room
@@ -245,25 +245,25 @@ def _going_together(task: Task, room: Ints, leave: Victims, victims: list[Task],
     return going
 
 
-def _most_first(victims: list[Task], lack: Ints, columns: npt.NDArray[np.bool_]) -> list[Task]:
+def _sort_by_share(victims: list[Task], lack: Ints, columns: npt.NDArray[np.bool_]) -> list[Task]:
     """Sort victims by how much they hold of some resources, each as a fraction of what is lacking."""
     return sorted(victims, key=lambda victim: -float((np.minimum(victim.request[columns], lack) / lack).sum()))
 
 
-class _Exchange(NamedTuple):
+class _Swap(NamedTuple):
     """A swap: a task was evicted on a node for another task of the same size."""
 
-    asker: Task
+    preemptor: Task
     kind: Hashable
     node: int
-    leave: Victims
+    verdict: Victims
     rest: list[Task] | None
     """The other candidates on the node, in eviction order. None if that order depends on earlier evictions."""
     changes: int
     """The session's count of changes once the preemptor waits there."""
 
 
-class Room:
+class VictimSearch:
     """The search for victims for one job's tasks.
 
     ``exempt`` excludes tasks, ``ask`` gets the plugins' verdict on the others. ``freeable`` is the most that non-exempt
@@ -276,9 +276,9 @@ class Room:
         self,
         framework: Framework,
         job: Job,
-        ask: Ask,
+        ask: VictimsFor,
         freeable: Freeable,
-        exempt: Exempt,
+        exempt: ExemptionOf,
         why: str,
         vetoes: Vetoes,
     ) -> None:
@@ -294,7 +294,7 @@ class Room:
         self._freeable = freeable
         self._resolvable: dict[Hashable, npt.NDArray[np.bool_]] = {}
         self._candidates: tuple[Task, Candidates] | None = None
-        self._exchange: _Exchange | None = None
+        self._last_swap: _Swap | None = None
         self._is_full = False
         """Whether no node had capacity for the last task."""
         self._open: tuple[Task | None, int, npt.NDArray[np.bool_] | None] = (None, 0, None)
@@ -309,13 +309,13 @@ class Room:
         mask = self._resolvable.get(kind)
         if mask is None or self.moves(task):
             mask = self.candidates(task).resolvable()
-            mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._freeable.at_first)
+            mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._freeable.initial)
             if self.framework.allocatable(task.job.queue, task) is not None:
-                mask &= self._freeable.at_first.any(axis=0)  # at its limit, a queue needs an eviction
+                mask &= self._freeable.initial.any(axis=0)  # at its limit, a queue needs an eviction
             self._resolvable[kind] = mask
         return mask
 
-    def stays_shut(self, task: Task) -> bool:
+    def is_failure_shared(self, task: Task) -> bool:
         """Whether nodes without victims for a task stay so for equivalent tasks.
 
         They may not if its queue, or one above, is at its limit: an eviction elsewhere may make the difference.
@@ -334,12 +334,12 @@ class Room:
         """Whether placements of the task's own job may make more nodes feasible, because of other pods' positions."""
         return self.framework.evaluator.kinds.moves(task)
 
-    def vacant(self, task: Task) -> int | None:
+    def node_without_eviction(self, task: Task) -> int | None:
         """Return the node that takes a task without evictions, its nominated node first.
 
         Earlier evictions of the session may have left enough.
         """
-        last = self._exchange
+        last = self._last_swap
         if last is not None and self._is_full and self._follows(last, task):
             self._open = task, self.session.trial.changes, None  # still no capacity: nothing else happened since
             return None
@@ -371,23 +371,23 @@ class Room:
             self._candidates = (task, self.framework.candidates(task))
         return self._candidates[1]
 
-    def offered(self, task: Task, node: int) -> list[Task]:
+    def victim_candidates(self, task: Task, node: int) -> list[Task]:
         """Return the candidates for eviction on a node, in eviction order."""
         tasks = [other for other in self._placed.on_node(node) if not self._exempt(other)]
         if self._immunity:
-            asked = [other for other in tasks if not self._immunity.covers(other, self.job)]
-            if len(asked) < len(tasks):
+            offered = [other for other in tasks if not self._immunity.covers(other, self.job)]
+            if len(offered) < len(tasks):
                 self.vetoes.add(IMMUNE)
-            tasks = asked
+            tasks = offered
         if task.best_effort:
             tasks = [other for other in tasks if other.best_effort]
         return self.framework.in_victim_order(tasks, task.job.queue)
 
-    def exempt_on(self, task: Task, node: int, offered: list[Task]) -> Iterator[tuple[Task, str]]:
+    def exemptions_on(self, task: Task, node: int, offered: list[Task]) -> Iterator[tuple[Task, str]]:
         """Yield tasks on a node that are not in ``offered``, in order of key, each with the reason."""
-        asked = {other.row for other in offered}
+        offered_rows = {other.row for other in offered}
         for other in self._placed.all_on(node):
-            if other.row in asked:
+            if other.row in offered_rows:
                 continue
             if other.eviction_was_refused:
                 yield other, "backs off, since the API server refused its eviction"
@@ -414,64 +414,64 @@ class Room:
         _, since, mask = self._passing
         return bool(mask[node]) if since == changes else self.candidates(task).passes_on(node)
 
-    def free(self, statement: Statement, task: Task, node: int, offered: list[Task]) -> list[Task] | None:
+    def evict_for(self, statement: Statement, task: Task, node: int, offered: list[Task]) -> list[Task] | None:
         """Evict the fewest of ``offered`` on a node that let the task fit, and return them.
 
         Return None, with nothing changed, if not even all of them suffice.
         """
         if self._fits_already(task, node):
             return []
-        self.vetoes.add_unasked(other for other in self._placed.marked_on(node) if not self._exempt(other))
+        self.vetoes.add_unoffered(other for other in self._placed.opted_out_on(node) if not self._exempt(other))
         if not offered:
             return None
         room = self.session.nodes.usage.room_of(node)
         ask = partial(self._ask, task, offered)
-        going, leave = choose_victims(task, room, ask, enough=True)
-        self._write_down(task, node, offered, going, leave)
+        going, verdict = choose_victims(task, room, ask, enough=True)
+        self._trace_search(task, node, offered, going, verdict)
         chosen = self._evict_until_fit(statement, task, node, going)
         if chosen is None and 0 < len(going) < len(offered):  # others may block a predicate
-            going, leave = choose_victims(task, room, ask)
-            self._write_down(task, node, offered, going, leave)
+            going, verdict = choose_victims(task, room, ask)
+            self._trace_search(task, node, offered, going, verdict)
             chosen = self._evict_until_fit(statement, task, node, going)
-        elif chosen and leave.lasts and len(going) == 1 and going[0].amounts == task.amounts:
+        elif chosen and verdict.lasts and len(going) == 1 and going[0].amounts == task.amounts:
             jobs, queues = {other.job.index for other in offered}, {other.job.queue.index for other in offered}
             rest = offered if len(jobs) == len(offered) and len(queues) == 1 else None
-            self._exchanged(task, self.kind(task), node, leave, rest, going[0])
+            self._record_swap(task, self.kind(task), node, verdict, rest, going[0])
         if chosen is None:
-            self.vetoes.add_keepers(leave)
+            self.vetoes.add_protectors(verdict)
         return chosen
 
-    def _write_down(self, task: Task, node: int, offered: list[Task], going: list[Task], leave: Victims) -> None:
+    def _trace_search(self, task: Task, node: int, offered: list[Task], victims: list[Task], verdict: Victims) -> None:
         trace = self.framework.trace
         if trace is not None:
-            trace.searched(task, self.job, going, leave, node, lambda: self.exempt_on(task, node, offered))
+            trace.searched(task, self.job, victims, verdict, node, lambda: self.exemptions_on(task, node, offered))
 
-    def exchange(self, statement: Statement, task: Task, node: int) -> bool:
+    def swap_victim(self, statement: Statement, task: Task, node: int) -> bool:
         """Swap the next victim on the node of the last swap for an equivalent task of the same size.
 
         The result is that of ``free``, without new verdicts of plugins. Return False, with nothing changed, if the
         shortcut does not apply.
         """
-        last, self._exchange = self._exchange, None
+        last, self._last_swap = self._last_swap, None
         if last is None or last.node != node or not self._follows(last, task):
             return False
-        victim = last.leave.again(self.offered(task, node) if last.rest is None else last.rest).first
-        if victim is None or victim.amounts != task.amounts or not last.leave.take(victim):
+        victim = last.verdict.again(self.victim_candidates(task, node) if last.rest is None else last.rest).first
+        if victim is None or victim.amounts != task.amounts or not last.verdict.take(victim):
             return False
         self.candidates(task)  # build the table before the eviction
         statement.evict(victim, self.why)
         if not self.fits(task, node):
             statement.undo(statement.save() - 1)
             return False
-        self._exchanged(task, last.kind, node, last.leave, last.rest, victim)
+        self._record_swap(task, last.kind, node, last.verdict, last.rest, victim)
         return True
 
-    def several(self, tasks: deque[Task]) -> list[Task]:
+    def swappable_tasks(self, tasks: deque[Task]) -> list[Task]:
         """Return the job's next equivalent tasks that may be swapped at once on the node of the last swap.
 
         The job's last task is left out, since a job that is no longer starving may not take more.
         """
-        last, first, count = self._exchange, tasks[0], len(tasks) - 1
+        last, first, count = self._last_swap, tasks[0], len(tasks) - 1
         if last is None or not last.rest or not (self._is_full and self.framework.places_alike(self.job)):
             return []
         count = min(count, len(last.rest))
@@ -480,14 +480,14 @@ class Room:
         alike = list(takewhile(lambda task: task.labels == first.labels, islice(tasks, count)))
         return alike if self.framework.allocatable_together(self.job.queue, first, len(alike)) else []
 
-    def exchange_together(self, statement: Statement, tasks: list[Task]) -> int:
-        """Swap as many of the first ``tasks`` (from ``several``) at once as possible; return how many."""
-        last, self._exchange = self._exchange, None
+    def swap_several(self, statement: Statement, tasks: list[Task]) -> int:
+        """Swap as many of the first ``tasks`` (from ``swappable_tasks``) at once as possible; return how many."""
+        last, self._last_swap = self._last_swap, None
         assert last is not None and last.rest is not None
         rest, victims = last.rest[:], []
         for task in tasks:
-            victim = last.leave.again(rest).first
-            if victim is None or victim.amounts != task.amounts or not last.leave.take(victim):
+            victim = last.verdict.again(rest).first
+            if victim is None or victim.amounts != task.amounts or not last.verdict.take(victim):
                 break
             rest.remove(victim)
             victims.append(victim)
@@ -499,7 +499,7 @@ class Room:
         if not self.framework.job_starving(self.job):
             statement.undo(save_point)
             return 0
-        self._exchange = last._replace(asker=tasks[-1], rest=rest, changes=self.session.trial.changes)
+        self._last_swap = last._replace(preemptor=tasks[-1], rest=rest, changes=self.session.trial.changes)
         return len(tasks)
 
     def _fit_in_turn(self, tasks: list[Task], victims: list[Task], node: int) -> bool:
@@ -509,20 +509,20 @@ class Room:
         changes[1:] += tasks[0].deltas.pipeline
         stages = usage.take(np.full(len(victims), node))
         stages.matrix += np.cumsum(changes, axis=0).T
-        enough = _makes_enough(victims[0], usage.room_of(node), tasks[0])
+        enough = _suffices_alone(victims[0], usage.room_of(node), tasks[0])
         return enough and self.candidates(tasks[0]).passes_in(stages)
 
-    def _exchanged(
-        self, task: Task, kind: Hashable, node: int, leave: Victims, offered: list[Task] | None, victim: Task
+    def _record_swap(
+        self, task: Task, kind: Hashable, node: int, verdict: Victims, offered: list[Task] | None, victim: Task
     ) -> None:
         rest = None if offered is None else [other for other in offered if other is not victim]
-        self._exchange = _Exchange(task, kind, node, leave, rest, self.session.trial.changes + 1)
+        self._last_swap = _Swap(task, kind, node, verdict, rest, self.session.trial.changes + 1)
 
-    def _follows(self, last: _Exchange, task: Task) -> bool:
+    def _follows(self, last: _Swap, task: Task) -> bool:
         """Whether the last swap was for an equivalent task, which waits on its node, and nothing changed since."""
         return (
             last.changes == self.session.trial.changes
-            and last.asker.node == last.node
+            and last.preemptor.node == last.node
             and self.session.classes.has_pods_alike(self.job.index)
             and self.kind(task) == last.kind
             and not self.moves(task)
@@ -548,14 +548,14 @@ class Room:
             if (room < task.floor).any():
                 continue
             rest = [other for other in chosen if other is not victim]
-            self._evict_just(statement, save_point, rest)
+            self._evict_exactly(statement, save_point, rest)
             if self.fits(task, node):
                 chosen = rest
             else:
-                self._evict_just(statement, save_point, chosen)
+                self._evict_exactly(statement, save_point, chosen)
         return chosen
 
-    def _evict_just(self, statement: Statement, save_point: int, victims: list[Task]) -> None:
+    def _evict_exactly(self, statement: Statement, save_point: int, victims: list[Task]) -> None:
         statement.undo(save_point)
         for victim in victims:
             statement.evict(victim, self.why)

@@ -68,7 +68,7 @@ def _nominated(
             yield job
 
 
-def wanting_tasks(framework: Framework, job: Job) -> list[Task]:
+def schedulable_tasks(framework: Framework, job: Job) -> list[Task]:
     """Return a job's pending, ungated tasks whose sub-jobs can be complete, in task order."""
     tasks = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.gated]
     if job.partition is not None:
@@ -83,14 +83,14 @@ Search = Callable[[], Callable[[deque["Task"]], object]]
 """
 
 
-def make_wait(framework: Framework, statement: Statement, search: Search) -> bool:
+def pipeline_with_evictions(framework: Framework, statement: Statement, search: Search) -> bool:
     """Pipeline a job's tasks where ``search`` finds capacity. Commit and return True if the job may wait for it.
 
     Otherwise roll back and return False: no pod is evicted. If tasks are in each other's way, tasks of roles below
     their minimum come first.
     """
     job = statement.job
-    tasks = wanting_tasks(framework, job)
+    tasks = schedulable_tasks(framework, job)
     _find_places(framework, statement, tasks, search)
     if len(statement) and job.minds_roles and not framework.job_pipelined(job):
         statement.discard()

@@ -77,12 +77,12 @@ class Vetoes:
         """Add a rule of ``plugin`` (empty if no plugin is responsible)."""
         self._found[code.name, plugin] = code
 
-    def add_unasked(self, tasks: Iterable[Task]) -> None:
+    def add_unoffered(self, tasks: Iterable[Task]) -> None:
         """Add why pods that are not preemptable were not offered to the plugins."""
         for task in tasks:
             self.add(REFUSED if task.eviction_was_refused else MARKED)
 
-    def add_keepers(self, victims: Victims) -> None:
+    def add_protectors(self, victims: Victims) -> None:
         """Add the plugins that protect some of the candidates."""
         if not victims.has_opinions:
             self.add(UNNAMED)
@@ -97,7 +97,7 @@ class Vetoes:
             job.why += [Waiting(job.key, action, plugin, code()) for (_, plugin), code in found]
 
 
-def holds_back(session: Session, queue: Queue) -> bool:
+def has_unreclaimable_usage(session: Session, queue: Queue) -> bool:
     """Whether another queue that holds resources is not reclaimable."""
     held = session.jobs.sums("allocated")
     others = [other for other in session.queue_list if other is not queue and not other.reclaimable]
