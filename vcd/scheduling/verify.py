@@ -13,7 +13,7 @@ from vcd.model.objects import Pod, PodGroup, PodGroupSpec, Queue
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework import registry
-from vcd.scheduling.search.predicates.claims import outdated
+from vcd.scheduling.search.predicates.claims import why_outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.session import ROOT_QUEUE
@@ -535,7 +535,7 @@ class _Head:
         if not fits(room_needed(request), self._idle[node][:, None])[0]:
             return f"node {operation.node} has no room left"
         for choice in operation.volumes:
-            reason = outdated(choice, operation.node, self._head.others)
+            reason = why_outdated(choice, operation.node, self._head.others)
             if reason:
                 return reason
         if any(value > left.get(name, value) for left in self._left_of(row) for name, value in self._asked(row)):

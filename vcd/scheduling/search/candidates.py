@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import PODS, UNOFFERED
-from vcd.scheduling.search.kinds import MOVING, Applying, Part, TaskKind, TaskKinds
-from vcd.scheduling.search.nodesalike import NodesAlike
+from vcd.scheduling.search.kinds import MOVING, ApplyingParts, EquivalenceKey, EquivalenceKeys, Part
+from vcd.scheduling.search.nodesalike import NodeGroups
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows, Score, Scores
-from vcd.scheduling.search.static import EXACT, Static, among, fixed_point
+from vcd.scheduling.search.static import EXACT, FactScores, among, fixed_point
 from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -43,7 +43,7 @@ _COLUMNS = 500_000
 """Limit of nodes times cached tables, about a processor's cache. Above it, the oldest tables are dropped."""
 _FEWEST_TABLES = 32
 _NEVER, _ONCE = -2, -1
-"""Values of ``_grouped_at``: the groups were never computed, or computed once without being stored."""
+"""Values of ``_groups_position``: the groups were never computed, or computed once without being stored."""
 
 _ByGroup = tuple[npt.NDArray[Any], ...]
 _Stamp = tuple[int, int]
@@ -65,7 +65,7 @@ class Evaluator:
         self.predicates = tuple(predicates)
         self.scores = tuple(scores)
         self.parts: tuple[Part, ...] = (*predicates, *scores)
-        self.kinds = TaskKinds(session, self.parts)
+        self.kinds = EquivalenceKeys(session, self.parts)
         self.memory = memory
         self.bits = max(1, (len(self.nodes) - 1).bit_length()) if len(self.nodes) else 1
         self.ties = (len(self.nodes) - 1) - self.nodes.facts.ties(session.seed)
@@ -103,7 +103,7 @@ class Evaluator:
         """Return the table of the task's kind."""
         return self.table_of(task, *self.kinds.of(task))
 
-    def table_of(self, task: Task, kind: TaskKind, parts: Applying) -> Candidates:
+    def table_of(self, task: Task, kind: EquivalenceKey, parts: ApplyingParts) -> Candidates:
         """Return the table for a kind and the parts that apply to it; ``task`` is one of the kind."""
         memory = self._tables()
         table = memory.tables.get(kind)
@@ -118,28 +118,30 @@ class Evaluator:
         """Return the task's kind at this moment. Tasks of one kind find the same nodes and share a table."""
         return self.kinds.of(task)[0]
 
-    def static(self, task: Task, kept: Static | None = None) -> Static:
+    def static(self, task: Task, previous: FactScores | None = None) -> FactScores:
         """Return the task's results of parts that depend on FACTS alone, shared by tasks that these parts read equally.
 
-        ``kept`` is the result that the task's table holds already.
+        ``previous`` is the result that the task's table holds already.
         """
         fixed, known = self.kinds.fixed(task), self.kinds.fixed_parts
         parts = [known[place] for place in fixed]
         key, memory = (fixed, tuple([part.reads_of(task) for part in parts])), self._tables()
-        found = kept if kept is not None and kept.key == key else memory.statics.get(key)
+        found = previous if previous is not None and previous.key == key else memory.statics.get(key)
         if found is None:
             self.evaluations += 1
-            found = memory.statics[key] = Static.of(key, task, parts, self.nodes, self.everywhere)
+            found = memory.statics[key] = FactScores.of(key, task, parts, self.nodes, self.everywhere)
         memory.used_static(found)
         return found
 
     @property
-    def alike(self) -> NodesAlike:
+    def node_groups(self) -> NodeGroups:
         """The nodes, grouped by resources and usage."""
-        found = self.memory.alike
+        found = self.memory.node_groups
         if found is None:
             parts: tuple[Part, ...] = (*self.predicates, *[score for score in self.scores if score.weight])
-            found = self.memory.alike = NodesAlike(self.nodes, [part for part in parts if part.depends & Depends.USAGE])
+            found = self.memory.node_groups = NodeGroups(
+                self.nodes, [part for part in parts if part.depends & Depends.USAGE]
+            )
         return found
 
     def key_of(self, mask: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
@@ -177,14 +179,14 @@ class NodeRating(NamedTuple):
 class Candidates:
     """The nodes for one kind of tasks, with a sort key each; the largest key is the best node."""
 
-    def __init__(self, evaluator: Evaluator, task: Task, parts: Applying) -> None:
+    def __init__(self, evaluator: Evaluator, task: Task, parts: ApplyingParts) -> None:
         self.reopen(evaluator, task, parts)
 
-    def reopen(self, evaluator: Evaluator, task: Task, parts: Applying) -> None:
+    def reopen(self, evaluator: Evaluator, task: Task, parts: ApplyingParts) -> None:
         """Move the table to another session. Results from facts and usage stay while they are still valid."""
         before = getattr(self, "static", None)
         if before is None:
-            self._grouped_at = _NEVER
+            self._groups_position = _NEVER
             self._by_group: _ByGroup = ()
         self.session = evaluator.session
         self._evaluator = evaluator
@@ -201,7 +203,7 @@ class Candidates:
         self._best_at: _Stamp | None = None
         self._keys_at: _Stamp | None = None
         if before is not self.static:
-            self._position = -1
+            self._log_position = -1
         if before is not self.static or self._moving_predicates:
             self._reasons: tuple[tuple[int, int], dict[Reason, int]] | None = None
 
@@ -210,7 +212,7 @@ class Candidates:
 
     def best(self) -> int | None:
         """Return the row of the best node, or None if no node passes."""
-        if self.is_simple and self._position < 0 and self._grouped_at == _NEVER:
+        if self.is_simple and self._log_position < 0 and self._groups_position == _NEVER:
             row = self._best_of_groups()
             if row is not None:
                 return row
@@ -224,15 +226,17 @@ class Candidates:
 
     def _best_of_groups(self) -> int | None:
         """Return the best row from the node groups alone, or None if they do not decide it."""
-        passed, now, points = self._groups(kept=False)
+        passed, now, points = self._groups(stored=False)
         worth = among(now if now is passed or now.any() else passed, points)
         if self.static.offset is not None and self.static.points is not None:
             row = self._best_of_first(worth)
-            return self._best_of(worth.take(self._evaluator.alike.of) + self.static.offset) if row is None else row
+            return (
+                self._best_of(worth.take(self._evaluator.node_groups.of) + self.static.offset) if row is None else row
+            )
         highest = _highest_of(worth)
         if not abs(highest) <= self._evaluator.limit:
             return None
-        rows = self._evaluator.alike.rows_in(worth == highest)
+        rows = self._evaluator.node_groups.rows_in(worth == highest)
         if self.static.mask is not self._evaluator.everywhere:
             rows = rows[self.static.mask[rows]]
         return self._first(rows) if len(rows) else None
@@ -242,7 +246,7 @@ class Candidates:
 
         ``worth`` holds points by group, -inf for groups that do not pass.
         """
-        of = self._evaluator.alike.of
+        of = self._evaluator.node_groups.of
         first = self.static.first(worth, of)
         among_first = worth.take(of.take(first.rows))
         highest, most = _highest_of(among_first), _highest_of(worth)
@@ -263,7 +267,7 @@ class Candidates:
 
     def _stamp(self) -> _Stamp:
         """Return a value that changes whenever combined keys may change."""
-        return self._position, self.session.trial.changes
+        return self._log_position, self.session.trial.changes
 
     def best_in_turn(self, count: int) -> list[int]:
         """Return the best nodes for ``count`` tasks, placed one after the other, as long as idle resources suffice.
@@ -302,7 +306,7 @@ class Candidates:
             if sole is not None and (len(rows) > _FEW or sole + added < len(self._levels)):
                 yield self.level(sole + added).item(row)
                 continue
-            key = self.key_as_alike(row, added) if len(rows) <= _FEW else None
+            key = self.key_in_group(row, added) if len(rows) <= _FEW else None
             while key is None and len(together) < added:
                 places = np.array(rows, np.intp)
                 keys = self.keys_of(nodes.usage.take(places).plus(more, len(together) + 1), places)
@@ -361,8 +365,8 @@ class Candidates:
 
     def rating(self, among: Mask) -> Ints:
         """Return keys of the nodes ``among``, whatever their free resources; the smallest int64 marks the others."""
-        _, _, rating = self._groups(kept=False)
-        _, points = self._with_facts(among, rating[self._evaluator.alike.of], None)
+        _, _, rating = self._groups(stored=False)
+        _, points = self._with_facts(among, rating[self._evaluator.node_groups.of], None)
         self._add_comparing(points, among)
         return self._evaluator.key_of(among, np.zeros_like(among), points, None)
 
@@ -404,10 +408,10 @@ class Candidates:
 
     def _catch_up(self) -> None:
         log = self._evaluator.memory.log
-        start, end = self._position, len(log)
+        start, end = self._log_position, len(log)
         if start == end:
             return
-        self._position = end
+        self._log_position = end
         if not self.is_simple:
             return  # its keys are combined when they are read
         if start < 0:
@@ -443,9 +447,9 @@ class Candidates:
                 self._keys = keys
             else:  # a table that failed everywhere stores no column
                 self._keys = evaluator.memory.nowhere
-                self._grouped_at, self._by_group = _NEVER, ()
+                self._groups_position, self._by_group = _NEVER, ()
         elif self._by_group and len(touched) <= _FEW:
-            columns, of = self._groups(), evaluator.alike.of
+            columns, of = self._groups(), evaluator.node_groups.of
             found = self._keys_in(columns, [(of.item(row), row) for row in touched])
             self._put(np.array(touched, np.intp), np.array(found, np.int64))
         else:
@@ -455,14 +459,14 @@ class Candidates:
 
     def _keys_by_group(self, rows: Rows | None) -> Ints:
         """Return the keys of all nodes or some of a simple table, from the results of their groups."""
-        columns, of = self._groups(), self._evaluator.alike.of
+        columns, of = self._groups(), self._evaluator.node_groups.of
         passed, now, points = (column[of if rows is None else of[rows]] for column in columns)
         return self._keyed(passed, now, points, rows)
 
-    def key_as_alike(self, row: int, count: int) -> int | None:
+    def key_in_group(self, row: int, count: int) -> int | None:
         """Return the key of a passing node after ``count`` more tasks of this shape, if a group has that usage."""
         columns = self._groups()
-        group = self._evaluator.alike.after(row, self.task.deltas.allocate * count)
+        group = self._evaluator.node_groups.after(row, self.task.deltas.allocate * count)
         return None if group is None else self._keys_in(columns, [(group, row)])[0]
 
     def _keys_in(self, columns: _ByGroup, places: Iterable[tuple[int, int]]) -> list[int]:
@@ -479,23 +483,23 @@ class Candidates:
                 keys.append(_NOWHERE)
         return keys
 
-    def _groups(self, kept: bool = True) -> _ByGroup:
+    def _groups(self, stored: bool = True) -> _ByGroup:
         """Return what resources and usage decide per group of nodes: passes, has idle resources, points.
 
-        Pass ``kept=False`` if one use is enough: many tables are read only once, so their first result is not stored.
+        Pass ``stored=False`` if one use is enough: many tables are read only once, so their first result is not stored.
         """
-        alike = self._evaluator.alike
-        alike.catch_up()
-        start, end = self._grouped_at, len(alike.log)
-        if start == _NEVER and not kept:
-            self._grouped_at = _ONCE
-            return self._by_usage(alike.usage())
+        node_groups = self._evaluator.node_groups
+        node_groups.catch_up()
+        start, end = self._groups_position, len(node_groups.log)
+        if start == _NEVER and not stored:
+            self._groups_position = _ONCE
+            return self._by_usage(node_groups.usage())
         if start != end:
-            self._grouped_at = end
-            numbers = None if start < 0 else np.array(sorted(set(alike.log[start:end])), np.intp)
-            found = self._by_usage(alike.usage(numbers))
+            self._groups_position = end
+            numbers = None if start < 0 else np.array(sorted(set(node_groups.log[start:end])), np.intp)
+            found = self._by_usage(node_groups.usage(numbers))
             if numbers is None:
-                self._by_group = tuple(np.zeros(len(alike.of), column.dtype) for column in found)
+                self._by_group = tuple(np.zeros(len(node_groups.of), column.dtype) for column in found)
             for column, new in zip(self._by_group, found, strict=True):
                 column[slice(len(new)) if numbers is None else numbers] = new
         return self._by_group
@@ -511,7 +515,10 @@ class Candidates:
     def is_light(self) -> bool:
         """Whether the table stores no columns of its own, because no node passes."""
         return (
-            self.is_simple and not self._levels and self._position >= 0 and self._keys is self._evaluator.memory.nowhere
+            self.is_simple
+            and not self._levels
+            and self._log_position >= 0
+            and self._keys is self._evaluator.memory.nowhere
         )
 
     def _by_usage(self, usage: Usage) -> tuple[Mask, Mask, Scores]:
@@ -561,7 +568,7 @@ class Candidates:
         task, usage = self.task, self._evaluator.nodes.usage
         passes, has_room, rating = self._groups()
         evaluator = self._evaluator
-        of = evaluator.alike.of
+        of = evaluator.node_groups.of
         passed, points = self._with_facts(passes.take(of), rating.take(of), None)
         for predicate in self._moving_predicates:
             passed &= predicate.mask(task, usage)
@@ -573,7 +580,7 @@ class Candidates:
     def _best_combined(self) -> int | None:
         """Return the best row by points, without building the keys of all nodes."""
         evaluator = self._evaluator
-        passes, has_room, rating = self._groups(kept=False)
+        passes, has_room, rating = self._groups(stored=False)
         if self._compares_facts:
             row = self._best_of_first(among(has_room, rating))
             if row is not None:
@@ -592,7 +599,7 @@ class Candidates:
 
     def _points_of(self, groups: Mask, rating: Scores, masks: list[Mask]) -> Scores:
         """Return points, without comparing scores, of nodes that pass the groups and all ``masks``; -inf for others."""
-        points = among(groups, rating).take(self._evaluator.alike.of)
+        points = among(groups, rating).take(self._evaluator.node_groups.of)
         if self.static.offset is not None:
             points += self.static.offset
         for mask in masks:
@@ -616,7 +623,7 @@ class Candidates:
     def reasons(self) -> dict[Reason, int]:
         """Return why nodes do not take the task, with node counts. Each node counts for its first reason only."""
         self._catch_up()
-        stamp = (self._position, self.session.trial.changes if self._moving_predicates else 0)
+        stamp = (self._log_position, self.session.trial.changes if self._moving_predicates else 0)
         if self._reasons is None or self._reasons[0] != stamp:
             self._reasons = (stamp, self._count_reasons())
         return self._reasons[1]
@@ -728,10 +735,10 @@ class Memory:
         self.turn = 0
         """How many sessions opened it. Its contents belong to the last of them."""
         self.tables: dict[Any, Candidates] = {}
-        self.statics: dict[Hashable, Static] = {}
+        self.statics: dict[Hashable, FactScores] = {}
         self.nowhere: Ints = np.zeros(0, np.int64)
         """The keys of every table in which no node passes; read-only."""
-        self.alike: NodesAlike | None = None
+        self.node_groups: NodeGroups | None = None
         self._recent: dict[Any, Candidates] = {}
         self._most = self._uses = 0
         self.log: list[int] = []
@@ -758,8 +765,8 @@ class Memory:
             self._drop_unused()
             self.log.extend(changed)
         nodes.note_in(self.log)
-        if self.alike is not None:
-            self.alike.nodes = nodes
+        if self.node_groups is not None:
+            self.node_groups.nodes = nodes
         self._most = max(_FEWEST_TABLES, _COLUMNS // max(1, len(nodes)))
         self._facts, self._key, self._nodes = nodes.facts, key, nodes
         self.turn += 1
@@ -776,13 +783,13 @@ class Memory:
             if not last.is_light:
                 self.tables.pop(oldest, None)
 
-    def used_static(self, static: Static) -> None:
+    def used_static(self, static: FactScores) -> None:
         """Note a use of a static result. The least recently used ones stay only as part of their tables."""
         self._uses += 1
         static.used = self._uses
         if len(self.statics) > self._most:
-            recent = sorted(self.statics.values(), key=lambda kept: kept.used)[-self._most // 2 :]
-            self.statics = {kept.key: kept for kept in recent}
+            recent = sorted(self.statics.values(), key=lambda each: each.used)[-self._most // 2 :]
+            self.statics = {each.key: each for each in recent}
 
     def _drop_unused(self) -> None:
         """Drop tables that the last session did not use; drop everything when the log has grown too long."""
@@ -796,5 +803,5 @@ class Memory:
         self.tables.clear()
         self.statics.clear()
         self._recent.clear()
-        self.alike = None
+        self.node_groups = None
         self.log.clear()

@@ -16,7 +16,7 @@ from vcd.state.facts import rows_as_bytes
 _NO_ROOM = -1
 
 
-class NodesAlike:
+class NodeGroups:
     """The groups of nodes, updated from the log of changed nodes. The number of an empty group is reused.
 
     ``of`` is each node's group. ``log`` lists groups in the order in which they were numbered, so that caches by group
@@ -126,10 +126,10 @@ class _UsageOfGroups(Usage):
 
     __slots__ = ("_float_room", "_float_scored", "_float_used", "_parts")
 
-    def __init__(self, alike: NodesAlike, at: slice | Rows) -> None:
-        usage, allocatable = alike._usage[:, at], alike._allocatable[:, at]
-        super().__init__(usage, allocatable, len(allocatable), alike._rows[at])
-        floats, room = (of[:, at] for of in alike._floats)
+    def __init__(self, groups: NodeGroups, at: slice | Rows) -> None:
+        usage, allocatable = groups._usage[:, at], groups._allocatable[:, at]
+        super().__init__(usage, allocatable, len(allocatable), groups._rows[at])
+        floats, room = (of[:, at] for of in groups._floats)
         self._float_room = np.ascontiguousarray(room)
         first = 4 * self._r
         self._float_used, self._float_scored = floats[self._r : self._r + 2], floats[first : first + 2]

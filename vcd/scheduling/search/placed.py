@@ -78,10 +78,10 @@ class PlacedCounts(Generic[K]):
         changed: dict[K, None] = {}
         for owner, (pod, nodes, signs) in moves.items():
             changed.update(dict.fromkeys(result._count(owner, pod, np.array(nodes), np.array(signs))))
-        result.appeared([thing for thing in changed if thing in result.sums and thing not in self.sums])
+        result.on_appeared([thing for thing in changed if thing in result.sums and thing not in self.sums])
         return result
 
-    def appeared(self, things: Iterable[K]) -> None:
+    def on_appeared(self, things: Iterable[K]) -> None:
         """Handle things that placed pods have now and did not have in the previous snapshot."""
 
     def _placements(self, snapshot: Snapshot, rows: Iterable[int]) -> dict[int, _Placement]:

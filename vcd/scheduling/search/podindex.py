@@ -26,7 +26,7 @@ from vcd.scheduling.session.views import Task
 from vcd.state.interning import Pages
 
 K = TypeVar("K", bound=Hashable)
-H = TypeVar("H", bound="Held[Any]")
+H = TypeVar("H", bound="SessionCounts[Any]")
 
 _MANY = 128
 """A selector that matches more label sets than this is not indexed by label set, but tested at each placement."""
@@ -43,7 +43,7 @@ class Scope(msgspec.Struct, frozen=True, gc=False):
     selector: Selector | None = None
 
 
-class Question(msgspec.Struct, frozen=True):
+class PodQuery(msgspec.Struct, frozen=True):
     """Which pods to count: the selector matches their labels, and every scope contains their namespace.
 
     Terminating pods count only with ``terminating``.
@@ -69,9 +69,9 @@ class _LabelColumn:
         self._order: Rows = np.argsort(self._codes, kind="stable")
         self._sorted = self._codes[self._order]
 
-    def sets_having(self, values: Iterable[str]) -> Rows:
+    def sets_with(self, values: Iterable[str]) -> Rows:
         """Return the label sets that have one of the values."""
-        return _chosen(self._order, self._sorted, np.array(self._wanted(values), np.int32))
+        return _rows_with_values(self._order, self._sorted, np.array(self._wanted(values), np.int32))
 
     def holds(self, need: Requirement, sets: Rows) -> Mask:
         """Return which of the label sets meet a requirement."""
@@ -97,7 +97,7 @@ class _LabelSets:
             return np.empty(0, np.intp)
         needs = sorted(selector.requirements, key=lambda need: need.operator != IN)
         if needs and needs[0].operator == IN:
-            sets = self._column(needs[0].key).sets_having(needs.pop(0).values)
+            sets = self._column(needs[0].key).sets_with(needs.pop(0).values)
         else:
             sets = np.arange(len(self.label_sets))
         for need in needs:
@@ -111,7 +111,7 @@ class _LabelSets:
         return found
 
 
-def _chosen(order: Rows, ordered: npt.NDArray[np.int32], wanted: npt.NDArray[np.signedinteger]) -> Rows:
+def _rows_with_values(order: Rows, ordered: npt.NDArray[np.int32], wanted: npt.NDArray[np.signedinteger]) -> Rows:
     """Return the entries of ``order`` whose value, in ``ordered``, is one of the few wanted ones."""
     firsts, lasts = np.searchsorted(ordered, wanted, "left"), np.searchsorted(ordered, wanted, "right")
     parts = [order[first:last] for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True) if first < last]
@@ -133,7 +133,7 @@ class Tally:
         self._terminating = terminating
         self._sets = sets
 
-    def is_about(self, labels: int, namespace: int, terminating: bool) -> bool:
+    def includes(self, labels: int, namespace: int, terminating: bool) -> bool:
         """Whether it counts a pod. If the tally is indexed by label set, ``labels`` must be one of its sets."""
         if terminating and not self._terminating:
             return False
@@ -169,7 +169,7 @@ class Tally:
         return found
 
 
-class Held(Generic[K]):
+class SessionCounts(Generic[K]):
     """Things of one ``kind`` (terms, ports) that placed pods have, updated during the session.
 
     ``placed`` are the counts when the session began; counts that the session changed are copied. Subclasses set
@@ -186,7 +186,7 @@ class Held(Generic[K]):
         self._owners: dict[tuple[int, int, int], list[tuple[Sums, Rows]]] = {}
         flags = snapshot.shape_columns.flags
         self._having, self._by_labels = flags(self.kind.has), flags(self.kind.minds_labels)
-        self.may_be = bool(self._having.any())
+        self.may_exist = bool(self._having.any())
         """Whether any pod, placed or not, has such things."""
         for row, node, times in index.moved():
             self.move(row, node, times)
@@ -200,17 +200,17 @@ class Held(Generic[K]):
         """Return the placed pods with a thing, by domain, or None if there were none in this session."""
         return self._own.get(thing) or self.placed.sums.get(thing)
 
-    def concerns(self, shape: int) -> bool:
+    def has_things(self, shape: int) -> bool:
         """Whether pods of a shape, given by number, have such things."""
         return bool(self._having[shape])
 
     def move(self, row: int, node: int, times: int) -> None:
         """Record that a pod (by its row) came to a node (times 1) or left it (-1)."""
-        if self.concerns(self._index.tasks.shape[row]):
+        if self.has_things(self._index.tasks.shape[row]):
             for sums, codes in self._changing(row):
                 sums.add(int(codes[node]), times)
 
-    def appeared(self, thing: K) -> None:
+    def on_appeared(self, thing: K) -> None:
         """Handle a thing whose sums begin to change."""
 
     def _changing(self, row: int) -> list[tuple[Sums, Rows]]:
@@ -229,7 +229,7 @@ class Held(Generic[K]):
         if sums is None:
             before = self.placed.sums.get(thing)
             sums = self._own[thing] = Sums(domains.size) if before is None else before.copy()
-            self.appeared(thing)
+            self.on_appeared(thing)
         return sums, domains.codes
 
 
@@ -239,10 +239,10 @@ class PodIndex:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.tasks = session.snapshot.tasks
-        self._tallies: dict[Question, Tally] = {}
+        self._tallies: dict[PodQuery, Tally] = {}
         self._by_labels: dict[int, list[Tally]] = {}
         self._wide: list[Tally] = []
-        self._held: dict[type[Held[Any]], Held[Any]] = {}
+        self._held: dict[type[SessionCounts[Any]], SessionCounts[Any]] = {}
         self._inside: dict[tuple[Scope, ...], Mask] = {}
         self._moved: dict[int, dict[tuple[int, int], int]] = {}
 
@@ -260,7 +260,7 @@ class PodIndex:
     def placed_together(self, tasks: Sequence[Task], nodes: Sequence[int]) -> None:
         """Record that tasks of one shape were placed, each on the node of a row."""
         shape = self.tasks.shape[tasks[0].row]
-        counted = bool(self._tallies) or any(held.concerns(shape) for held in self._held.values())
+        counted = bool(self._tallies) or any(counts.has_things(shape) for counts in self._held.values())
         for task, node in zip(tasks, nodes, strict=True):
             if counted:
                 self.placed(task, node)
@@ -279,11 +279,11 @@ class PodIndex:
         if self._tallies:
             namespace = int(self.tasks.namespace[row])
             for tally in (*self._by_labels.get(labels, ()), *self._wide):
-                if tally.is_about(labels, namespace, bool(self._terminating[row])):
+                if tally.includes(labels, namespace, bool(self._terminating[row])):
                     tally.add(node, times)
-        for held in self._held.values():
-            if held.may_be:
-                held.move(row, node, times)
+        for counts in self._held.values():
+            if counts.may_exist:
+                counts.move(row, node, times)
 
     def moved(self) -> Iterable[tuple[int, int, int]]:
         """Yield this session's net changes: row of the pod, node, 1 for placed or -1 for removed."""
@@ -291,11 +291,11 @@ class PodIndex:
 
     # --- counting -----------------------------------------------------------------------------------------------------
 
-    def tally(self, question: Question) -> Tally:
+    def tally(self, query: PodQuery) -> Tally:
         """Return the pods that match a query. The tally stays up to date for the rest of the session."""
-        found = self._tallies.get(question)
+        found = self._tallies.get(query)
         if found is None:
-            found = self._tallies[question] = self._count(question)
+            found = self._tallies[query] = self._count(query)
         return found
 
     def count(self, selector: Selector, scope: Scope, terminating: bool = True) -> Ints:
@@ -303,24 +303,24 @@ class PodIndex:
 
         ``terminating`` includes terminating pods.
         """
-        return self.tally(Question(selector, (scope,), terminating)).by_node()
+        return self.tally(PodQuery(selector, (scope,), terminating)).by_node()
 
-    def matching(self, question: Question, rows: Rows) -> Mask:
+    def matching(self, query: PodQuery, rows: Rows) -> Mask:
         """Return which of some pods, placed or not, match a query; terminating ones count."""
-        sets = self._label_sets.matching(question.selector)
-        inside = self._inside_of(question.scopes)[self.tasks.namespace[rows]]
+        sets = self._label_sets.matching(query.selector)
+        inside = self._inside_of(query.scopes)[self.tasks.namespace[rows]]
         found: Mask = inside & np.isin(self.tasks.labels[rows], sets)
         return found
 
-    def _count(self, question: Question) -> Tally:
-        sets = self._label_sets.matching(question.selector)
-        inside = self._inside_of(question.scopes)
+    def _count(self, query: PodQuery) -> Tally:
+        sets = self._label_sets.matching(query.selector)
+        inside = self._inside_of(query.scopes)
         wide: Mask | None = None
         if len(sets) > _MANY:
             wide = np.zeros(len(self._label_sets.label_sets), np.bool_)
             wide[sets] = True
-        tally = Tally(len(self.session.nodes), inside, question.terminating, wide)
-        self._count_placed(tally, question, sets, wide)
+        tally = Tally(len(self.session.nodes), inside, query.terminating, wide)
+        self._count_placed(tally, query, sets, wide)
         self._count_moved(tally, sets if wide is None else None)
         if wide is not None:
             self._wide.append(tally)
@@ -329,15 +329,15 @@ class PodIndex:
                 self._by_labels.setdefault(labels, []).append(tally)
         return tally
 
-    def _count_placed(self, tally: Tally, question: Question, sets: Rows, wide: Mask | None) -> None:
+    def _count_placed(self, tally: Tally, query: PodQuery, sets: Rows, wide: Mask | None) -> None:
         tasks = self.tasks
         if wide is not None:
             rows = self.placed_rows[wide[tasks.labels[self.placed_rows]]]
         else:
             order, ordered = self._rows_by_labels
-            rows = _chosen(order, ordered, sets)
-        counted = self._inside_of(question.scopes)[tasks.namespace[rows]]
-        if not question.terminating:
+            rows = _rows_with_values(order, ordered, sets)
+        counted = self._inside_of(query.scopes)[tasks.namespace[rows]]
+        if not query.terminating:
             counted &= ~self._terminating[rows]
         tally.add_all(tasks.node[rows[counted]])
 
@@ -345,7 +345,7 @@ class PodIndex:
         chosen = self._moved if sets is None else [labels for labels in sets.tolist() if labels in self._moved]
         for labels in chosen:
             for (row, node), net in self._moved[labels].items():
-                if tally.is_about(labels, int(self.tasks.namespace[row]), bool(self._terminating[row])):
+                if tally.includes(labels, int(self.tasks.namespace[row]), bool(self._terminating[row])):
                     tally.add(node, net)
 
     @cached_property
@@ -413,7 +413,7 @@ class PodIndex:
     # # --- things of placed pods
     # ----------------------------------------------------------------------------------------
 
-    def held(self, kind: type[H]) -> H:
+    def counts_of(self, kind: type[H]) -> H:
         """Return the things of one kind that placed pods have, counted at the first call and up to date after that."""
         found = self._held.get(kind)
         if found is None:

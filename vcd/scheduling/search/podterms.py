@@ -11,7 +11,7 @@ from vcd.model.objects import Affinity, Pod, PodAffinityTerm
 from vcd.model.selectors import IN, NOT_IN, LabelSelector, Requirement, Selector, SelectorError
 from vcd.scheduling.search.domains import Domains, Sums, domains_of
 from vcd.scheduling.search.placed import PlacedCounts
-from vcd.scheduling.search.podindex import Held, PodIndex, Scope
+from vcd.scheduling.search.podindex import PodIndex, Scope, SessionCounts
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 from vcd.state.snapshot import Snapshot
@@ -184,7 +184,7 @@ class PlacedTerms(PlacedCounts[Term]):
         super().__init__(snapshot)
         self.files = TermFiles(self.sums)
 
-    def appeared(self, things: Iterable[Term]) -> None:
+    def on_appeared(self, things: Iterable[Term]) -> None:
         if len(self.files) > 2 * len(self.sums) + _FEW:
             self.files = TermFiles(self.sums)
         for term in things:
@@ -223,7 +223,7 @@ class PlacedPreferring(PlacedTerms):
         return preferred_terms(pod)
 
 
-class HeldTerms(Held[Term]):
+class SessionTerms(SessionCounts[Term]):
     """Terms of placed pods, found by the pods that they select."""
 
     placed: PlacedTerms
@@ -232,7 +232,7 @@ class HeldTerms(Held[Term]):
         self._found: dict[tuple[int, str], tuple[int, list[tuple[Term, Sums]]]] = {}
         super().__init__(index)
 
-    def appeared(self, thing: Term) -> None:
+    def on_appeared(self, thing: Term) -> None:
         self.placed.files.add(thing)
 
     def selecting(self, task: Task) -> list[tuple[Term, Sums]]:
@@ -255,13 +255,13 @@ class HeldTerms(Held[Term]):
         return [(term, sums) for term, sums in found if sums is not None]
 
 
-class OpposingTerms(HeldTerms):
+class OpposingTerms(SessionTerms):
     """Required anti-affinity terms of placed pods, which keep other pods away."""
 
     kind = PlacedOpposing
 
 
-class PreferringTerms(HeldTerms):
+class PreferringTerms(SessionTerms):
     """Preferred terms of placed pods."""
 
     kind = PlacedPreferring

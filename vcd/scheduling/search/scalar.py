@@ -32,9 +32,9 @@ _CHANGING = Depends.USAGE | Depends.PODS | Depends.JOB | Depends.QUEUE
 class UndeclaredError(AttributeError):
     """A predicate or score read something that its ``depends`` does not declare."""
 
-    def __init__(self, who: str, what: str, needed: Depends) -> None:
+    def __init__(self, reader: str, what: str, needed: Depends) -> None:
         flags = " or ".join(f"Depends.{flag.name}" for flag in needed)
-        super().__init__(f"{who} reads {what}: declare it, depends = {flags} (several are joined by |)")
+        super().__init__(f"{reader} reads {what}: declare it, depends = {flags} (several are joined by |)")
 
 
 class TaskView:
@@ -45,19 +45,19 @@ class TaskView:
     the pod's name, use the point ``pre_predicate``, which is called for each pod.
     """
 
-    __slots__ = ("_declared", "_session", "_task", "_who", "kind")
+    __slots__ = ("_declared", "_reader", "_session", "_task", "kind")
 
-    def __init__(self, session: Session, task: Task, who: str, declared: Depends, kind: Hashable = None) -> None:
+    def __init__(self, session: Session, task: Task, reader: str, declared: Depends, kind: Hashable = None) -> None:
         self._session = session
         self._task = task
-        self._who = who
+        self._reader = reader
         self._declared = declared
         self.kind = kind
         """The result of ``kind_of`` of the predicate or score."""
 
     def _needs(self, what: str, needed: Depends) -> None:
         if not self._declared & needed:
-            raise UndeclaredError(self._who, what, needed)
+            raise UndeclaredError(self._reader, what, needed)
 
     @property
     def spec(self) -> PodSpec:
@@ -93,16 +93,16 @@ class TaskView:
 class DeclaredNode(NodeView):
     """A node that exposes only what was declared."""
 
-    __slots__ = ("_declared", "_who")
+    __slots__ = ("_declared", "_reader")
 
-    def __init__(self, session: Session, row: int, usage: Usage, column: int, who: str, declared: Depends) -> None:
+    def __init__(self, session: Session, row: int, usage: Usage, column: int, reader: str, declared: Depends) -> None:
         super().__init__(session, row, usage, column)
-        self._who = who
+        self._reader = reader
         self._declared = declared
 
     def _needs(self, what: str, needed: Depends) -> None:
         if not self._declared & needed:
-            raise UndeclaredError(self._who, what, needed)
+            raise UndeclaredError(self._reader, what, needed)
 
     @property
     def used(self) -> dict[str, int]:
@@ -130,15 +130,15 @@ class DeclaredNode(NodeView):
         return super().tasks
 
 
-class _Asker:
+class _NodeCaller:
     """Calls a function for each node, and caches the results that no placement of the session changes."""
 
-    def __init__(self, session: Session, who: str, declared: Depends, kind_of: Callable[[Task], Hashable]) -> None:
+    def __init__(self, session: Session, reader: str, declared: Depends, kind_of: Callable[[Task], Hashable]) -> None:
         self._session = session
-        self._who = who
+        self._reader = reader
         self._declared = declared
         self._kind_of = kind_of
-        self._kept: dict[Hashable, npt.NDArray[np.generic]] = {}
+        self._cached: dict[Hashable, npt.NDArray[np.generic]] = {}
 
     @property
     def depends(self) -> Depends:
@@ -146,32 +146,32 @@ class _Asker:
         return self._declared & ~Depends.USAGE if self._declared & _MOVING else self._declared
 
     def column(
-        self, task: Task, usage: Usage, dtype: type[T], ask: Callable[[TaskView, NodeView], object]
+        self, task: Task, usage: Usage, dtype: type[T], call: Callable[[TaskView, NodeView], object]
     ) -> npt.NDArray[T]:
         """Return the results for the rows of ``usage``."""
         rows = range(len(usage)) if usage.rows is None else usage.rows.tolist()
         if self._declared & _CHANGING:
-            return self._asked(task, usage, rows, dtype, ask)
+            return self._compute(task, usage, rows, dtype, call)
         key = (task.shape, task.namespace, self._kind_of(task))
-        found = self._kept.get(key)
+        found = self._cached.get(key)
         if found is None:
             whole = self._session.nodes.usage
-            found = self._kept[key] = self._asked(task, whole, range(len(whole)), dtype, ask)
+            found = self._cached[key] = self._compute(task, whole, range(len(whole)), dtype, call)
         result: npt.NDArray[T] = (found if usage.rows is None else found[usage.rows]).astype(dtype)
         return result
 
-    def _asked(
-        self, task: Task, usage: Usage, rows: range | list[int], dtype: type[T], ask: Callable[..., object]
+    def _compute(
+        self, task: Task, usage: Usage, rows: range | list[int], dtype: type[T], call: Callable[..., object]
     ) -> npt.NDArray[T]:
         view = self.task(task)
-        answers = [ask(view, self.node(row, usage, column)) for column, row in enumerate(rows)]
+        answers = [call(view, self.node(row, usage, column)) for column, row in enumerate(rows)]
         return np.array(answers, dtype)
 
     def task(self, task: Task) -> TaskView:
-        return TaskView(self._session, task, self._who, self._declared, self._kind_of(task))
+        return TaskView(self._session, task, self._reader, self._declared, self._kind_of(task))
 
     def node(self, row: int, usage: Usage, column: int) -> NodeView:
-        return DeclaredNode(self._session, row, usage, column, self._who, self._declared)
+        return DeclaredNode(self._session, row, usage, column, self._reader, self._declared)
 
 
 class ScalarPredicate(Predicate):
@@ -179,8 +179,8 @@ class ScalarPredicate(Predicate):
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._asker = _Asker(session, f"predicate {self.name}", type(self).depends, self.kind_of)
-        vars(self)["depends"] = self._asker.depends
+        self._caller = _NodeCaller(session, f"predicate {self.name}", type(self).depends, self.kind_of)
+        vars(self)["depends"] = self._caller.depends
 
     def passes(self, task: TaskView, node: NodeView) -> bool | Reason:
         """Return whether the node takes the task; a Reason means no."""
@@ -188,15 +188,15 @@ class ScalarPredicate(Predicate):
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         """Return `passes` over the rows of ``usage``."""
-        return self._asker.column(task, usage, np.bool_, self._passes)
+        return self._caller.column(task, usage, np.bool_, self._passes)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         """Return the reasons of `passes` for the failed nodes, or ``reason`` where it returns False."""
-        view = self._asker.task(task)
+        view = self._caller.task(task)
         counts: Counter[Reason] = Counter()
         for column in np.flatnonzero(failed).tolist():
             row = column if usage.rows is None else int(usage.rows[column])
-            answer = self.passes(view, self._asker.node(row, usage, column))
+            answer = self.passes(view, self._caller.node(row, usage, column))
             counts[answer if isinstance(answer, Reason) else self.reason] += 1
         return counts
 
@@ -216,8 +216,8 @@ class ScalarScore(Score):
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         self.session = session
-        self._asker = _Asker(session, f"score {self.name}", type(self).depends, self.kind_of)
-        vars(self)["depends"] = self._asker.depends
+        self._caller = _NodeCaller(session, f"score {self.name}", type(self).depends, self.kind_of)
+        vars(self)["depends"] = self._caller.depends
 
     def points(self, task: TaskView, node: NodeView) -> float:
         """Return the node's points for the task, more is better; 0 to 100 is the range of most other scores."""
@@ -225,4 +225,4 @@ class ScalarScore(Score):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         """Return `points` over the rows of ``usage``."""
-        return self._asker.column(task, usage, np.float64, self.points)
+        return self._caller.column(task, usage, np.float64, self.points)

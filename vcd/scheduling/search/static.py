@@ -39,7 +39,7 @@ def highest_of(raw: Scores, feasible: Mask) -> float:
     return max(float(highest), 0.0)
 
 
-class Compared:
+class RelativeScore:
     """The points of a score that depends on facts and on which nodes are rated; ``mask`` marks the passing nodes."""
 
     def __init__(self, score: Score, raw: Scores, mask: Mask) -> None:
@@ -57,7 +57,7 @@ class Compared:
         return self._last[1]
 
 
-class First(NamedTuple):
+class TopNodes(NamedTuple):
     """The nodes to which facts give the most points, and the points of the next best."""
 
     rows: Rows
@@ -72,7 +72,7 @@ class First(NamedTuple):
         return all(row is not None and worth.item(of.item(row)) > -np.inf for row in self.tops)
 
 
-class Static(msgspec.Struct):
+class FactScores(msgspec.Struct):
     """Which nodes pass, and their points, by facts alone; for scores that compare nodes, their raw ratings."""
 
     key: Hashable
@@ -83,12 +83,12 @@ class Static(msgspec.Struct):
     """None: equal for all."""
     offset: Scores | None
     """Mask and points in one: -inf for nodes that do not pass. None: all pass, with equal points."""
-    compared: tuple[Compared, ...]
+    compared: tuple[RelativeScore, ...]
     used: int = 0
     """Increasing number of the last use."""
-    _first: First | None = None
+    _first: TopNodes | None = None
 
-    def first(self, worth: Scores, of: Rows) -> First:
+    def first(self, worth: Scores, of: Rows) -> TopNodes:
         """Return the nodes that facts put first among the nodes whose group (``of``) is worth more than -inf."""
         if self._first is not None and self._first.holds(worth, of):
             return self._first
@@ -99,7 +99,7 @@ class Static(msgspec.Struct):
         most = points.max(initial=-np.inf)
         others = points < most
         tops = tuple([compared.top for compared in self.compared])
-        found = First((~others).nonzero()[0], float(most), float(points[others].max(initial=-np.inf)), tops)
+        found = TopNodes((~others).nonzero()[0], float(most), float(points[others].max(initial=-np.inf)), tops)
         if found.holds(worth, of):
             self._first = found
         return found
@@ -107,7 +107,7 @@ class Static(msgspec.Struct):
     @classmethod
     def of(
         cls, key: Hashable, task: Task, parts: Sequence[Predicate | Score], nodes: Nodes, everywhere: Mask
-    ) -> Static:
+    ) -> FactScores:
         """Compute the result of the parts that apply to a task; predicates come first in ``parts``."""
         mask = everywhere
         points: Scores | None = None
@@ -120,7 +120,7 @@ class Static(msgspec.Struct):
             if raw.size == 0 or (raw == raw[0]).all():
                 continue  # equal for all nodes: it does not order them
             if part.normalised:
-                compared.append(Compared(part, raw, mask))
+                compared.append(RelativeScore(part, raw, mask))
             else:
                 added = fixed_point(part, raw)
                 points = added if points is None else points + added

@@ -13,7 +13,7 @@ from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.selectors import Selector, SelectorError
 from vcd.scheduling.search.domains import Domains, domains_of
 from vcd.scheduling.search.parts import Depends, Mask, Rows
-from vcd.scheduling.search.podindex import PodIndex, Question, Tally, index_of
+from vcd.scheduling.search.podindex import PodIndex, PodQuery, Tally, index_of
 from vcd.scheduling.search.podterms import (
     OpposingTerms,
     Term,
@@ -90,7 +90,7 @@ class InterPodAffinity(TestedPredicate):
 
     @cached_property
     def _opposing(self) -> OpposingTerms:
-        return self._index.held(OpposingTerms)
+        return self._index.counts_of(OpposingTerms)
 
     def reachable(self, task: Task, coming: Mask) -> Mask | None:
         """Return nodes whose domains satisfy the required affinity; all labelled ones if pods ``coming`` will satisfy
@@ -116,11 +116,11 @@ class InterPodAffinity(TestedPredicate):
         return [
             domains_of(self._facts, term.topology).codes
             for term in required_anti_affinity(task.pod)
-            if self._index.matching(Question(term.selector, (term.scope,)), rows).all()
+            if self._index.matching(PodQuery(term.selector, (term.scope,)), rows).all()
         ]
 
     def tells_labels(self, namespace: str) -> bool:
-        return self._opposing.may_be
+        return self._opposing.may_exist
 
     def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
         opposing, nodes = self._opposing, self._facts.nodes
@@ -182,7 +182,7 @@ class InterPodAffinity(TestedPredicate):
             near=tuple(domains_of(self._facts, term.topology) for term in near),
             alone=all(self._selects(term, task) for term in near),
             far=tuple(
-                (tally(Question(term.selector, (term.scope,))), domains_of(self._facts, term.topology)) for term in far
+                (tally(PodQuery(term.selector, (term.scope,))), domains_of(self._facts, term.topology)) for term in far
             ),
         )
 
@@ -201,8 +201,8 @@ def _has_company(company: Tally, own: _Terms) -> Mask:
     return passed
 
 
-def _company_of(terms: tuple[Term, ...]) -> Question:
+def _company_of(terms: tuple[Term, ...]) -> PodQuery:
     """Return the query for pods that all terms select."""
     needs = {need for term in terms for need in term.selector.requirements}
     selector = Selector(tuple(sorted(needs)), nothing=any(term.selector.nothing for term in terms))
-    return Question(selector, tuple(term.scope for term in terms))
+    return PodQuery(selector, tuple(term.scope for term in terms))

@@ -27,7 +27,7 @@ from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import IN, LabelSelector, NodeSelectorRequirement, NodeSelectorTerm, SelectorError
 from vcd.model.status import TaskStatus
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.search.predicates.freevolumes import NONE, Chosen, ClassVolumes, reaches, size_of
+from vcd.scheduling.search.predicates.freevolumes import NONE, ChosenVolumes, ClassVolumes, reaches, size_of
 from vcd.scheduling.search.predicates.node import matching
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
@@ -58,7 +58,7 @@ class Attachment(NamedTuple):
     handle: str
 
 
-class Wanted(msgspec.Struct, frozen=True, eq=False):
+class ClaimsByBinding(msgspec.Struct, frozen=True, eq=False):
     """A pod's claims, by how they are bound.
 
     ``delayed`` claims (smallest first) are bound when the pod is placed. ``immediate`` claims should be bound already.
@@ -71,10 +71,10 @@ class Wanted(msgspec.Struct, frozen=True, eq=False):
     attachments: tuple[Attachment, ...] = ()
 
 
-NOTHING = Wanted()
+NOTHING = ClaimsByBinding()
 
 
-class Choice(NamedTuple):
+class ClaimOptions(NamedTuple):
     """The volume that a claim would be bound to on each node.
 
     ``chosen`` is an index of the class's ``volumes`` per node. NONE, or ``volumes`` None: a new volume is provisioned.
@@ -82,10 +82,10 @@ class Choice(NamedTuple):
 
     claim: str
     volumes: ClassVolumes | None
-    chosen: Chosen
+    chosen: ChosenVolumes
 
 
-class Found(msgspec.Struct, frozen=True, eq=False):
+class BindingOptions(msgspec.Struct, frozen=True, eq=False):
     """Where a pod's unbound claims can be bound.
 
     ``conflict`` marks nodes without a suitable volume, ``space`` nodes without capacity for a new one.
@@ -93,10 +93,10 @@ class Found(msgspec.Struct, frozen=True, eq=False):
 
     conflict: Mask
     space: Mask
-    choices: tuple[Choice, ...]
+    choices: tuple[ClaimOptions, ...]
 
 
-class _Assumed(msgspec.Struct):
+class _Reservation(msgspec.Struct):
     """What the session assumes of a claim: the volume that it gets, or the node where its volume is provisioned.
 
     ``number`` is the volume's index in its class. ``taken`` is that class if the volume was free before. ``users``
@@ -139,10 +139,10 @@ class Storage:
         self.drivers = self._all("CSIDriver", CSIDriver)
         self.nodes = self._all("CSINode", CSINode)
         self._free: dict[str, ClassVolumes] | None = None
-        self._wanted: dict[Hashable, Wanted] = {}
+        self._wanted: dict[Hashable, ClaimsByBinding] = {}
         self._provision: dict[tuple[str, int | None], tuple[Mask, Mask]] = {}
-        self._found: dict[Wanted, tuple[int, Found]] = {}
-        self._assumed: dict[str, _Assumed] = {}
+        self._found: dict[ClaimsByBinding, tuple[int, BindingOptions]] = {}
+        self._assumed: dict[str, _Reservation] = {}
         self._reserved: dict[str, tuple[VolumeChoice, ...]] = {}
         self._changes = 0
         self._assume_binding()
@@ -165,7 +165,7 @@ class Storage:
             found.append(PodClaim(name, own, self.claims.get(f"{meta.namespace}/{name}")))
         return tuple(found)
 
-    def wanted(self, task: Task) -> Wanted:
+    def wanted(self, task: Task) -> ClaimsByBinding:
         """Return a task's claims, by how they are bound. Cached by shape and namespace."""
         volumes = task.shape.spec.volumes
         if not volumes:
@@ -177,7 +177,7 @@ class Storage:
             found = self._wanted[key] = self.wanted_by(task.pod)
         return found
 
-    def wanted_by(self, pod: Pod) -> Wanted:
+    def wanted_by(self, pod: Pod) -> ClaimsByBinding:
         """Return a pod's claims, by how they are bound."""
         claims = self.pod_claims(pod)
         if not claims:
@@ -185,7 +185,7 @@ class Storage:
         there = [claim.claim for claim in claims if claim.claim is not None]
         unbound = [claim for claim in there if not is_bound(claim)]
         delayed = [claim for claim in unbound if self.is_delayed(claim) and claim_fault(claim) is None]
-        return Wanted(
+        return ClaimsByBinding(
             claims=claims,
             bound=tuple(claim for claim in there if is_bound(claim)),
             delayed=tuple(sorted(delayed, key=lambda claim: size_of(claim.spec.resources.requests))),
@@ -214,41 +214,41 @@ class Storage:
     def reaches(self, volume: PersistentVolume) -> Mask:
         return reaches(self._facts, volume)
 
-    def find(self, wanted: Wanted) -> Found:
+    def find(self, wanted: ClaimsByBinding) -> BindingOptions:
         """Return where the delayed claims can be bound, given the session's reservations so far."""
-        kept = self._found.get(wanted)
-        if kept is not None and kept[0] == self._changes:
-            return kept[1]
+        cached = self._found.get(wanted)
+        if cached is not None and cached[0] == self._changes:
+            return cached[1]
         found = self._find(wanted)
         self._found[wanted] = (self._changes, found)
         return found
 
-    def _find(self, wanted: Wanted) -> Found:
+    def _find(self, wanted: ClaimsByBinding) -> BindingOptions:
         count = len(self._facts)
         conflict, space = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        choices: list[Choice] = []
+        choices: list[ClaimOptions] = []
         for claim in wanted.delayed:
             assumed = self._assumed.get(claim.key)
             selected = assumed.node if assumed is not None else claim.metadata.annotations.get(SELECTED_NODE)
             if selected:
                 to_provision = np.array([name == selected for name in self._facts.names], np.bool_)
                 conflict |= ~to_provision
-                choices.append(Choice(claim.key, None, np.full(count, NONE, np.int64)))
+                choices.append(ClaimOptions(claim.key, None, np.full(count, NONE, np.int64)))
             else:
                 choices.append(self._choose(claim, choices))
                 to_provision = choices[-1].chosen == NONE
             can, enough = self._provisioning(claim)
             conflict |= to_provision & ~can
             space |= to_provision & ~enough
-        return Found(conflict, space & ~conflict, tuple(choices))
+        return BindingOptions(conflict, space & ~conflict, tuple(choices))
 
-    def _choose(self, claim: PersistentVolumeClaim, earlier: list[Choice]) -> Choice:
+    def _choose(self, claim: PersistentVolumeClaim, earlier: list[ClaimOptions]) -> ClaimOptions:
         """Choose a claim's volumes, leaving out volumes that earlier claims of the pod chose."""
         volumes = self._volumes_of(class_of(claim))
         if volumes is None:
-            return Choice(claim.key, None, np.full(len(self._facts), NONE, np.int64))
+            return ClaimOptions(claim.key, None, np.full(len(self._facts), NONE, np.int64))
         taken = [choice.chosen for choice in earlier if choice.volumes is volumes]
-        return Choice(claim.key, volumes, volumes.choose(claim, taken))
+        return ClaimOptions(claim.key, volumes, volumes.choose(claim, taken))
 
     def _volumes_of(self, name: str) -> ClassVolumes | None:
         """Return the volumes of a class, or None if there are none."""
@@ -319,7 +319,7 @@ class Storage:
         """Return the volumes that a placed task's unbound claims get."""
         return self._reserved.get(task.key, ())
 
-    def _reserve(self, key: str, wanted: Wanted, row: int) -> None:
+    def _reserve(self, key: str, wanted: ClaimsByBinding, row: int) -> None:
         choices, node = [], self._facts.names[row]
         for claim, volumes, chosen in self.find(wanted).choices:
             assumed = self._assumed.get(claim)
@@ -330,16 +330,16 @@ class Storage:
             choices.append(VolumeChoice(claim, assumed.volume, self.claims[claim].metadata.uid))
         self._reserved[key] = tuple(choices)
 
-    def _assume(self, claim: str, number: int, volumes: ClassVolumes | None, node: str) -> _Assumed:
+    def _assume(self, claim: str, number: int, volumes: ClassVolumes | None, node: str) -> _Reservation:
         """Assume that a claim gets a volume or, if ``number`` is NONE, one that is provisioned on the node."""
         self._changes += 1
         if volumes is None or number == NONE:
-            found = _Assumed("", node, NONE, None)
+            found = _Reservation("", node, NONE, None)
         else:
             taken = volumes if volumes.is_free(number) else None
             if taken is not None:
                 taken.assume(number, claim)
-            found = _Assumed(volumes.names[number], "", number, taken)
+            found = _Reservation(volumes.names[number], "", number, taken)
         self._assumed[claim] = found
         return found
 
@@ -371,7 +371,7 @@ class Storage:
             self._assume(choice.claim, number, volumes, node).users += 1
 
 
-def outdated(choice: VolumeChoice, node: str, others: Mapping[str, Mapping[str, Object]]) -> str:
+def why_outdated(choice: VolumeChoice, node: str, others: Mapping[str, Mapping[str, Object]]) -> str:
     """Return why a claim can no longer get its chosen volume on a node, or "" if it can.
 
     ``others`` is ``Snapshot.others``.
@@ -454,7 +454,7 @@ class Attachments:
             counts = self._counts[driver] = np.zeros(self._nodes, np.int64)
         return counts
 
-    def _change(self, wanted: Wanted, row: int, sign: int) -> None:
+    def _change(self, wanted: ClaimsByBinding, row: int, sign: int) -> None:
         for attachment in wanted.attachments:
             users = self._users.setdefault(attachment, {})
             before = users.pop(row, 0)

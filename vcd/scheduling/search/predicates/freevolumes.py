@@ -18,7 +18,7 @@ from vcd.scheduling.search.predicates.node import matching
 from vcd.scheduling.session.nodes import Ints
 from vcd.state.facts import NodeFacts
 
-Chosen = npt.NDArray[np.int64]
+ChosenVolumes = npt.NDArray[np.int64]
 """Per node the number of the volume that a claim would be bound to, -1 for none."""
 
 NONE = -1
@@ -56,11 +56,11 @@ class ClassVolumes:
         self._free: Mask = np.array(
             [volume.spec.claim_ref is None and volume.status.phase == "Available" for volume in self._volumes], np.bool_
         )
-        self._meant: dict[str, list[int]] = {}
+        self._claimed: dict[str, list[int]] = {}
         for number, volume in enumerate(self._volumes):
             reference = volume.spec.claim_ref
             if reference is not None:
-                self._meant.setdefault(f"{reference.namespace}/{reference.name}", []).append(number)
+                self._claimed.setdefault(f"{reference.namespace}/{reference.name}", []).append(number)
         numbers: dict[tuple[str, frozenset[str]], int] = {}
         kinds = [(volume.spec.volume_mode, frozenset(volume.spec.access_modes)) for volume in self._volumes]
         self._kind: Ints = np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds], np.int64)
@@ -88,12 +88,12 @@ class ClassVolumes:
     def assume(self, number: int, claim: str) -> None:
         """Reserve a volume for a claim."""
         self._free[number] = False
-        self._meant.setdefault(claim, []).append(number)
+        self._claimed.setdefault(claim, []).append(number)
 
     def release(self, number: int, claim: str) -> None:
         """Undo ``assume``."""
         self._free[number] = True
-        self._meant[claim].remove(number)
+        self._claimed[claim].remove(number)
 
     def number_of(self, name: str) -> int:
         """Return the number of a volume, or NONE if it is not in this class."""
@@ -105,7 +105,7 @@ class ClassVolumes:
 
     # --- choosing -----------------------------------------------------------------------------------------------------
 
-    def choose(self, claim: PersistentVolumeClaim, others: Sequence[Chosen]) -> Chosen:
+    def choose(self, claim: PersistentVolumeClaim, others: Sequence[ChosenVolumes]) -> ChosenVolumes:
         """Return, per node, the smallest volume that suits a claim and that none of the ``others`` chose there.
 
         If a volume is reserved for the claim, only that volume is considered. Raises QuantityError and SelectorError
@@ -136,10 +136,10 @@ class ClassVolumes:
         """Return the volumes that a claim may be bound to, by number."""
         spec = claim.spec
         needed = size_of(spec.resources.requests)
-        meant = [number for number in self._meant.get(claim.key, ()) if self._is_for(number, claim, needed)]
-        if meant:
+        claimed = [number for number in self._claimed.get(claim.key, ()) if self._is_for(number, claim, needed)]
+        if claimed:
             result = np.zeros(len(self.names), np.bool_)
-            result[min(meant, key=lambda number: self.names[number])] = True
+            result[min(claimed, key=lambda number: self.names[number])] = True
             return result
         modes = set(spec.access_modes)
         kinds = [mode == spec.volume_mode and modes <= offered for mode, offered in self._kinds]

@@ -12,7 +12,7 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.search.domains import Domains, Sums
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows
 from vcd.scheduling.search.placed import PlacedCounts
-from vcd.scheduling.search.podindex import Held, PodIndex, index_of
+from vcd.scheduling.search.podindex import PodIndex, SessionCounts, index_of
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
@@ -58,7 +58,7 @@ class PlacedPorts(PlacedCounts[Port]):
         return domains
 
 
-class HeldPorts(Held[Port]):
+class SessionPorts(SessionCounts[Port]):
     """Host ports of placed pods, found by protocol and number."""
 
     kind = PlacedPorts
@@ -67,12 +67,12 @@ class HeldPorts(Held[Port]):
         self._addresses: dict[tuple[str, int], dict[str, Port]] = {}
         super().__init__(index)
         for port in self.placed.sums:
-            self.appeared(port)
+            self.on_appeared(port)
 
-    def appeared(self, thing: Port) -> None:
+    def on_appeared(self, thing: Port) -> None:
         self._addresses.setdefault((thing.protocol, thing.number), {})[thing.address] = thing
 
-    def in_the_way(self, port: Port) -> list[Sums]:
+    def conflicting(self, port: Port) -> list[Sums]:
         """Return pods that use the same port on an overlapping address; the wildcard overlaps with all."""
         addresses = self._addresses.get((port.protocol, port.number), {})
         overlapping = (
@@ -106,10 +106,10 @@ class NodePorts(Predicate):
         return False
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        held = self._index.held(HeldPorts)
+        ports = self._index.counts_of(SessionPorts)
         taken = np.zeros(len(self._nodes), np.bool_)
         for port in self._ports(task):
-            for sums in held.in_the_way(port):
+            for sums in ports.conflicting(port):
                 taken |= sums.positive()[:-1]
         return at_rows(~taken, usage)
 

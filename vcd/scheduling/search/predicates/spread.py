@@ -20,7 +20,7 @@ from vcd.model.selectors import (
 )
 from vcd.scheduling.search.domains import Domains, domains_of
 from vcd.scheduling.search.parts import Depends, Mask
-from vcd.scheduling.search.podindex import PodIndex, Question, Scope, Tally, index_of
+from vcd.scheduling.search.podindex import PodIndex, PodQuery, Scope, Tally, index_of
 from vcd.scheduling.search.podterms import narrowed
 from vcd.scheduling.search.predicates.node import HARD_EFFECTS, selected_nodes
 from vcd.scheduling.search.predicates.tested import TestedPredicate
@@ -86,13 +86,13 @@ def _constraint(
     index: PodIndex, task: Task, raw: TopologySpreadConstraint, selector: Selector, counted: _CountedNodes
 ) -> Constraint:
     # kube-scheduler counts nothing for a selector without requirements, though the pod itself matches it
-    question = Question(NOTHING if selector == EVERYTHING else selector, (Scope((task.namespace,)),), terminating=False)
+    query = PodQuery(NOTHING if selector == EVERYTHING else selector, (Scope((task.namespace,)),), terminating=False)
     return Constraint(
         topology=raw.topology_key,
         skew=raw.max_skew,
         min_domains=max(raw.min_domains or 1, 1),
         own=int(selector.matches(task.pod.metadata.labels)),
-        tally=index.tally(question),
+        tally=index.tally(query),
         everywhere=domains_of(index.session.nodes.facts, raw.topology_key),
         counted=counted.domains(raw),
     )

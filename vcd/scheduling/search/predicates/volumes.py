@@ -112,14 +112,14 @@ def _fault(found: PodClaim, task: Task) -> _Fault | None:
 def zone_refusal(storage: Storage, task: Task) -> Reason | None:
     """Return why the zone of a pod's volumes is unknown: a claim has neither a volume nor a class with late binding."""
     for found in storage.wanted(task).claims:
-        fault = None if found.own else _untold(storage, found)
+        fault = None if found.own else _zone_fault(storage, found)
         if fault is not None:
             code, names = fault
             return code({**names, "filter": "VolumeZone", "claim": f"{task.namespace}/{found.name}"})
     return None
 
 
-def _untold(storage: Storage, found: PodClaim) -> _Fault | None:
+def _zone_fault(storage: Storage, found: PodClaim) -> _Fault | None:
     claim = found.claim
     if claim is None:
         return (_MISSING, {"name": found.name}) if found.name else (_NAMELESS, {})
@@ -145,7 +145,7 @@ def limits_refusal(storage: Storage, task: Task) -> Reason | None:
 # --- bound and unbound claims -----------------------------------------------------------------------------------------
 
 
-class _OfClaims(Predicate):
+class _ClaimPredicate(Predicate):
     """Base of the tests of a pod's claims; its clause names these."""
 
     _storage: Storage
@@ -156,7 +156,7 @@ class _OfClaims(Predicate):
         return [(reason, self.mask(task, usage))]
 
 
-class BoundVolumes(_OfClaims):
+class BoundVolumes(_ClaimPredicate):
     """A node reaches all volumes that the pod's claims are bound to."""
 
     name = "VolumeBinding"
@@ -187,7 +187,7 @@ class BoundVolumes(_OfClaims):
         return [self._storage.volumes.get(claim.spec.volume_name) for claim in self._storage.wanted(task).bound]
 
 
-class UnboundClaims(_OfClaims):
+class UnboundClaims(_ClaimPredicate):
     """On the node, each claim with late binding finds a free volume, or its class can provision one.
 
     Volumes and claims reserved by earlier placements of the session are not free.
@@ -218,7 +218,7 @@ class UnboundClaims(_OfClaims):
         return {reason: count for reason, count in counts.items() if count}
 
 
-class VolumeZone(_OfClaims):
+class VolumeZone(_ClaimPredicate):
     """A node's zone and region are among those in the labels of the pod's bound volumes.
 
     Nodes without any such label pass: clusters of one zone need none.
@@ -277,7 +277,7 @@ def _in_places(facts: NodeFacts, label: str, places: frozenset[str]) -> Mask:
 # --- how many volumes -------------------------------------------------------------------------------------------------
 
 
-class NodeVolumeLimits(_OfClaims):
+class NodeVolumeLimits(_ClaimPredicate):
     """A node has at most as many volumes of a CSI driver attached as its CSINode allows; a shared volume counts once.
 
     A driver that the CSINode does not list, or lists without a count, is unlimited.

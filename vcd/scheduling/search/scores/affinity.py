@@ -9,7 +9,7 @@ import numpy as np
 
 from vcd.scheduling.search.domains import Domains, domains_of
 from vcd.scheduling.search.parts import Depends, Mask, Score, Scores
-from vcd.scheduling.search.podindex import Question, Tally, index_of
+from vcd.scheduling.search.podindex import PodQuery, Tally, index_of
 from vcd.scheduling.search.podterms import PreferringTerms, has_preferred_terms, preferred_terms
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
@@ -39,10 +39,10 @@ class InterPodAffinityScore(Score):
 
     @cached_property
     def _preferring(self) -> PreferringTerms:
-        return self._index.held(PreferringTerms)
+        return self._index.counts_of(PreferringTerms)
 
     def tells_labels(self, namespace: str) -> bool:
-        return self._preferring.may_be
+        return self._preferring.may_exist
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         points = np.zeros(len(self._facts), np.int64)
@@ -71,7 +71,7 @@ class InterPodAffinityScore(Score):
             found = self._own[key] = [
                 (
                     term.weight,
-                    self._index.tally(Question(term.selector, (term.scope,))),
+                    self._index.tally(PodQuery(term.selector, (term.scope,))),
                     domains_of(self._facts, term.topology),
                 )
                 for term in preferred_terms(task.pod)

@@ -21,7 +21,7 @@ MOST = 1000 * 1024 * 1024
 """More bytes per container than this score no higher."""
 
 
-class _Held(NamedTuple):
+class _ImageNodes(NamedTuple):
     """The nodes that have an image, and its size in bytes on each."""
 
     rows: npt.NDArray[np.intp]
@@ -41,7 +41,7 @@ class ImageLocality(Score):
         super().__init__(weight)
         facts = session.nodes.facts
         self._count = len(facts)
-        self._images: dict[str, _Held] = facts.cached("images", lambda: _held_images(facts))
+        self._images: dict[str, _ImageNodes] = facts.cached("images", lambda: _images_of(facts))
         self.idle = not self._images
 
     def applies(self, task: Task) -> bool:
@@ -52,15 +52,15 @@ class ImageLocality(Score):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         wanted = _wanted(task.shape.spec)
-        bytes_held = np.zeros(self._count, np.int64)
+        present = np.zeros(self._count, np.int64)
         for name in wanted:
-            held = self._images.get(name)
-            if held is not None:
-                spread = held.rows.size / self._count
-                bytes_held[held.rows] += (held.sizes * spread).astype(np.int64)
+            image = self._images.get(name)
+            if image is not None:
+                spread = image.rows.size / self._count
+                present[image.rows] += (image.sizes * spread).astype(np.int64)
         most = MOST * len(wanted)
-        np.clip(bytes_held, LEAST, most, out=bytes_held)
-        result = (100 * (bytes_held - LEAST) // (most - LEAST)).astype(np.float64)
+        np.clip(present, LEAST, most, out=present)
+        result = (100 * (present - LEAST) // (most - LEAST)).astype(np.float64)
         return at_rows(result, usage)
 
 
@@ -73,12 +73,13 @@ def _tagged(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
-def _held_images(facts: NodeFacts) -> dict[str, _Held]:
+def _images_of(facts: NodeFacts) -> dict[str, _ImageNodes]:
     found: dict[str, dict[int, int]] = {}
     for row, node in enumerate(facts.nodes):
         for image in node.status.images:
             for name in image.names:
                 found.setdefault(name, {})[row] = image.size_bytes
     return {
-        name: _Held(np.fromiter(sizes, np.intp), np.fromiter(sizes.values(), np.int64)) for name, sizes in found.items()
+        name: _ImageNodes(np.fromiter(sizes, np.intp), np.fromiter(sizes.values(), np.int64))
+        for name, sizes in found.items()
     }

@@ -30,7 +30,7 @@ Floats = npt.NDArray[np.float64]
 _ZERO, _HALF, _TWO, _FIFTY, _SEVENTY_FIVE, _HUNDRED = map(np.float64, (0, 0.5, 2, 50, 75, 100))
 
 
-class _Room(NamedTuple):
+class _Capacity(NamedTuple):
     """Cpu and memory that the nodes list, as float64 of shape (2, nodes).
 
     ``complete``: all nodes list both. ``allocatable``: the amounts equal the nodes' allocatable.
@@ -41,7 +41,7 @@ class _Room(NamedTuple):
     allocatable: bool
 
 
-def _room_of(facts: NodeFacts) -> _Room:
+def _capacity_of(facts: NodeFacts) -> _Capacity:
     """Return the capacity of nodes for kube-scheduler's scores: without oversubscription."""
     allocatable = np.ascontiguousarray(facts.allocatable[:, :2].T).astype(np.float64)
     amounts = allocatable.copy()
@@ -52,10 +52,10 @@ def _room_of(facts: NodeFacts) -> _Room:
             except QuantityError:
                 continue  # such a node was excluded when it was decoded
             amounts[:, row] = listed.get(CPU, 0), listed.get(MEMORY, 0)
-    return _Room(amounts, bool(amounts.all()), np.array_equal(amounts, allocatable))
+    return _Capacity(amounts, bool(amounts.all()), np.array_equal(amounts, allocatable))
 
 
-class _OfRoom(Score):
+class _UsageScore(Score):
     """Base of the scores that compare requests with the cpu and memory that a node's status lists."""
 
     depends = Depends.USAGE
@@ -64,20 +64,20 @@ class _OfRoom(Score):
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         facts = session.nodes.facts
-        room: _Room = facts.cached("listed cpu and memory", lambda: _room_of(facts))
-        self._amounts, self._complete, self._allocatable = room
+        capacity: _Capacity = facts.cached("listed cpu and memory", lambda: _capacity_of(facts))
+        self._amounts, self._complete, self._allocatable = capacity
 
     def node_columns(self) -> Columns:
         return () if self._allocatable else tuple(self._amounts)
 
-    def room(self, usage: Usage) -> Floats:
+    def capacity(self, usage: Usage) -> Floats:
         """Return cpu and memory of the rows, shape (2, rows)."""
         if usage.rows is None:
             return self._amounts
         return usage.float_room if self._allocatable else self._amounts[:, usage.rows]
 
 
-class _MeanPercentage(_OfRoom):
+class _MeanPercentage(_UsageScore):
     """Base of the scores that are a mean of two percentages, for cpu and memory, rounded down at each step.
 
     A resource that a node does not list is left out of its mean.
@@ -102,19 +102,19 @@ class _MeanPercentage(_OfRoom):
             found = self._own[shape] = np.array(amounts, np.float64)[:, None]
         return found
 
-    def mean(self, part: Floats, room: Floats) -> Scores:
+    def mean(self, part: Floats, capacity: Floats) -> Scores:
         """Return the mean of 100 x part / room over cpu and memory, shape (rows,); overwrites ``part``."""
         part *= _HUNDRED
         if self._complete:
-            part /= room
+            part /= capacity
         else:
-            np.divide(part, room, out=part, where=room > 0)
+            np.divide(part, capacity, out=part, where=capacity > 0)
         np.floor(part, part)
         mean: Scores = part[0] + part[1]
         if self._complete:
             mean *= _HALF
         else:
-            mean[(room > 0).all(axis=0)] *= 0.5
+            mean[(capacity > 0).all(axis=0)] *= 0.5
         return np.floor(mean, mean)
 
 
@@ -127,10 +127,10 @@ class LeastRequested(_MeanPercentage):
     name = "leastrequested"
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        room = self.room(usage)
+        capacity = self.capacity(usage)
         free: Floats = usage.float_scored + self.own(task)
-        np.subtract(room, free, free)
-        return self.mean(np.maximum(free, _ZERO, out=free), room)
+        np.subtract(capacity, free, free)
+        return self.mean(np.maximum(free, _ZERO, out=free), capacity)
 
 
 class MostRequested(_MeanPercentage):
@@ -142,12 +142,12 @@ class MostRequested(_MeanPercentage):
     name = "mostrequested"
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        room = self.room(usage)
+        capacity = self.capacity(usage)
         full: Floats = usage.float_scored + self.own(task)
-        return self.mean(np.minimum(full, room, out=full), room)
+        return self.mean(np.minimum(full, capacity, out=full), capacity)
 
 
-class BalancedResource(_OfRoom):
+class BalancedResource(_UsageScore):
     """Nodes whose resources are used more evenly with the pod than without it.
 
     50 + (50 + s(with) - s(without)) / 2, where s is (1 - standard deviation of the used fractions) x 100, rounded down,
@@ -171,13 +171,13 @@ class BalancedResource(_OfRoom):
         if self._complete and not self._wants_gpu(task):
             before, after = self._evenness_of_two(task, usage)
             return _improvement(after, before)
-        room, used, columns = self.room(usage), self._used(usage), [0, 1]
+        capacity, used, columns = self.capacity(usage), self._used(usage), [0, 1]
         if self._wants_gpu(task):
             gpu = cast(int, self._gpu)
-            room, columns = np.vstack([room, usage.allocatable[gpu]]), [0, 1, gpu]
+            capacity, columns = np.vstack([capacity, usage.allocatable[gpu]]), [0, 1, gpu]
             used = np.vstack([used, usage.used[gpu] + usage.pipelined[gpu]])
-        before = _evenness(_deviation(used, room))
-        return _improvement(_evenness(_deviation(used + task.request[columns, None], room)), before)
+        before = _evenness(_deviation(used, capacity))
+        return _improvement(_evenness(_deviation(used + task.request[columns, None], capacity)), before)
 
     def _evenness_of_two(self, task: Task, usage: Usage) -> Scores:
         """Return how evenly cpu and memory are used without and with the task, if all nodes have both; shape (2,
@@ -185,7 +185,7 @@ class BalancedResource(_OfRoom):
         if self._in_parts and not self._nodes.awaits_room:
             used = usage.used_parts(task.deltas)
         else:
-            used = UsedParts(self._used(usage), task.deltas.used, self.room(usage))
+            used = UsedParts(self._used(usage), task.deltas.used, self.capacity(usage))
         parts = used.parts if used.within else np.minimum(used.parts, 1.0)
         difference: Floats = parts[:, 0] - parts[:, 1]
         np.subtract(_TWO, np.abs(difference, difference), difference)
@@ -214,13 +214,13 @@ def _improvement(after: Scores, before: Scores) -> Scores:
     return np.floor(after, after)
 
 
-def _deviation(used: Floats, room: Floats) -> Floats:
+def _deviation(used: Floats, capacity: Floats) -> Floats:
     """Return the standard deviation of the used fractions (each at most 1), 0 for nodes that have one resource.
 
     Summed in the order of the resources, as kube-scheduler does.
     """
-    there = room > 0
-    parts = np.divide(used, room, out=np.zeros_like(used), where=there)
+    there = capacity > 0
+    parts = np.divide(used, capacity, out=np.zeros_like(used), where=there)
     np.minimum(parts, 1.0, out=parts)
     count = there.sum(axis=0)
     total, squares = np.zeros(len(count)), np.zeros(len(count))

@@ -25,7 +25,7 @@ _NO_OWNER: Final = ("", "")
 _Services = dict[str, list[tuple[tuple[str, str], ...]]]
 
 
-class PodsAlike:
+class DefaultSpread:
     """The default spread selectors of a session's pods, computed once per namespace, labels and owner."""
 
     def __init__(self, session: Session) -> None:
@@ -52,7 +52,7 @@ class PodsAlike:
             self._found[key] = self._selector(task.namespace, task.pod, owner, name)
         return self._found[key]
 
-    def may_tell_labels(self, namespace: str) -> bool:
+    def depends_on_labels(self, namespace: str) -> bool:
         """Whether two pods of a namespace and one owner, different in labels alone, may get different selectors."""
         return namespace in self._services
 
@@ -61,13 +61,13 @@ class PodsAlike:
         for wanted in self._services.get(namespace, ()):
             if all(labels.get(key) == text for key, text in wanted):
                 needed.update(wanted)
-        own = self._of_set(f"{namespace}/{name}", owner, needed)
+        own = self._controller_selector(f"{namespace}/{name}", owner, needed)
         selector = narrowed(EVERYTHING, IN, tuple(needed), needed)
         if own is not None:
             selector = Selector(tuple(sorted({*selector.requirements, *own.requirements})), nothing=own.nothing)
         return None if selector == EVERYTHING else selector
 
-    def _of_set(self, key: str, owner: _Key, needed: dict[str, str]) -> Selector | None:
+    def _controller_selector(self, key: str, owner: _Key, needed: dict[str, str]) -> Selector | None:
         """Return the selector of a pod's controller; that of a ReplicationController is added to ``needed`` instead."""
         if owner == _CONTROLLER:
             controller = self._session.objects(owner[0], ReplicationController).get(key)
