@@ -20,7 +20,7 @@ from vcd.model.objects import PodDisruptionBudget
 from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import instances
 from vcd.scheduling.eviction.budgets import budgets_now
-from vcd.scheduling.eviction.room import VictimSearch, placed_tasks
+from vcd.scheduling.eviction.room import VictimFinder, placed_tasks
 from vcd.scheduling.eviction.vetoes import Vetoes
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import parse_arguments
@@ -45,12 +45,12 @@ tiers:
 """
 
 
-def room_for(session: Session, name: str = "new") -> VictimSearch:
+def room_for(session: Session, name: str = "new") -> VictimFinder:
     """The search for room among all placed tasks of other jobs."""
     placed = placed_tasks(session)
     job = job_of(session, name)
     chosen = session.job_of_row[placed.rows] != job.index
-    return VictimSearch(
+    return VictimFinder(
         framework_of(session),
         job,
         framework_of(session).preemptable,

@@ -45,7 +45,7 @@ class Foreign(Object, frozen=True):
 
     def read_as(self, of: type[T]) -> T:
         """Decode the object as the type of its kind. Raises BadObject if the payload is of another type."""
-        obj: T = _decoded(_payload_decoder(of), self.payload, of.__name__, self.key)
+        obj: T = _decode(_payload_decoder(of), self.payload, of.__name__, self.key)
         return obj
 
 
@@ -59,14 +59,14 @@ class BadObject(ValueError):
         self.message = message
 
 
-class _Named(msgspec.Struct):
+class _ObjectName(msgspec.Struct):
     name: str = ""
     namespace: str = ""
     resource_version: str = msgspec.field(name="resourceVersion", default="")
 
 
 class _Identified(msgspec.Struct):
-    metadata: _Named = msgspec.field(default_factory=_Named)
+    metadata: _ObjectName = msgspec.field(default_factory=_ObjectName)
 
 
 def _project(obj: Object) -> tuple[Object, str]:
@@ -130,7 +130,7 @@ def identify(raw: bytes | memoryview | msgspec.Raw) -> tuple[str, str]:
     except (ValueError, RecursionError):
         found = jsontext.members(jsontext.members(raw).get("metadata", b""))
         texts = [jsontext.string(found.get(name, b"")) for name in ("name", "namespace", "resourceVersion")]
-        meta = _Named(*texts)
+        meta = _ObjectName(*texts)
     if not meta.name:
         return "", meta.resource_version
     return (f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name), meta.resource_version
@@ -200,7 +200,7 @@ _group_status_decoder = msgspec.msgpack.Decoder(_GroupStatusOnly)
 
 def group_status(payload: bytes) -> PodGroupStatus:
     """Return the status in a PodGroup's payload without decoding the rest. Raises BadObject for other bytes."""
-    return _decoded(_group_status_decoder, payload, "PodGroup").status
+    return _decode(_group_status_decoder, payload, "PodGroup").status
 
 
 class _GroupMetaHead(Projected, frozen=True):
@@ -219,7 +219,7 @@ _group_head_decoder = msgspec.msgpack.Decoder(GroupHead)
 
 def group_head(payload: bytes) -> GroupHead:
     """Return the head of a PodGroup's payload without decoding the rest. Raises BadObject for other bytes."""
-    return _decoded(_group_head_decoder, payload, "PodGroup")
+    return _decode(_group_head_decoder, payload, "PodGroup")
 
 
 class _GroupNaming(Projected, frozen=True):
@@ -239,7 +239,7 @@ def named_group(payload: bytes) -> str:
 
     Raises BadObject for bytes that are no payload.
     """
-    meta = _decoded(_group_naming_decoder, payload, "Pod").metadata
+    meta = _decode(_group_naming_decoder, payload, "Pod").metadata
     name = meta.annotations.get(GROUP_NAME)
     return f"{meta.namespace}/{name}" if name else ""
 
@@ -255,11 +255,11 @@ def decode_payload(kind: str, payload: bytes) -> Object:
     Raises BadObject for other bytes.
     """
     of = KINDS[kind].type if kind in KINDS else Object
-    obj: Object = _decoded(_payload_decoder(of), payload, kind)
+    obj: Object = _decode(_payload_decoder(of), payload, kind)
     return obj if kind in KINDS else Foreign(obj.metadata, payload)
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[D], payload: bytes, kind: str, key: str = "") -> D:
+def _decode(decoder: msgspec.msgpack.Decoder[D], payload: bytes, kind: str, key: str = "") -> D:
     try:
         return decoder.decode(payload)
     except (ValueError, RecursionError) as error:

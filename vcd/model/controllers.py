@@ -49,12 +49,12 @@ def controller_reference(owner: Manifest) -> Manifest:
 def pod_of_template(owner: Manifest, template: Manifest) -> Manifest:
     """Create a pod from a template, controlled by ``owner``; it has no name yet."""
     meta = template.get("metadata") or {}
-    kept = {field: meta[field] for field in ("labels", "annotations", "finalizers") if meta.get(field)}
+    copied = {field: meta[field] for field in ("labels", "annotations", "finalizers") if meta.get(field)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            **kept,
+            **copied,
             "namespace": owner["metadata"]["namespace"],
             "ownerReferences": [controller_reference(owner)],
         },
@@ -68,7 +68,7 @@ def pod_of_template(owner: Manifest, template: Manifest) -> Manifest:
 
 def min_member(annotations: Mapping[str, Any], otherwise: int = 1) -> int:
     """Return the workload's minimum number of members by annotation; ``otherwise`` if it is missing or invalid."""
-    return _small(str(annotations.get(_MIN_MEMBER, "")), otherwise)
+    return _parse_small(str(annotations.get(_MIN_MEMBER, "")), otherwise)
 
 
 def topology_of(annotations: Mapping[str, str]) -> Manifest:
@@ -77,11 +77,11 @@ def topology_of(annotations: Mapping[str, str]) -> Manifest:
     if mode is None and tier is None:
         return {}
     wanted: Manifest = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
-    highest = _small(tier or "", -1)
+    highest = _parse_small(tier or "", -1)
     return wanted if highest < 0 else {**wanted, "highestTierAllowed": highest}
 
 
-def _small(text: str, otherwise: int) -> int:
+def _parse_small(text: str, otherwise: int) -> int:
     """Parse a number of at most nine digits."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise
 
@@ -288,15 +288,15 @@ def least_pods(job: Manifest, priority_of: PriorityOf) -> list[tuple[Manifest, i
     wanted = job["spec"]["minAvailable"]
     minima = [task_minimum(task) for task in tasks]
     if wanted < sum(minima):
-        counts = list(_taken([task["replicas"] for task in tasks], wanted))
+        counts = list(_take_in_order([task["replicas"] for task in tasks], wanted))
     else:
         spare = [task["replicas"] - least for task, least in zip(tasks, minima, strict=True)]
-        more = _taken(spare, wanted - sum(minima))
+        more = _take_in_order(spare, wanted - sum(minima))
         counts = [least + extra for least, extra in zip(minima, more, strict=True)]
     return list(zip(tasks, counts, strict=True))
 
 
-def _taken(offers: Iterable[int], wanted: int) -> Iterator[int]:
+def _take_in_order(offers: Iterable[int], wanted: int) -> Iterator[int]:
     """Yield how much of each offer is taken, in order, until ``wanted`` is reached."""
     for offer in offers:
         given = min(offer, wanted)

@@ -364,7 +364,7 @@ _newest: tuple[bytes, Plan] | None = None
 T = TypeVar("T")
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     try:
         return decoder.decode(data)
     except (UnicodeDecodeError, RecursionError) as error:  # the two that msgspec does not convert
@@ -390,7 +390,7 @@ def encode_plan(plan: Plan) -> bytes:
 def decode_plan(data: bytes) -> Plan:
     """Decode what encode_plan returned. Raises msgspec.MsgspecError for other bytes."""
     known = _newest
-    return known[1] if known is not None and known[0] is data else _decoded(_plan_decoder, data)
+    return known[1] if known is not None and known[0] is data else _decode(_plan_decoder, data)
 
 
 def encode_event(event: Event) -> bytes:
@@ -400,4 +400,4 @@ def encode_event(event: Event) -> bytes:
 
 def decode_event(data: bytes) -> Event:
     """Decode what encode_event returned. Raises msgspec.MsgspecError for other bytes."""
-    return _decoded(_decoder, data)
+    return _decode(_decoder, data)

@@ -23,20 +23,20 @@ _END = (b"", b"")
 def shallow(raw: bytes | memoryview | msgspec.Raw) -> bytes:
     """Replace what is nested deeper than DEPTH by null; a broken text stays broken."""
     text = bytes(raw)
-    kept: list[bytes] = []
+    parts: list[bytes] = []
     depth = begin = 0
     for token in _NESTING.finditer(text):
         match token[0]:
             case b"{" | b"[":
                 depth += 1
                 if depth == DEPTH + 1:
-                    kept += (text[begin : token.start()], b"null")
+                    parts += (text[begin : token.start()], b"null")
                     begin = len(text)
             case b"}" | b"]":
                 if depth == DEPTH + 1:
                     begin = token.end()
                 depth -= 1
-    return b"".join([*kept, text[begin:]])
+    return b"".join([*parts, text[begin:]])
 
 
 def members(raw: bytes | memoryview | msgspec.Raw) -> dict[str, bytes]:

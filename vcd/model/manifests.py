@@ -82,7 +82,7 @@ def _flat(given: Iterable[tuple[str, Any]], depth: int) -> Iterator[Manifest]:
     for kind, manifest in given:
         if manifest is None:
             continue
-        obj = _checked(manifest, kind)
+        obj = _check(manifest, kind)
         if not obj["kind"].endswith("List") or not isinstance(obj.get("items"), list):
             yield obj
             continue
@@ -92,20 +92,20 @@ def _flat(given: Iterable[tuple[str, Any]], depth: int) -> Iterator[Manifest]:
         yield from _flat(((of, item) for item in obj["items"]), depth + 1)
 
 
-def _checked(manifest: Any, kind: str) -> Manifest:
+def _check(manifest: Any, kind: str) -> Manifest:
     """Return the manifest, of ``kind`` if it has none. Raises BadObject."""
     if not isinstance(manifest, Mapping):
         raise BadObject("(no kind)", "", f"a manifest is a mapping, not {type(manifest).__name__}")
     obj = {"kind": kind, **manifest}
     if not _is_text(obj["kind"]):
-        raise BadObject("(no kind)", "", f"kind is a text, not {_called(obj['kind'])}")
+        raise BadObject("(no kind)", "", f"kind is a text, not {_describe(obj['kind'])}")
     meta = obj.get("metadata")
     if meta is not None and not isinstance(meta, Mapping):
         raise BadObject(obj["kind"], "", f"metadata is a mapping, not {type(meta).__name__}")
     for field in ("name", "namespace"):
         value = (meta or {}).get(field)
         if value is not None and not _is_text(value):
-            raise BadObject(obj["kind"], "", f"metadata.{field} is a text, not {_called(value)}")
+            raise BadObject(obj["kind"], "", f"metadata.{field} is a text, not {_describe(value)}")
     return obj
 
 
@@ -114,7 +114,7 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str) and _LONE_SURROGATE.search(value) is None
 
 
-def _called(value: Any) -> str:
+def _describe(value: Any) -> str:
     return f"one with half a character: {value!a}" if isinstance(value, str) else type(value).__name__
 
 

@@ -44,16 +44,16 @@ def _fault(value: Any) -> str:
     while waiting:
         path, depth, value = waiting.pop()
         if depth > _DEEPEST:
-            return f"{_shown(path)}: nested more than {_DEEPEST} deep, or in itself; write fewer levels"
+            return f"{_format_path(path)}: nested more than {_DEEPEST} deep, or in itself; write fewer levels"
         inside: Iterable[tuple[Any, Any]]
         if isinstance(value, dict):
             if words := next(filter(None, map(_fault_of_key, value)), ""):
-                return f"{_shown(path)}: {words}"
+                return f"{_format_path(path)}: {words}"
             inside = value.items()
         elif isinstance(value, list | tuple | set | frozenset):
             inside = enumerate(value)
         elif words := _fault_of(value):
-            return f"{_shown(path)}: {words}"
+            return f"{_format_path(path)}: {words}"
         else:
             continue
         waiting += [((path, key), depth + 1, item) for key, item in reversed([*inside])]
@@ -92,7 +92,7 @@ def _half_a_character(error: UnicodeEncodeError) -> str:
     return f"{near} has half a character (a lone surrogate) in it; write the whole one"
 
 
-def _shown(path: _Path) -> str:
+def _format_path(path: _Path) -> str:
     """Format a path like ``spec.containers[0]``; a long one is cut."""
     steps: list[Any] = []
     while path:

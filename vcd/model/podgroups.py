@@ -23,7 +23,7 @@ Amounts = dict[str, int]
 
 NAME_PREFIX: Final = "podgroup-"
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
-OUR_PREFIX: Final = "volcano.sh/"
+VOLCANO_PREFIX: Final = "volcano.sh/"
 """The prefix of annotations and labels that a group inherits from its workload."""
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 _MOST: Final = 2**63 - 1
@@ -47,9 +47,9 @@ def lacks_group(pod: Manifest) -> bool:
     return not (pod["metadata"].get("annotations") or {}).get(GROUP_NAME)
 
 
-def of_volcano(marks: Mapping[str, str]) -> dict[str, str]:
+def volcano_entries(marks: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations or labels under ``volcano.sh/``."""
-    return {key: value for key, value in marks.items() if key.startswith(OUR_PREFIX)}
+    return {key: value for key, value in marks.items() if key.startswith(VOLCANO_PREFIX)}
 
 
 def group_of_pod(pod: Manifest, annotations: Mapping[str, str], labels: Mapping[str, str]) -> Manifest:
@@ -63,8 +63,8 @@ def group_of_pod(pod: Manifest, annotations: Mapping[str, str], labels: Mapping[
         "metadata": {
             "namespace": pod["metadata"]["namespace"],
             "name": group_name(pod),
-            "annotations": {**of_volcano(inherited), **{key: own[key] for key in POD_ANNOTATIONS if key in own}},
-            "labels": {**of_volcano(marks), **_own_labels(pod)},
+            "annotations": {**volcano_entries(inherited), **{key: own[key] for key in POD_ANNOTATIONS if key in own}},
+            "labels": {**volcano_entries(marks), **_own_labels(pod)},
             "ownerReferences": (
                 pod["metadata"]["ownerReferences"]
                 if owner
@@ -103,12 +103,12 @@ def quota_usage(spec: Manifest, pods: int) -> dict[str, str]:
         return {}
     usage = {"count/pods": str(pods), "pods": str(pods)}
     for name, value in requests_of(spec).items():
-        text = _written(name, value * pods)
+        text = _format_limited(name, value * pods)
         if name in _COMPUTE or name.startswith("hugepages-") or _is_extended(name):
             usage[name] = usage[f"requests.{name}"] = text
     for name, value in limits_of(spec).items():
         if name in _COMPUTE:
-            usage[f"limits.{name}"] = _written(name, value * pods)
+            usage[f"limits.{name}"] = _format_limited(name, value * pods)
     return dict(sorted(usage.items()))
 
 
@@ -117,10 +117,10 @@ def add_quotas(lists: Iterable[dict[str, str]]) -> dict[str, str]:
     total: Amounts = {}
     for each in lists:
         add(total, {name: resource_value(unit_name(name), text) for name, text in each.items()})
-    return {name: _written(unit_name(name), value) for name, value in sorted(total.items())}
+    return {name: _format_limited(unit_name(name), value) for name, value in sorted(total.items())}
 
 
-def _written(name: str, value: int) -> str:
+def _format_limited(name: str, value: int) -> str:
     """Format an amount as a quantity, limited to 64 bits: annotations may request any number of pods."""
     return format_resource(name, min(value, _MOST))
 
@@ -183,10 +183,10 @@ def _of_containers(spec: Manifest, field: str) -> Amounts:
 
 
 def _parsed(quantities: Mapping[str, Any]) -> Amounts:
-    return {name: _capped(name, text) for name, text in quantities.items()}
+    return {name: _parse_limited(name, text) for name, text in quantities.items()}
 
 
-def _capped(name: str, text: str | int | float) -> int:
+def _parse_limited(name: str, text: str | int | float) -> int:
     """Parse a quantity, limited to 64 bits: the API server admits more, and Kubernetes then counts the limit."""
     try:
         return resource_value(name, text)

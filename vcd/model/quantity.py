@@ -146,7 +146,7 @@ def _raise_to(total: dict[str, int], floor: Mapping[str, int]) -> None:
 
 def format_milli(value: int) -> str:
     """Format an amount in milli-units as canonical decimal text: 1500 is ``"1500m"``, 2000 is ``"2"``."""
-    return _format_decimal(_checked(value), -_MILLI_SCALE)
+    return _format_decimal(_check_range(value), -_MILLI_SCALE)
 
 
 def format_units(value: int, binary: bool = True) -> str:
@@ -154,7 +154,7 @@ def format_units(value: int, binary: bool = True) -> str:
 
     Amounts within ±1023 are always decimal, as in apimachinery (1000 is ``"1k"``).
     """
-    _checked(value)
+    _check_range(value)
     if not binary or -1024 < value < 1024:
         return _format_decimal(value, 0)
     return _format_binary(value)
@@ -179,7 +179,7 @@ def canonical(text: str) -> str:
     """
     form = _form_of(text)
     if len((form["exponent"] or "").lstrip("+-")) > 3:
-        raise QuantityError(f"quantity {_shown(text)} is malformed; an exponent has at most three digits")
+        raise QuantityError(f"quantity {_quote(text)} is malformed; an exponent has at most three digits")
     nano = _scaled(form, 9)
     if form["suffix"] in _BINARY and abs(nano) >= 1024 * 10**9:
         return _format_binary(_scaled(form, 0))
@@ -196,7 +196,7 @@ def _parse(text: str | int | float, scale: int) -> int:
 def _number_text(number: object) -> str:
     """Return the JSON text of a number; other types are refused (bool is an int in Python)."""
     if isinstance(number, bool) or not isinstance(number, int | float):
-        raise QuantityError(f"quantity {_shown(number)} is a {type(number).__name__}; it must be text or a number")
+        raise QuantityError(f"quantity {_quote(number)} is a {type(number).__name__}; it must be text or a number")
     if isinstance(number, int) and not INT64_MIN <= number <= INT64_MAX:
         raise QuantityError(f"quantity is an integer of {number.bit_length()} bits; it must fit in int64")
     return repr(number)
@@ -207,17 +207,17 @@ def _parse_text(text: str, scale: int) -> int:
     """Return ``text`` times ten to the ``scale``, rounded away from zero. Cached: a cluster has few distinct texts."""
     value = _scaled(_form_of(text), scale)
     if value < 0:
-        raise QuantityError(f"quantity {_shown(text)} is negative; it must be zero or more")
+        raise QuantityError(f"quantity {_quote(text)} is negative; it must be zero or more")
     if value > INT64_MAX:
         unit = "milli-units" if scale == _MILLI_SCALE else "units"
-        raise QuantityError(f"quantity {_shown(text)} is beyond int64; it must be below 2^63 {unit}")
+        raise QuantityError(f"quantity {_quote(text)} is beyond int64; it must be below 2^63 {unit}")
     return value
 
 
 def _form_of(text: str) -> re.Match[str]:
     form = _FORM.fullmatch(text.strip()) if len(text) <= _MAX_LENGTH else None
     if form is None:
-        raise QuantityError(f"quantity {_shown(text)} is malformed; it must be {_ALLOWED}")
+        raise QuantityError(f"quantity {_quote(text)} is malformed; it must be {_ALLOWED}")
     return form
 
 
@@ -261,12 +261,12 @@ def _format_binary(value: int) -> str:
     return f"{value}{_BINARY_SUFFIX[exponent]}"
 
 
-def _checked(value: int) -> int:
+def _check_range(value: int) -> int:
     if not INT64_MIN <= value <= INT64_MAX:
         raise QuantityError(f"amount {value} is beyond int64")
     return value
 
 
-def _shown(text: object) -> str:
-    shown = repr(text)
-    return shown if len(shown) <= 64 else f"{shown[:60]}..."
+def _quote(text: object) -> str:
+    quoted = repr(text)
+    return quoted if len(quoted) <= 64 else f"{quoted[:60]}..."

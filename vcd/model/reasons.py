@@ -103,15 +103,15 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     @property
     def detail(self) -> dict[str, str]:
         """The names and amounts that the text does not mention, by role, or by role and resource."""
-        return self.declared.beside_words(self)
+        return self.declared.remaining_facts(self)
 
     def facts(self, but: Collection[str] = ()) -> dict[str, str]:
         """Return the names and amounts as text, without some roles."""
-        told = {role: text for role, text in self.names if role not in but}
+        facts = {role: text for role, text in self.names if role not in but}
         for role, resource, amount in self.amounts:
             if role not in but:
-                told[f"{role} {resource}".rstrip()] = shown(resource, amount)
-        return told
+                facts[f"{role} {resource}".rstrip()] = shown(resource, amount)
+        return facts
 
     def by_resource(self) -> dict[str, dict[str, int]]:
         """Return the amounts by resource and role."""
@@ -166,28 +166,28 @@ class ReasonCode:
 
     def __call__(self, names: Mapping[str, str] | None = None, amounts: Iterable[Amount] = ()) -> Reason:
         """Create the reason. Amounts are limited to LARGEST_SUM, which sums of requests may exceed."""
-        told = tuple([(role, resource, min(amount, LARGEST_SUM)) for role, resource, amount in amounts])
-        return Reason(self.name, tuple(names.items()) if names else (), told)
+        bounded_amounts = tuple([(role, resource, min(amount, LARGEST_SUM)) for role, resource, amount in amounts])
+        return Reason(self.name, tuple(names.items()) if names else (), bounded_amounts)
 
     def in_words(self, reason: Reason) -> str:
         """Render the sentence for a reason."""
         if not self._roles:
             return self.words
-        names, told = _Named(reason.names), reason.by_resource()
-        if self._roles <= names.keys() or not told:
+        names, by_resource = _RoleTexts(reason.names), reason.by_resource()
+        if self._roles <= names.keys() or not by_resource:
             return self.words.format_map(names)
-        said = []
-        for resource, amounts in told.items():
+        sentences = []
+        for resource, amounts in by_resource.items():
             texts = {role: shown(resource, amount) for role, amount in amounts.items()}
-            said.append(self.words.format_map(_Named({"resource": resource, **texts, **names})))
-        return "; ".join(said)
+            sentences.append(self.words.format_map(_RoleTexts({"resource": resource, **texts, **names})))
+        return "; ".join(sentences)
 
-    def beside_words(self, reason: Reason) -> dict[str, str]:
+    def remaining_facts(self, reason: Reason) -> dict[str, str]:
         """Return names and amounts that the sentence does not mention."""
         return reason.facts(self._roles)
 
 
-class _Named(dict[str, str]):
+class _RoleTexts(dict[str, str]):
     """Names by role. A log of another version may lack roles of the current sentence."""
 
     def __missing__(self, role: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from vcd.model.objects import NetworkTopology, PodGroupSpec
 from vcd.model.terms import MOST, terms_in_affinity, terms_in_spread
 
-Asks = Callable[[Any], bool]
+UsesField = Callable[[Any], bool]
 """Whether an object's spec uses a field."""
 
 
@@ -28,7 +28,7 @@ def _is(topology: NetworkTopology | None, *, soft: bool) -> bool:
     return topology is not None and (topology.mode.lower() == "soft") is soft
 
 
-DEMANDS: dict[str, dict[str, Asks]] = {
+DEMANDS: dict[str, dict[str, UsesField]] = {
     "Pod": {
         "spec.resourceClaims": lambda spec: bool(spec.resource_claims),
         "spec.workloadRef": lambda spec: spec.workload_ref is not None,
@@ -48,7 +48,7 @@ DEMANDS: dict[str, dict[str, Asks]] = {
 DRA's devices, Kubernetes' own gangs, pods with too many terms, pods within one HyperNode (mode hard).
 """
 
-WISHES: dict[str, dict[str, tuple[str, Asks]]] = {
+WISHES: dict[str, dict[str, tuple[str, UsesField]]] = {
     "PodGroup": {
         "spec.networkTopology": (
             "pods near to each other (mode soft): they may be on any nodes",
@@ -76,12 +76,12 @@ WISHES: dict[str, dict[str, tuple[str, Asks]]] = {
 def demands(kind: str, spec: object) -> tuple[str, ...]:
     """Return the fields for which pods with this spec, or pods of a group with it, have to wait."""
     whose = "" if kind == "Pod" else f"the {kind}'s "
-    return tuple(whose + path for path, asks in DEMANDS[kind].items() if asks(spec))
+    return tuple(whose + path for path, uses_field in DEMANDS[kind].items() if uses_field(spec))
 
 
 def wishes(kind: str, spec: object) -> tuple[str, ...]:
     """Return sentences about the ignored fields of a spec."""
     return tuple(
-        f"{path} is not supported and passed over ({made})"
-        for path, (made, asks) in WISHES[kind].items() if asks(spec)
+        f"{path} is not supported and passed over ({meaning})"
+        for path, (meaning, uses_field) in WISHES[kind].items() if uses_field(spec)
     )  # fmt: skip

@@ -35,11 +35,11 @@ def some(names: Sequence[str], shown: int = 4, count: int = 0) -> str:
 
 def without_others(keys: str, namespace: str) -> str:
     """Return a list of jobs' keys, as formatted by `some`, without the names of jobs in other namespaces."""
-    shown = [
+    named = [
         _KEY.sub(lambda key: key[0] if key[1] == namespace else "a job of another namespace", part)
         for part in keys.split(", ")
     ]
-    return ", ".join(dict.fromkeys(shown))
+    return ", ".join(dict.fromkeys(named))
 
 
 def cut(text: str, most: int) -> str:

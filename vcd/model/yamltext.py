@@ -43,8 +43,8 @@ class _Loader(_Base):  # type: ignore[misc]
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        made = super().construct_mapping(node, deep)
-        return {str(key) if type(key) in (int, float) else key: value for key, value in made.items()}
+        mapping = super().construct_mapping(node, deep)
+        return {str(key) if type(key) in (int, float) else key: value for key, value in mapping.items()}
 
 
 def read_documents(text: str) -> Iterator[tuple[int, Any]]:

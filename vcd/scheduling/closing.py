@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model import events as ev
-from vcd.model.objects import Condition as ShownCondition
+from vcd.model.objects import Condition as ObservedCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import STATUSES, UNSCHEDULABLE, Phase, TaskStatus, condition_of
@@ -67,24 +67,27 @@ def _groups(session: Session) -> list[ev.GroupStatus]:
     """Return the statuses that differ from the observed status of the groups."""
     columns, later = session.jobs, session.later()
     viewed = [job for job in session.views.jobs() if not later[job.index]]
-    shown, (said, conditions) = columns.derived(_shown), _conditions(session)
-    asked = (shown[:, 4] > 0) | (session.views.phases != columns.phase) | (said > 0)
-    asked[[job.index for job in viewed]] = True
-    asked &= ~later
-    indices = np.flatnonzero(asked)
+    observed, (condition_numbers, conditions) = columns.derived(_observed_status), _conditions(session)
+    candidates = (observed[:, 4] > 0) | (session.views.phases != columns.phase) | (condition_numbers > 0)
+    candidates[[job.index for job in viewed]] = True
+    candidates &= ~later
+    indices = np.flatnonzero(candidates)
     counts, releasing = columns.counts[indices], session.releasing_on_nodes()[indices]
     phase = session.views.phases[indices]
     touched = [job for job in viewed if job.touched]
     phase[_places(indices, viewed)] = [job.phase for job in viewed]
     counts[_places(indices, touched)] = np.array([job.counts for job in touched], np.int32).reshape(-1, STATUSES)
     phases = _phases_at_end(phase, counts, releasing, columns.min_member[indices])
-    told = session.conditions
-    unready = _places(indices, [job for job in viewed if job.index in told and told[job.index][0] == UNSCHEDULABLE])
+    new_conditions = session.conditions
+    unready = _places(
+        indices,
+        [job for job in viewed if job.index in new_conditions and new_conditions[job.index][0] == UNSCHEDULABLE],
+    )
     phases[unready[counts[unready, TaskStatus.RUNNING] > 0]] = Phase.UNKNOWN
-    figures = _figures(phases, counts)
-    differs = (figures != shown[indices, :4]).any(axis=1) | (said[indices] > 0)
-    indices, figures = indices[differs], figures[differs]
-    before = shown[indices, 0]
+    numbers = _status_numbers(phases, counts)
+    differs = (numbers != observed[indices, :4]).any(axis=1) | (condition_numbers[indices] > 0)
+    indices, numbers = indices[differs], numbers[differs]
+    before = observed[indices, 0]
     was = list(map(_TEXTS.__getitem__, before.tolist()))
     for place in np.flatnonzero(before == _NO_PHASE).tolist():
         was[place] = columns.records[indices[place]].group.status.phase
@@ -92,9 +95,9 @@ def _groups(session: Session) -> list[ev.GroupStatus]:
         map(
             ev.GroupStatus,
             map(columns.keys.__getitem__, indices.tolist()),
-            map(_TEXTS.__getitem__, figures[:, 0].tolist()),
-            map(conditions.__getitem__, said[indices].tolist()),
-            *figures[:, 1:].T.tolist(),
+            map(_TEXTS.__getitem__, numbers[:, 0].tolist()),
+            map(conditions.__getitem__, condition_numbers[indices].tolist()),
+            *numbers[:, 1:].T.tolist(),
             was,
         )
     )
@@ -110,17 +113,17 @@ def _conditions(session: Session) -> tuple[Ints, list[tuple[str, str, str, str] 
     A condition is new if the group does not have it yet. Its message is empty in a plan.
     """
     columns = session.jobs
-    said, conditions = np.zeros(len(columns), np.int64), list[tuple[str, str, str, str] | None]([None])
+    numbers, conditions = np.zeros(len(columns), np.int64), list[tuple[str, str, str, str] | None]([None])
     unsettled = np.ones(len(columns), np.bool_)
     for jobs, settled in session.settled:
-        said[unsettled & jobs & ~columns.derived(_Shows(settled))] = len(conditions)
+        numbers[unsettled & jobs & ~columns.derived(_HasCondition(settled))] = len(conditions)
         conditions.append((*settled, ""))
         unsettled &= ~jobs
     for index, condition in (*session.conditions.items(), *_conditions_of_followers(session)):
         new = _new_condition(condition, columns.records[index].group.status.conditions)
-        said[index] = len(conditions) if new else 0
+        numbers[index] = len(conditions) if new else 0
         conditions.append(None if new is None else (*new, ""))
-    return said, conditions
+    return numbers, conditions
 
 
 def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]]:
@@ -129,7 +132,7 @@ def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]
     for lead, others in session.classes.followers():
         condition = session.conditions.get(lead)
         if condition is not None:
-            for index in others[~columns.derived(_Shows(condition))[others]].tolist():
+            for index in others[~columns.derived(_HasCondition(condition))[others]].tolist():
                 yield index, condition
 
 
@@ -143,29 +146,29 @@ def _phases_at_end(phase: Phases, counts: Counts, releasing: Counts, min_member:
     return np.where(scheduled >= min_member, ended, waits).astype(np.int8)
 
 
-def _figures(phases: Phases, counts: Counts) -> Counts:
+def _status_numbers(phases: Phases, counts: Counts) -> Counts:
     """Return what groups have in their status besides conditions: phase number, running, succeeded and failed."""
-    figures = np.empty((len(phases), 4), np.int32)
-    figures[:, 0] = phases
-    figures[:, 1:] = counts[:, _COUNTED]
-    return figures
+    numbers = np.empty((len(phases), 4), np.int32)
+    numbers[:, 0] = phases
+    numbers[:, 1:] = counts[:, _COUNTED]
+    return numbers
 
 
-def _shown(columns: GroupColumns, indices: Rows) -> Counts:
+def _observed_status(columns: GroupColumns, indices: Rows) -> Counts:
     """Return the status that groups have now, and whether it would change without a decision."""
     counts = columns.counts[indices]
     phases = _phases_at_end(columns.phase[indices], counts, columns.releasing[indices], columns.min_member[indices])
     statuses = [record.group.status for record in columns.records_of(indices)]
-    shown = np.empty((len(indices), 5), np.int32)
-    shown[:, 0] = [_NUMBERS.get(each.phase, _NO_PHASE) for each in statuses]
-    shown[:, 1] = [each.running for each in statuses]
-    shown[:, 2] = [each.succeeded for each in statuses]
-    shown[:, 3] = [each.failed for each in statuses]
-    shown[:, 4] = (shown[:, :4] != _figures(phases, counts)).any(axis=1)
-    return shown
+    observed = np.empty((len(indices), 5), np.int32)
+    observed[:, 0] = [_NUMBERS.get(each.phase, _NO_PHASE) for each in statuses]
+    observed[:, 1] = [each.running for each in statuses]
+    observed[:, 2] = [each.succeeded for each in statuses]
+    observed[:, 3] = [each.failed for each in statuses]
+    observed[:, 4] = (observed[:, :4] != _status_numbers(phases, counts)).any(axis=1)
+    return observed
 
 
-class _Shows(msgspec.Struct, frozen=True):
+class _HasCondition(msgspec.Struct, frozen=True):
     """Whether groups have a condition already."""
 
     condition: Condition
@@ -173,16 +176,16 @@ class _Shows(msgspec.Struct, frozen=True):
     def __call__(self, columns: GroupColumns, indices: Rows) -> npt.NDArray[np.bool_]:
         found = np.zeros(len(indices), np.bool_)
         conditions = [record.group.status.conditions for record in columns.records_of(indices)]
-        for place, shown in enumerate(conditions):
-            if shown:
-                found[place] = _new_condition(self.condition, shown) is None
+        for place, observed in enumerate(conditions):
+            if observed:
+                found[place] = _new_condition(self.condition, observed) is None
         return found
 
 
-def _new_condition(wanted: Condition, shown: Sequence[ShownCondition]) -> Condition | None:
+def _new_condition(wanted: Condition, observed: Sequence[ObservedCondition]) -> Condition | None:
     """Return the condition set in this session, or None if the group has it already."""
     kind, status, reason = wanted
-    found = condition_of(kind, shown)
+    found = condition_of(kind, observed)
     return None if found is not None and (found.status, found.reason) == (status, reason) else wanted
 
 
@@ -206,10 +209,10 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
         sums = found
     sums = bounded(sums + session.orphans.allocated)
     for queue, total in zip(session.queue_list, _with_children(session, sums), strict=True):
-        shown = queue.record.queue.status.allocated
+        observed = queue.record.queue.status.allocated
         amounts = {name: int(value) for name, value in zip(session.nodes.resources, total, strict=True) if value}
         try:
-            known = resource_values(shown)
+            known = resource_values(observed)
         except QuantityError:
             known = None  # an invalid value is overwritten
         # # zero if the queue lists it, also for a resource that no node has any more: it may have no column
@@ -230,28 +233,28 @@ def _with_children(session: Session, sums: Ints) -> Ints:
 
 def _waiting(session: Session) -> Iterable[ev.Waiting]:
     """Yield the reasons of groups whose reasons changed, groups outside the session included."""
-    columns, shown = session.jobs, session.snapshot.waiting
+    columns, observed = session.jobs, session.snapshot.waiting
     now = {job.index: tuple(job.why) for job in session.views.jobs() if job.why and _still_waits(job)}
-    told = columns.derived(shown_reasons)
-    asked = told != 0
-    asked[list(now)] = True
-    asked &= ~session.turns.aside  # not tried in this session: their reasons are those of their own turn
-    asked &= ~session.classes.follows  # equivalent jobs get the reasons of their representative below
-    found = {columns.keys[index]: now.get(index, ()) for index in np.flatnonzero(asked).tolist()}
+    observed_numbers = columns.derived(shown_reasons)
+    candidates = observed_numbers != 0
+    candidates[list(now)] = True
+    candidates &= ~session.turns.aside  # not tried in this session: their reasons are those of their own turn
+    candidates &= ~session.classes.follows  # equivalent jobs get the reasons of their representative below
+    found = {columns.keys[index]: now.get(index, ()) for index in np.flatnonzero(candidates).tolist()}
     for lead, others in session.classes.followers():
         if session.turns.aside[lead]:
             continue
         why = now.get(lead, ())
-        said = open_reasons(why, pods_of(columns, lead)) if why else ()
-        for index in others[told[others] != number_of(said)].tolist():
-            found[columns.keys[index]] = reasons_of(said, columns.keys[index], pods_of(columns, index))
-    found.update(_strangers(session))
+        reasons = open_reasons(why, pods_of(columns, lead)) if why else ()
+        for index in others[observed_numbers[others] != number_of(reasons)].tolist():
+            found[columns.keys[index]] = reasons_of(reasons, columns.keys[index], pods_of(columns, index))
+    found.update(_groups_without_queue(session))
     for key in sorted(found):
-        if found[key] != shown.get(key, ()):
+        if found[key] != observed.get(key, ()):
             yield from found[key] or (ev.Waiting(key, ""),)
 
 
-def _strangers(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]:
+def _groups_without_queue(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]:
     """Yield the reason for waiting of groups whose queue does not exist."""
     snapshot = session.snapshot
     for key, record in snapshot.groups.items() if len(snapshot.groups) > len(session.jobs) else ():

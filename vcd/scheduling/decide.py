@@ -69,18 +69,18 @@ def run(
     faults = list(interrupted)
     unexplained: Exception | None = None
     late = {guard.name_in(fault) for fault in interrupted}
-    excluded = {name for name in late if not _stays(name)}
+    excluded = {name for name in late if not _takes_part_when_late(name)}
     errors: dict[str, Exception] = {}
     failed: dict[str, guard.Failure] = {}
     while True:
         try:
-            way = guard.Guard(watch, everyone=unexplained is not None, failed=failed)
-            plugins = instances(policy, excluded, way)
+            plugin_guard = guard.Guard(watch, everyone=unexplained is not None, failed=failed)
+            plugins = instances(policy, excluded, plugin_guard)
             used = memory if memory is not None and not errors else Memory()
             session = Session(
                 snapshot, now, seed, policy_digest=policy.digest, outside=outside, left_out=sorted(excluded | late)
             )
-            framework = Framework(session, policy, plugins, used, way, mark, trace)
+            framework = Framework(session, policy, plugins, used, plugin_guard, mark, trace)
             if all(registry.actions()[name].treats_alike for name in policy.actions):
                 framework.find_alike()
             session.take_turns()
@@ -130,19 +130,19 @@ def _execute(names: Sequence[str], framework: Framework, mark: Callable[[str], N
 
 
 def instances(
-    policy: Policy, excluded: Collection[str] = (), way: guard.Guard | None = None
+    policy: Policy, excluded: Collection[str] = (), plugin_guard: guard.Guard | None = None
 ) -> list[list[tuple[PluginOption, Plugin]]]:
     """Return new instances of a policy's plugins for one session, tier by tier, without those ``excluded``."""
-    way = way or guard.Guard()
+    plugin_guard = plugin_guard or guard.Guard()
 
-    def made(option: PluginOption) -> Plugin:
+    def make(option: PluginOption) -> Plugin:
         kind = registry.plugins()[option.name]
-        return way.make(kind, policy.values(option.name, kind.arguments, option.arguments), option.enabled)
+        return plugin_guard.make(kind, policy.values(option.name, kind.arguments, option.arguments), option.enabled)
 
-    return [[(option, made(option)) for option in tier if option.name not in excluded] for tier in policy.tiers]
+    return [[(option, make(option)) for option in tier if option.name not in excluded] for tier in policy.tiers]
 
 
-def _stays(name: str) -> bool:
+def _takes_part_when_late(name: str) -> bool:
     """Whether a plugin that took too long still takes part. It then finds itself in ``Session.left_out``."""
     kind = registry.plugins().get(name)
     return kind is not None and guard.is_ours(kind) and kind.asks_outside

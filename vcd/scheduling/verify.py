@@ -23,7 +23,7 @@ from vcd.state.sums import sum_of
 
 _NOWHERE = -1
 _READY = tuple(map(int, READY_STATUSES))
-_HELD = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
+_HOLDING = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
 """Terminating pods still hold what plugins limit."""
 
 
@@ -81,10 +81,10 @@ def _difference(known: PodGroup | Queue, now: PodGroup | Queue | None) -> str:
         return ""
     if now is None or now.metadata.uid != known.metadata.uid:
         return "is gone"
-    return "has changed" if _meaning(now) != _meaning(known) else ""
+    return "has changed" if _decisive_fields(now) != _decisive_fields(known) else ""
 
 
-def _meaning(obj: PodGroup | Queue) -> tuple[object, ...]:
+def _decisive_fields(obj: PodGroup | Queue) -> tuple[object, ...]:
     return obj.spec, obj.metadata.annotations, isinstance(obj, PodGroup) or obj.is_open
 
 
@@ -206,8 +206,8 @@ def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dic
 
     A parent queue counts with its children if the plan enforced its capability; it does not if the hierarchy is flat.
     """
-    before, now = _held(base), _held(head)
-    left: dict[str, dict[str, int]] = {}
+    before, now = _allocated_by_queue(base), _allocated_by_queue(head)
+    remaining: dict[str, dict[str, int]] = {}
     parents = {record.queue.spec.parent or ROOT_QUEUE for record in head.queues.values()}
     if any(head.queues[name].capability for name in parents & head.queues.keys()):
         had, has, gets = (
@@ -229,17 +229,17 @@ def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dic
         known = {} if old is None else old.capability
         other = known != record.capability or name in moved
         if record.capability and (other or now[name] - before[name]):
-            left[name] = {
+            remaining[name] = {
                 resource: limit - now[name][resource]
                 for resource, limit in record.capability.items()
                 # # cpu or memory of zero means no limit to some plugins, and none of it to others; the plan has decided
                 # which
                 if resource != PODS and (limit or resource not in (CPU, MEMORY) or known.get(resource) != limit)
             }
-    return left
+    return remaining
 
 
-class _Uncounted:
+class _PluginLimits:
     """Queues that plugins limit by annotations and that changed, and nodes whose labels or resources changed.
 
     The plan may be wrong about what these queues hold or may hold.
@@ -255,14 +255,14 @@ class _Uncounted:
         self.nodes: frozenset[str] = frozenset()
         self.queues: frozenset[str] = frozenset()
         if self.limited:
-            self.nodes = frozenset(_relabelled(base, head)) if head.facts is not base.facts else self.nodes
+            self.nodes = frozenset(_changed_nodes(base, head)) if head.facts is not base.facts else self.nodes
             changed = {name for name in self.limited if _limits(base, name, limits) != _limits(head, name, limits)}
             self.queues = frozenset(changed.union(self._moved(base, head)))
 
     def _moved(self, base: Snapshot, head: Snapshot) -> Iterator[str]:
         """Yield queues with a pod that came to another node, or that is another pod than before."""
-        queues, nodes = _places(head, self.limited, _HELD)
-        before, places = _places(base, self.limited, _HELD)
+        queues, nodes = _places(head, self.limited, _HOLDING)
+        before, places = _places(base, self.limited, _HOLDING)
         if head.facts is not base.facts:
             rows = [head.facts.row_of.get(name, _NOWHERE) for name in base.facts.names]
             places = np.array([*rows, _NOWHERE], np.int64)[places]
@@ -286,7 +286,7 @@ def _limits(snapshot: Snapshot, name: str, limits: Iterable[str]) -> list[str | 
     return [None if record is None else record.queue.metadata.annotations.get(limit) for limit in limits]
 
 
-def _relabelled(base: Snapshot, head: Snapshot) -> Iterator[str]:
+def _changed_nodes(base: Snapshot, head: Snapshot) -> Iterator[str]:
     """Yield new nodes, and nodes whose labels or resource names changed."""
     for name, row in head.facts.row_of.items():
         now, old = head.facts.nodes[row], base.facts.row_of.get(name)
@@ -329,7 +329,7 @@ def _ready(snapshot: Snapshot) -> Ints:
     return counts
 
 
-def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
+def _allocated_by_queue(snapshot: Snapshot) -> dict[str, Counter[str]]:
     """Return what each queue has allocated, by resource, including pods whose group was deleted."""
     names = sorted(snapshot.queues)
     orphans = Orphans(snapshot, {name: number for number, name in enumerate(names)})
@@ -351,12 +351,14 @@ class _Head:
 
     def __init__(self, plan: Plan, head: Snapshot, base: Snapshot) -> None:
         self._head, self._base = head, base
-        self._left = _changed_queues(plan, base, head)
-        self._uncounted = _Uncounted(base, head)
+        self._remaining = _changed_queues(plan, base, head)
+        self._plugin_limits = _PluginLimits(base, head)
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
         self._requests = head.shape_columns.requests
         self._idle = head.usage[: len(head.resources)].T.copy()
-        self._heeded = tuple(sorted({name for kind in registry.plugins().values() for name in kind.annotations}))
+        self._relevant_annotations = tuple(
+            sorted({name for kind in registry.plugins().values() for name in kind.annotations})
+        )
 
     def broken(self, statements: Sequence[Statement]) -> dict[str, str]:
         """Return groups with binds that may miss their minimum, with the reason.
@@ -418,12 +420,12 @@ class _Head:
 
     def _short_nodes(self, rows: Ints, nodes: Ints) -> npt.NDArray[np.bool_]:
         """Return, by node, whether these pods together may not fit, or a plugin's count may have changed."""
-        asked = np.zeros_like(self._idle)
-        np.add.at(asked, nodes, self._requests[self._head.tasks.shape[rows]])
-        counts = asked > 0
+        requested = np.zeros_like(self._idle)
+        np.add.at(requested, nodes, self._requests[self._head.tasks.shape[rows]])
+        counts = requested > 0
         counts[:, :2] = True  # as in `room_needed`
-        short = np.logical_or.reduce((asked > self._idle) & counts, axis=1)
-        short[[self._head.facts.row_of[name] for name in sorted(self._uncounted.nodes)]] = True
+        short = np.logical_or.reduce((requested > self._idle) & counts, axis=1)
+        short[[self._head.facts.row_of[name] for name in sorted(self._plugin_limits.nodes)]] = True
         result: npt.NDArray[np.bool_] = short
         return result
 
@@ -432,13 +434,13 @@ class _Head:
         changed."""
         jobs, of_job = np.unique(self._head.tasks.job[rows], return_inverse=True)
         names = [self._queue_of_job(job) for job in jobs.tolist()]
-        short = set(self._uncounted.queues)
+        short = set(self._plugin_limits.queues)
         requests = self._requests[self._head.tasks.shape[rows]]
         lineages = {name: _lineage(self._head, name) for name in dict.fromkeys(names)}
-        for name in sorted({above for lineage in lineages.values() for above in lineage} & self._left.keys()):
+        for name in sorted({above for lineage in lineages.values() for above in lineage} & self._remaining.keys()):
             mine = np.array([name in lineages[each] for each in names])[of_job]
-            asked = dict(zip(self._head.resources, sum_of(requests[mine]).tolist(), strict=True))
-            if any(asked.get(resource, 0) > max(0, left) for resource, left in self._left[name].items()):
+            requested = dict(zip(self._head.resources, sum_of(requests[mine]).tolist(), strict=True))
+            if any(requested.get(resource, 0) > max(0, left) for resource, left in self._remaining[name].items()):
                 short.add(name)
         refused = [not short.isdisjoint((name, *lineages[name])) for name in names]
         in_short: npt.NDArray[np.bool_] = np.array(refused)[of_job]
@@ -454,15 +456,15 @@ class _Head:
             return "it is of another group now"
         if self._marks_of(now) != self._marks_of(before):
             return "its labels, or annotations that plugins heed, have changed"
-        asked, shape = dict(self._asked(row)), self._base.shapes[int(known.shape[row])]
-        known_to_ask = {} if shape is None else shape.requests
-        if verb != "evict" and any(value > known_to_ask.get(name, 0) for name, value in asked.items()):
+        requested, shape = dict(self._requests_of(row)), self._base.shapes[int(known.shape[row])]
+        known_requests = {} if shape is None else shape.requests
+        if verb != "evict" and any(value > known_requests.get(name, 0) for name, value in requested.items()):
             return "it asks for more now"
         return ""
 
     def _marks_of(self, pod: Pod) -> tuple[object, ...]:
         marks = pod.metadata.annotations
-        return pod.metadata.labels, *(marks.get(name) for name in self._heeded)
+        return pod.metadata.labels, *(marks.get(name) for name in self._relevant_annotations)
 
     def accept(self, operations: tuple[Operation, ...]) -> str:
         """Take the resources that the operations need. Return "" if all hold, else the first reason."""
@@ -479,14 +481,14 @@ class _Head:
         """Take a pod's resources from a node and its queue (times 1), or give them back (-1)."""
         tasks = self._head.tasks
         self._idle[node] -= times * self._requests[tasks.shape[row]]
-        for left in self._left_of(row):
-            for name, value in self._asked(row):
+        for left in self._remaining_of(row):
+            for name, value in self._requests_of(row):
                 if name in left:
                     left[name] -= times * value
 
-    def _left_of(self, row: int) -> list[dict[str, int]]:
+    def _remaining_of(self, row: int) -> list[dict[str, int]]:
         """Return the remaining capability of a pod's queue and of those above it, for queues that must be checked."""
-        return [self._left[name] for name in _lineage(self._head, self._queue_of(row)) if name in self._left]
+        return [self._remaining[name] for name in _lineage(self._head, self._queue_of(row)) if name in self._remaining]
 
     def _queue_of(self, row: int) -> str:
         return self._queue_of_job(int(self._head.tasks.job[row]))
@@ -495,16 +497,16 @@ class _Head:
         key = self._head.job_keys[job] if job >= 0 else None
         return queue_name(self._head, key or "") or ""
 
-    def _uncounted_for(self, row: int, node: str) -> str:
+    def _plugin_limit_doubt(self, row: int, node: str) -> str:
         """Return why the plan's count for a pod's queue may be wrong; empty if it is not."""
-        uncounted, queue = self._uncounted, self._queue_of(row)
-        if queue not in uncounted.limited:
+        plugin_limits, queue = self._plugin_limits, self._queue_of(row)
+        if queue not in plugin_limits.limited:
             return ""
-        if node in uncounted.nodes:
+        if node in plugin_limits.nodes:
             return f"the labels of node {node} have changed"
-        return "what its queue holds, or may hold, has changed" if queue in uncounted.queues else ""
+        return "what its queue holds, or may hold, has changed" if queue in plugin_limits.queues else ""
 
-    def _asked(self, row: int) -> Iterable[tuple[str, int]]:
+    def _requests_of(self, row: int) -> Iterable[tuple[str, int]]:
         shape = self._head.shapes[int(self._head.tasks.shape[row])]
         return () if shape is None else [(name, value) for name, value in shape.requests.items() if value > 0]
 
@@ -538,9 +540,11 @@ class _Head:
             reason = why_outdated(choice, operation.node, self._head.others)
             if reason:
                 return reason
-        if any(value > left.get(name, value) for left in self._left_of(row) for name, value in self._asked(row)):
+        if any(
+            value > left.get(name, value) for left in self._remaining_of(row) for name, value in self._requests_of(row)
+        ):
             return "its queue has no room left within its capability"
-        reason = self._uncounted_for(row, operation.node)
+        reason = self._plugin_limit_doubt(row, operation.node)
         if reason:
             return reason
         self._move(row, node, 1)

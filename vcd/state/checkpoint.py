@@ -80,9 +80,9 @@ def _without(names: tuple[str, ...]) -> type[msgspec.Struct]:
     fields: list[tuple[str, Any, Any]] = []
     for one in msgspec.structs.fields(Dump):
         default = {} if one.default is msgspec.NODEFAULT else {"default": one.default}
-        made = {} if one.default_factory is msgspec.NODEFAULT else {"default_factory": one.default_factory}
+        factory = {} if one.default_factory is msgspec.NODEFAULT else {"default_factory": one.default_factory}
         if one.name not in names:
-            fields.append((one.name, one.type, msgspec.field(name=one.encode_name, **default, **made)))
+            fields.append((one.name, one.type, msgspec.field(name=one.encode_name, **default, **factory)))
     return msgspec.defstruct("FirstDump", fields, omit_defaults=True)
 
 
@@ -102,7 +102,7 @@ _FirstDump = _without(
     )
 )
 """A dump of version 0.1.0."""
-AS_THEY_ARE = (
+COPIED_FIELDS = (
     "session", "epoch", "leading", "policy", "listed", "answers", "intended_status", "waiting", "stranded", "backoffs",
     "released", "admissions", "nominated",
     "nomination_turns", "rounds", "late", "faults", "held_namespaces", "turns",
@@ -110,7 +110,7 @@ AS_THEY_ARE = (
 """The fields that a dump takes unchanged from the state, under the same name."""
 
 
-class Frozen(msgspec.Struct, eq=False):
+class StateCopy(msgspec.Struct, eq=False):
     """A state's contents at one moment; ``encode`` may run in another thread."""
 
     _digests: dict[str, dict[str, int]]

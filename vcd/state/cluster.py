@@ -19,7 +19,7 @@ from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.state.admissions import IncompleteAdmission, is_incomplete
 from vcd.state.backoff import RELEASE, RefusalBackoff, after_refusal, after_release
-from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
+from vcd.state.checkpoint import COPIED_FIELDS, Dump, StateCopy, decoded, on_node
 from vcd.state.completion import Completion
 from vcd.state.grouptable import GroupTable
 from vcd.state.immunity import ENDED, GroupProgress, Immunity
@@ -120,7 +120,7 @@ class ClusterState:
         """Admitted groups without all pods of their minimum; empty if the settings have no timeout for them."""
         self.nominated: dict[str, str] = {}
         """Pods that wait for evictions, with their node, as decided and not observed yet."""
-        self.shown_nominations: dict[str, str] = {}
+        self.observed_nominations: dict[str, str] = {}
         """Observed nominations (``status.nominatedNodeName``)."""
         self.nomination_turns: dict[str, tuple[str, int]] = {}
         """Pods that sessions of this log nominated, or whose nomination they ended: the node, and the turn.
@@ -357,15 +357,17 @@ class ClusterState:
     def _put_pod(self, key: str, pod: Pod) -> None:
         row = self.tasks.row_of.get(key)
         spec = msgspec.structs.replace(pod.spec, node_name="")
-        if row is not None and self._is_as_it_was(row, pod, spec):
-            shown, intent = cast(Pod, self.pods[row]), self.intents.get(key)
-            self._show_pod(key, row, pod, msgspec.structs.replace(pod, metadata=shown.metadata, spec=shown.spec))
+        if row is not None and self._is_unchanged(row, pod, spec):
+            stored, intent = cast(Pod, self.pods[row]), self.intents.get(key)
+            self._set_observed_pod(
+                key, row, pod, msgspec.structs.replace(pod, metadata=stored.metadata, spec=stored.spec)
+            )
             if intent is not None and intent.verb == "bind" and self.tasks.at(row, "status") == TaskStatus.BOUND:
                 self.as_intended = intent.node == pod.spec.node_name
         else:
             self._put_other_pod(key, pod, spec)
 
-    def _is_as_it_was(self, row: int, pod: Pod, spec: PodSpec) -> bool:
+    def _is_unchanged(self, row: int, pod: Pod, spec: PodSpec) -> bool:
         """Whether a pod is the same as before in all columns except status and node."""
         if cast(Pod, self.pods[row]).metadata != pod.metadata or may_be_resized(pod):
             return False
@@ -424,11 +426,11 @@ class ClusterState:
             self._note_admission(job_key)
         # # shared values are stored once
         meta = msgspec.structs.replace(meta, labels=self.label_sets[labels], namespace=self.namespaces[namespace])
-        self._show_pod(key, row, pod, msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec))
+        self._set_observed_pod(key, row, pod, msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec))
 
-    def _show_pod(self, key: str, row: int, pod: Pod, kept: Pod) -> None:
-        """Record the observed pod. ``kept`` is what is stored of it, without its node."""
-        self.pods[row] = kept
+    def _set_observed_pod(self, key: str, row: int, pod: Pod, stored: Pod) -> None:
+        """Record the observed pod. ``stored`` is the stored part of it, without its node."""
+        self.pods[row] = stored
         self.shown_nodes[row] = pod.spec.node_name
         self._place(key, row)
         node = self.tasks.at(row, "node")
@@ -484,7 +486,7 @@ class ClusterState:
         status = task_status(pod, node_name)
         intent = self.intents.get(key)
         if intent is not None:
-            if self._is_shown(intent, status, pod.spec):
+            if self._is_observed(intent, status, pod.spec):
                 if not node_name:
                     self._strand_unbound(intent, row)
                 self._forget_intent(key)
@@ -517,21 +519,21 @@ class ClusterState:
             names.release(old)
         return new
 
-    def _nominate(self, key: str, shown: str) -> None:
+    def _nominate(self, key: str, node: str) -> None:
         """Record an observed nomination. A change of it is newer than what was decided before."""
-        if shown == self.shown_nominations.get(key, ""):
+        if node == self.observed_nominations.get(key, ""):
             return
         self.nominated.pop(key, None)
-        if shown:
-            self.shown_nominations[key] = shown
+        if node:
+            self.observed_nominations[key] = node
         else:
-            del self.shown_nominations[key]
+            del self.observed_nominations[key]
             self.nomination_turns.pop(key, None)
 
     def nominations(self) -> dict[str, tuple[str, int]]:
         """Return nominated pods with their node and the turn of the nomination; 0 if it was only observed."""
         found: dict[str, tuple[str, int]] = {}
-        for key, node in {**self.shown_nominations, **self.nominated}.items():
+        for key, node in {**self.observed_nominations, **self.nominated}.items():
             where, turn = self.nomination_turns.get(key, ("", 0))
             if where != node:
                 turn = 0
@@ -540,7 +542,7 @@ class ClusterState:
         return found
 
     @staticmethod
-    def _is_shown(intent: Intent, status: TaskStatus, spec: PodSpec) -> bool:
+    def _is_observed(intent: Intent, status: TaskStatus, spec: PodSpec) -> bool:
         if intent.verb == "ungate":
             return status is not TaskStatus.PENDING or not has_queue_gate(spec)
         if intent.verb == "bind":
@@ -575,7 +577,7 @@ class ClusterState:
         self.pods[row], self.shown_nodes[row] = None, ""
         self.changed_rows.note(row)
         self.tasks.remove(key)
-        self.shown_nominations.pop(key, None)
+        self.observed_nominations.pop(key, None)
 
     def _forget_plans(self, key: str, row: int) -> None:
         """Forget plans for a pod that was deleted or replaced, while its row is still its own."""
@@ -650,7 +652,7 @@ class ClusterState:
         for, or to one of higher priority, and has nothing for the older one's group. A gang then loses all of its
         nominations.
         """
-        made = {
+        nominated = {
             operation.key: operation.node
             for number, statement in enumerate(statements)
             if number not in stale and any(operation.verb == "evict" for operation in statement.operations)
@@ -658,12 +660,12 @@ class ClusterState:
             if operation.verb == "pipeline" and operation.key in self.tasks.row_of
         }
         older = self.nominations()
-        if not (made or older):
+        if not (nominated or older):
             return
         served, taken = self._served(statements, stale)
         priorities, jobs = self.tasks.column("priority"), self.tasks.column("job")
         turn = 1 + max([0, *(turn for _, turn in self.nomination_turns.values())])
-        nodes, rows = set(made.values()), {key: self.tasks.row_of[key] for key in older}
+        nodes, rows = set(nominated.values()), {key: self.tasks.row_of[key] for key in older}
         lost: dict[str, int] = {}
         for key, (node, _) in older.items():
             job, priority = int(jobs[rows[key]]), int(priorities[rows[key]])
@@ -674,8 +676,8 @@ class ClusterState:
         for key, (node, _) in older.items():
             if key in lost or int(jobs[rows[key]]) in gangs:
                 self.nomination_turns[key] = (node, _VOID)
-        self.nominated.update(made)
-        self.nomination_turns.update({key: (node, turn) for key, node in made.items()})
+        self.nominated.update(nominated)
+        self.nomination_turns.update({key: (node, turn) for key, node in nominated.items()})
 
     def _is_gang(self, job: int) -> bool:
         """Whether the pods of a group start together or not at all."""
@@ -738,8 +740,8 @@ class ClusterState:
         pod = None if row is None else self.pods[row]
         if row is None or pod is None or pod.metadata.uid != operation.uid:
             return False
-        made = (operation.verb, operation.uid, operation.node, operation.volumes, operation.annotations)
-        self._remember_intent(operation.key, Intent(session, statement, position, *made))
+        fields = (operation.verb, operation.uid, operation.node, operation.volumes, operation.annotations)
+        self._remember_intent(operation.key, Intent(session, statement, position, *fields))
         self._place(operation.key, row)
         return True
 
@@ -844,8 +846,8 @@ class ClusterState:
         if intended is None:
             return record
         before = self.groups.get(key)
-        shown = record.group.status.phase
-        if before is None or shown == intended.phase or phase_of(shown) is not phase_of(intended.was):
+        phase = record.group.status.phase
+        if before is None or phase == intended.phase or phase_of(phase) is not phase_of(intended.was):
             del self.intended_status[key]
             return record
         return _with_status(record, intended)
@@ -856,9 +858,9 @@ class ClusterState:
         """Return the whole state as canonical bytes: equal states have equal dumps, however they came about."""
         return self.freeze().encode()
 
-    def freeze(self) -> Frozen:
+    def freeze(self) -> StateCopy:
         """Copy what ``dump`` encodes: cheap, so that the encoding can run while the state changes."""
-        return Frozen(
+        return StateCopy(
             {kind: dict(digests) for kind, digests in self.digests.items()},
             {
                 "Node": {key: record.node for key, record in self.nodes.items()},
@@ -871,7 +873,7 @@ class ClusterState:
             list(self.shown_nodes),
             Dump(
                 sequence=self.sequence,
-                **{name: copy(getattr(self, name)) for name in AS_THEY_ARE},
+                **{name: copy(getattr(self, name)) for name in COPIED_FIELDS},
                 bad=sorted((kind, key, message) for (kind, key), message in self.bad.items()),
                 objects=[],
                 intents={
@@ -910,7 +912,7 @@ class ClusterState:
             state.digests.setdefault(kind, {})[key] = digest
         for kind, key, message in dump.bad:
             state.bad[kind, key] = message
-        for name in AS_THEY_ARE:
+        for name in COPIED_FIELDS:
             setattr(state, name, getattr(dump, name))
         state._decided_at = dump.decided_at
         state._lists_admissions = False  # checkpoints of version 0.1.0 have no admissions
@@ -928,7 +930,7 @@ def _with_status(record: GroupRecord, intended: ev.GroupStatus) -> GroupRecord:
     conditions = record.group.status.conditions
     if intended.condition is not None:
         kind, state, reason, message = intended.condition
-        others = tuple(shown for shown in conditions if shown.type != kind)
+        others = tuple(condition for condition in conditions if condition.type != kind)
         conditions = (*others, Condition(kind, state, reason, message))
     status = PodGroupStatus(intended.phase, conditions, intended.running, intended.succeeded, intended.failed)
     group = msgspec.structs.replace(record.group, status=status)

@@ -199,7 +199,7 @@ class Content:
                 found[row] = queue
         return found
 
-    earlier: Earlier | None = field(default=None, init=False, repr=False, compare=False)
+    earlier: EarlierSnapshot | None = field(default=None, init=False, repr=False, compare=False)
 
     # --- what follows from these ------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class Content:
         return columns.with_changes(self.shapes, earlier.shapes) if earlier.shapes else columns
 
 
-class Earlier(msgspec.Struct, frozen=True):
+class EarlierSnapshot(msgspec.Struct, frozen=True):
     """An earlier snapshot of the same state, and what changed since.
 
     These are keys of groups, keys of groups with other reasons for waiting, rows of tasks, and numbers of shapes. None:

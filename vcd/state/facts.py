@@ -93,11 +93,11 @@ class NodeFacts:
         rows = np.array(self.allocatable, np.int64, order="C")
         rows[:, self.column_of[PODS]] = _BOUNDLESS
         sizes = rows[list(dict(zip(rows_as_bytes(rows), range(len(rows)), strict=True)).values())]
-        kept: list[npt.NDArray[np.int64]] = []
+        maximal: list[npt.NDArray[np.int64]] = []
         for size in sizes[np.argsort(-sizes.sum(axis=1), kind="stable")]:
-            if not any((size <= other).all() for other in kept):
-                kept.append(size)
-        return np.array(kept, np.int64).reshape(len(kept), len(self.resources))
+            if not any((size <= other).all() for other in maximal):
+                maximal.append(size)
+        return np.array(maximal, np.int64).reshape(len(maximal), len(self.resources))
 
     def too_large(self, requests: npt.NDArray[np.int64]) -> Mask:
         """Return which requests, as (requests, resources), fit no node even if empty; none if there is no node."""

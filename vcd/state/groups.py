@@ -234,12 +234,12 @@ class GroupColumns:
 
     def _sum_of_all(self, of: str | Derived, by: By) -> Ints:
         if self._base is None:
-            return self._summed(of, by, np.arange(len(self)))
+            return self._sum_over(of, by, np.arange(len(self)))
         base, rows = self._base
-        found = changed(base.sums(of, by), base._summed(of, by, rows), self._summed(of, by, rows))
-        return self._summed(of, by, np.arange(len(self))) if found is None else found
+        found = changed(base.sums(of, by), base._sum_over(of, by, rows), self._sum_over(of, by, rows))
+        return self._sum_over(of, by, np.arange(len(self))) if found is None else found
 
-    def _summed(self, of: str | Derived, by: By, rows: Rows) -> Ints:
+    def _sum_over(self, of: str | Derived, by: By, rows: Rows) -> Ints:
         return sums_by(self._numbers(by, rows), self._amounts(of, rows), self._count(by))
 
     def _amounts(self, of: str | Derived, rows: Rows) -> Ints:
@@ -296,14 +296,14 @@ class GroupColumns:
         gone.sort()
         stays = np.ones(len(before), np.bool_)
         stays[gone] = False
-        kept, added = np.flatnonzero(stays), sorted(new)
+        remaining, added = np.flatnonzero(stays), sorted(new)
         places = [at - bisect_left(gone, at) for at in [bisect_left(before.keys, key) for key in added]]
-        is_old = np.ones(len(kept) + len(added), np.bool_)
+        is_old = np.ones(len(remaining) + len(added), np.bool_)
         is_old[[at + others for others, at in enumerate(places)]] = False
         place_before = np.full(len(is_old), NEW, np.int64)
-        place_before[is_old] = kept
+        place_before[is_old] = remaining
         place = np.full(len(before) + 1, NO_GROUP, np.int64)
-        place[kept] = np.flatnonzero(is_old)
+        place[remaining] = np.flatnonzero(is_old)
         now = Rearranged(place_before)
         self.keys = now.items(before.keys, added)
         self.records = now.items(before.records, [new[key] for key in added])

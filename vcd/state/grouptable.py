@@ -8,7 +8,7 @@ import msgspec
 
 from vcd.model.codec import encode_payload
 from vcd.model.objects import ObjectMeta, PodGroup, PodGroupSpec, PodGroupStatus
-from vcd.state.interning import Shared
+from vcd.state.interning import DistinctValues
 from vcd.state.records import encoded_spec
 
 
@@ -36,7 +36,7 @@ class GroupTableMaker:
 
     def __init__(self) -> None:
         self._table = GroupTable()
-        self._specs: Shared[PodGroupSpec] = Shared(encoded_spec)
+        self._specs: DistinctValues[PodGroupSpec] = DistinctValues(encoded_spec)
 
     def add(self, key: str, group: PodGroup, digest: int) -> bytes | None:
         """Add a group, or return its payload if it is stored under another key and cannot be added."""

@@ -91,15 +91,15 @@ class Pages(Generic[T]):
         if page == len(self._pages):
             self._pages.append([])
             self._own.add(page)
-        self._written(page).append(item)
+        self._own_page(page).append(item)
         self._count += 1
 
     def __setitem__(self, place: int, item: T) -> None:
         if not 0 <= place < self._count:
             raise IndexError(place)
-        self._written(place >> _BITS)[place & _PAGE - 1] = item
+        self._own_page(place >> _BITS)[place & _PAGE - 1] = item
 
-    def _written(self, page: int) -> list[T]:
+    def _own_page(self, page: int) -> list[T]:
         if page not in self._own:
             self._own.add(page)
             self._pages[page] = list(self._pages[page])
@@ -216,7 +216,7 @@ class Interner(Generic[T]):
         return len(self._numbers)
 
 
-class Shared(Generic[T]):
+class DistinctValues(Generic[T]):
     """A list of distinct values, in the order of their first occurrence."""
 
     def __init__(self, key_of: Callable[[T], Hashable]) -> None:
@@ -239,8 +239,8 @@ class Rows:
         self.row_of: dict[str, int] = {}
         self.keys: Pages[str | None] = Pages()
         self._free: list[int] = []
-        self._room = 16
-        self._columns = {name: np.zeros(self._room, dtype) for name, dtype in columns.items()}
+        self._capacity = 16
+        self._columns = {name: np.zeros(self._capacity, dtype) for name, dtype in columns.items()}
 
     def column(self, name: str) -> npt.NDArray[np.integer[Any]]:
         """Return a column with an entry per row, freed rows included."""
@@ -250,7 +250,7 @@ class Rows:
         value: int = self._columns[name].item(row)
         return value
 
-    def copied(self) -> dict[str, npt.NDArray[Any]]:
+    def copy_columns(self) -> dict[str, npt.NDArray[Any]]:
         """Return a copy of each column."""
         return {name: self.column(name).copy() for name in self._columns}
 
@@ -270,8 +270,8 @@ class Rows:
         else:
             row = len(self.keys)
             self.keys.append(key)
-            if row == self._room:
-                self._room *= 2
+            if row == self._capacity:
+                self._capacity *= 2
                 for name, column in self._columns.items():
                     self._columns[name] = np.concatenate([column, np.zeros_like(column)])
         self.row_of[key] = row
@@ -280,9 +280,9 @@ class Rows:
     def begin(self, keys: Sequence[str], columns: Mapping[str, npt.NDArray[np.integer[Any]]]) -> None:
         """Replace all rows by these keys, in this order, with the given columns."""
         self.row_of, self.keys, self._free = {key: row for row, key in enumerate(keys)}, Pages(keys), []
-        self._room = max(len(keys), self._room)
+        self._capacity = max(len(keys), self._capacity)
         for name, column in self._columns.items():
-            self._columns[name] = np.zeros(self._room, column.dtype)
+            self._columns[name] = np.zeros(self._capacity, column.dtype)
             self._columns[name][: len(keys)] = columns[name]
 
     def remove(self, key: str) -> int:

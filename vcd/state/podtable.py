@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vcd.model.codec import encode_payload
 from vcd.model.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from vcd.model.requests import may_be_resized
-from vcd.state.interning import Interner, Shared
+from vcd.state.interning import DistinctValues, Interner
 from vcd.state.records import Shape, seconds_of, spec_key, task_priority, task_status
 
 Numbers = npt.NDArray[np.int64]
@@ -67,10 +67,10 @@ class PodTableMaker:
 
     def __init__(self) -> None:
         self._table = PodTable()
-        self._metas: Shared[ObjectMeta] = Shared(_encode)
-        self._specs: Shared[PodSpec] = Shared(spec_key)
-        self._statuses: Shared[PodStatus] = Shared(_encode)
-        self._nodes: Shared[str] = Shared(str)
+        self._metas: DistinctValues[ObjectMeta] = DistinctValues(_encode)
+        self._specs: DistinctValues[PodSpec] = DistinctValues(spec_key)
+        self._statuses: DistinctValues[PodStatus] = DistinctValues(_encode)
+        self._nodes: DistinctValues[str] = DistinctValues(str)
         self._place_of_spec: dict[int, int] = {}
 
     def add(self, key: str, pod: Pod, node: str, digest: int) -> bool:
@@ -112,7 +112,7 @@ class Interners(Protocol):
     node_names: Interner[str]
 
 
-class TakenOver(NamedTuple):
+class LoadedPods(NamedTuple):
     """A table in the form of a state: pods without node names, node names, columns by name, and shapes of the specs."""
 
     pods: list[Pod]
@@ -121,7 +121,7 @@ class TakenOver(NamedTuple):
     shapes: list[Shape]
 
 
-def taken_over(interners: Interners, table: PodTable) -> TakenOver:
+def taken_over(interners: Interners, table: PodTable) -> LoadedPods:
     """Convert a table to the form of a state; numbers are taken from ``interners``.
 
     Raises QuantityError or ValueError, before any number is taken, for a spec or time that this version cannot read.
@@ -154,7 +154,7 @@ def taken_over(interners: Interners, table: PodTable) -> TakenOver:
         specs=[interners.shapes[number].spec for number in numbers.tolist()],
     )
     pods, nodes = shared.pods(), [table.nodes[place] for place in table.node_of]
-    return TakenOver(pods, nodes, {**columns, **_of_kinds(table, pods, nodes)}, shapes)
+    return LoadedPods(pods, nodes, {**columns, **_of_kinds(table, pods, nodes)}, shapes)
 
 
 def _numbers(

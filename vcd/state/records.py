@@ -345,7 +345,7 @@ def is_unsupported(shape: Shape) -> bool:
     return bool(shape.unsupported)
 
 
-def asks_for_nothing(shape: Shape) -> bool:
+def requests_nothing(shape: Shape) -> bool:
     """Whether tasks of a shape request nothing."""
     return shape.best_effort
 

@@ -30,7 +30,7 @@ class ShapeColumns:
         self.scored: Ints = np.zeros((len(shapes) + 1, 2), np.int64)
         self.weights: Ints = np.zeros(len(shapes) + 1, np.int64)
         self._flags: dict[Callable[[Shape], bool], Flags] = {}
-        self._kept: dict[str, dict[int, Any]] = {}
+        self._cached: dict[str, dict[int, Any]] = {}
         self._fill(range(len(shapes)))
 
     def with_changes(self, shapes: Pages[Shape | None], numbers: Collection[int]) -> ShapeColumns:
@@ -43,10 +43,10 @@ class ShapeColumns:
         result.weights = np.concatenate([self.weights, np.zeros(more, np.int64)])
         known = dict(self._flags)  # a thread that computes gauges may add to it
         result._flags = {of: np.concatenate([flags, np.zeros(more, np.bool_)]) for of, flags in known.items()}
-        result._kept = {name: dict(kept) for name, kept in dict(self._kept).items()}
-        for kept in result._kept.values():
+        result._cached = {name: dict(results) for name, results in dict(self._cached).items()}
+        for results in result._cached.values():
             for number in numbers:
-                kept.pop(number, None)
+                results.pop(number, None)
         result._fill(numbers)
         return result
 
@@ -62,11 +62,11 @@ class ShapeColumns:
 
     def cached(self, name: str, numbers: Sequence[int], make: Callable[[list[int]], Iterable[T]]) -> list[T]:
         """Return the result of ``make`` for each of some shapes, by number, computed once for each ``name``."""
-        kept = self._kept.setdefault(name, {})
-        new = list(dict.fromkeys([number for number in numbers if number not in kept]))
+        results = self._cached.setdefault(name, {})
+        new = list(dict.fromkeys([number for number in numbers if number not in results]))
         if new:
-            kept.update(zip(new, make(new), strict=True))
-        return [kept[number] for number in numbers]
+            results.update(zip(new, make(new), strict=True))
+        return [results[number] for number in numbers]
 
     def flags(self, of: Callable[[Shape], bool]) -> Flags:
         """Return the result of a function of a module for each shape; it is only called for new shapes."""

@@ -14,7 +14,7 @@ from vcd.model.objects import Object
 from vcd.model.requests import UNOFFERED, names_in_order
 from vcd.state.cluster import ClusterState
 from vcd.state.completion import Completion
-from vcd.state.content import GONE, Content, Earlier, Objects, TaskColumns
+from vcd.state.content import GONE, Content, EarlierSnapshot, Objects, TaskColumns
 from vcd.state.facts import NodeFacts
 from vcd.state.groups import GroupColumns
 from vcd.state.interning import Changes, Interner, Pages
@@ -22,11 +22,11 @@ from vcd.state.records import NodeRecord
 from vcd.state.usage import usage_after, usage_of
 
 T = TypeVar("T")
-F = TypeVar("F", bound="Following")
+F = TypeVar("F", bound="Updatable")
 Ints = npt.NDArray[np.int64]
 
 
-class Following(Protocol):
+class Updatable(Protocol):
     """A result that can be derived from the one of an earlier snapshot."""
 
     def after(self, earlier: Snapshot, snapshot: Snapshot, rows: Iterable[int]) -> Self:
@@ -155,10 +155,10 @@ class SnapshotMaker:
 
     def _copy(self, name: str, made_from: Hashable, make: Callable[[], T]) -> T:
         """Return what ``make`` made, as long as ``made_from`` is the same."""
-        kept = self._copies.get(name)
-        if kept is None or kept[0] != made_from:
-            kept = self._copies[name] = (made_from, make())
-        copy: T = kept[1]
+        known = self._copies.get(name)
+        if known is None or known[0] != made_from:
+            known = self._copies[name] = (made_from, make())
+        copy: T = known[1]
         return copy
 
     def _stranded(self) -> dict[str, int]:
@@ -202,7 +202,7 @@ class SnapshotMaker:
 
         row_of_name = self._copy("rows of nodes", (facts_made_from, names.changes.count), rows)
         return TaskColumns(
-            **{**columns.copied(), "node": row_of_name.take(columns.column("node"))},
+            **{**columns.copy_columns(), "node": row_of_name.take(columns.column("node"))},
             keys=columns.keys.copy(),
             pods=self._state.pods.copy(),
         )
@@ -217,7 +217,7 @@ class SnapshotMaker:
         if self._base is not None:
             base, counts = self._base
             since = {name: changes.since(counts[name]) for name, changes in self._changes().items()}
-            object.__setattr__(snapshot, "earlier", Earlier(base, **since))
+            object.__setattr__(snapshot, "earlier", EarlierSnapshot(base, **since))
         self._last = snapshot
         self._counts = {name: changes.count for name, changes in self._changes().items()}
 

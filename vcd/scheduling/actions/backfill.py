@@ -11,7 +11,7 @@ from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import note_not_ready, why_invalid
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.records import asks_for_nothing, has_gate
+from vcd.state.records import has_gate, requests_nothing
 
 
 class BackfillAction(Action):
@@ -62,7 +62,7 @@ class BackfillAction(Action):
         session = framework.session
         tasks: dict[int, list[Task]] = {}
         jobs: dict[int, list[Job]] = {}
-        for job in session.jobs_with_pending(asks_for_nothing):
+        for job in session.jobs_with_pending(requests_nothing):
             if job.is_pending() or why_invalid(framework, job) is not None:
                 continue
             wanted = [

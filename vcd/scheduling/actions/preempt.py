@@ -14,7 +14,7 @@ from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateActio
 from vcd.scheduling.eviction.budgets import budgets_now
 from vcd.scheduling.eviction.displacing import displacing
 from vcd.scheduling.eviction.nominations import is_nominated, nominated_jobs
-from vcd.scheduling.eviction.room import VictimSearch, may_preempt, placed_tasks
+from vcd.scheduling.eviction.room import VictimFinder, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import pipeline_with_evictions, schedulable_tasks, starving_jobs
 from vcd.scheduling.eviction.vetoes import NEVER_EVICTS, Vetoes
 from vcd.scheduling.framework.action import Action
@@ -116,7 +116,7 @@ class PreemptAction(Action):
             statement.discard()
 
     @staticmethod
-    def _victim_search(framework: Framework, job: Job, vetoes: Vetoes, *, within: bool) -> VictimSearch:
+    def _victim_search(framework: Framework, job: Job, vetoes: Vetoes, *, within: bool) -> VictimFinder:
         session = framework.session
         placed = placed_tasks(session)
         if within:
@@ -133,9 +133,9 @@ class PreemptAction(Action):
             return "is of another job" if within else "is of the job itself"
 
         why = f"preemption for {job.key} of queue {job.queue.name}"
-        return VictimSearch(framework, job, framework.preemptable, freeable, exempt, why, vetoes)
+        return VictimFinder(framework, job, framework.preemptable, freeable, exempt, why, vetoes)
 
-    def _take(self, framework: Framework, statement: Statement, search: VictimSearch, tasks: deque[Task]) -> bool:
+    def _take(self, framework: Framework, statement: Statement, search: VictimFinder, tasks: deque[Task]) -> bool:
         """Remove the first of the tasks, and pipeline it where evictions free resources for it.
 
         Return False, with nothing changed, if there is no such node.
@@ -179,7 +179,7 @@ class PreemptAction(Action):
 
     @staticmethod
     def _best_compared(
-        session: Session, statement: Statement, search: VictimSearch, task: Task, nodes: Iterable[int], wanted: int
+        session: Session, statement: Statement, search: VictimFinder, task: Task, nodes: Iterable[int], wanted: int
     ) -> Iterator[int]:
         """Yield the node whose victims are the smallest loss, among ``wanted`` nodes with victims.
 

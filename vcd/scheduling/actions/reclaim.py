@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
-from vcd.scheduling.eviction.room import VictimSearch, may_preempt, placed_tasks
+from vcd.scheduling.eviction.room import VictimFinder, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import jobs_in_turn, pipeline_with_evictions
 from vcd.scheduling.eviction.vetoes import (
     MAY_NOT_RECLAIM,
@@ -60,7 +60,7 @@ class ReclaimAction(Action):
                 return "is of queue {queue} itself"
             return "" if theirs.reclaimable else "queue {queue} is not reclaimable"
 
-        search = VictimSearch(
+        search = VictimFinder(
             framework,
             job,
             framework.reclaimable,
@@ -98,7 +98,7 @@ class ReclaimAction(Action):
         return take
 
     @staticmethod
-    def _take(framework: Framework, statement: Statement, search: VictimSearch, task: Task, nodes: list[int]) -> None:
+    def _take(framework: Framework, statement: Statement, search: VictimFinder, task: Task, nodes: list[int]) -> None:
         """Pipeline a task where no eviction is needed, else on the last of ``nodes`` with victims.
 
         Nodes that have no victims for any equivalent task are removed.
@@ -123,7 +123,7 @@ class ReclaimAction(Action):
         nodes.extend(reversed(remaining if nodes else refused))
 
 
-def _evict_candidates(search: VictimSearch, statement: Statement, task: Task, node: int) -> bool:
+def _evict_candidates(search: VictimFinder, statement: Statement, task: Task, node: int) -> bool:
     """Evict candidates of a node for a task; return whether that succeeded."""
     offered = search.victim_candidates(task, node)
     return bool(offered) and search.evict_for(statement, task, node, offered) is not None

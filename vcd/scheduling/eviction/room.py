@@ -263,7 +263,7 @@ class _Swap(NamedTuple):
     """The session's count of changes once the preemptor waits there."""
 
 
-class VictimSearch:
+class VictimFinder:
     """The search for victims for one job's tasks.
 
     ``exempt`` excludes tasks, ``ask`` gets the plugins' verdict on the others. ``freeable`` is the most that non-exempt
