@@ -70,7 +70,7 @@ class Kind:
 
     def with_arguments(self, values: Mapping[str, Any]) -> Kind:
         """Return the kind with argument values filled in. Raises KeyError for an argument that is not declared."""
-        return dataclasses.replace(self, namespace=_filled(self.namespace, values), object=_filled(self.object, values))
+        return dataclasses.replace(self, namespace=_fill(self.namespace, values), object=_fill(self.object, values))
 
     def argument_keys(self) -> tuple[str, ...]:
         """Return the arguments that select which objects are read."""
@@ -86,7 +86,7 @@ class Kind:
         return f"{base}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
 
 
-def _filled(text: str, values: Mapping[str, Any]) -> str:
+def _fill(text: str, values: Mapping[str, Any]) -> str:
     found = _ARGUMENT.fullmatch(text)
     return str(values[found[1]]) if found else text
 

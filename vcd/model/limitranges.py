@@ -60,7 +60,7 @@ class LimitRanges:
     def refusals(self, spec: Manifest) -> Iterator[tuple[str, str]]:
         """Yield the LimitRange's name and a message for each bound that a filled-in pod breaks."""
         for name, item in self._items:
-            for requests, limits in _bounded(spec, item.get("type")):
+            for requests, limits in _amounts_of(spec, item.get("type")):
                 yield from ((name, message) for message in _messages(item, requests, limits))
 
 
@@ -68,7 +68,7 @@ def _containers(spec: Manifest) -> list[Manifest]:
     return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
 
 
-def _bounded(spec: Manifest, of_type: Any) -> list[tuple[Amounts, Amounts]]:
+def _amounts_of(spec: Manifest, of_type: Any) -> list[tuple[Amounts, Amounts]]:
     """Return requests and limits of what items of a type bound: each container, or the pod."""
     if of_type == CONTAINER:
         return [(container_amounts(each, "requests"), container_amounts(each, "limits")) for each in _containers(spec)]

@@ -38,7 +38,7 @@ def flatten(manifests: Iterable[Any], set_aside: Callable[[BadObject], None] | N
     Each object has a kind, and metadata whose name and namespace are texts, if it has any; anything else raises
     BadObject. An object that JSON cannot hold is passed to ``set_aside``, or raises BadObject without it.
     """
-    for manifest in _flat((("", manifest) for manifest in manifests), 0):
+    for manifest in _flatten((("", manifest) for manifest in manifests), 0):
         try:
             obj = plain(manifest)
         except BadObject as error:
@@ -77,7 +77,7 @@ def _identity(manifest: Manifest) -> tuple[str, str]:
     return kind, f"{space if space and _is_text(space) else 'default'}/{name}"
 
 
-def _flat(given: Iterable[tuple[str, Any]], depth: int) -> Iterator[Manifest]:
+def _flatten(given: Iterable[tuple[str, Any]], depth: int) -> Iterator[Manifest]:
     """Yield objects from pairs of a default kind and a manifest."""
     for kind, manifest in given:
         if manifest is None:
@@ -89,7 +89,7 @@ def _flat(given: Iterable[tuple[str, Any]], depth: int) -> Iterator[Manifest]:
         if depth == _LISTS:
             raise BadObject(obj["kind"], "", f"lists in lists, more than {_LISTS} deep")
         of = obj["kind"].removesuffix("List")
-        yield from _flat(((of, item) for item in obj["items"]), depth + 1)
+        yield from _flatten(((of, item) for item in obj["items"]), depth + 1)
 
 
 def _check(manifest: Any, kind: str) -> Manifest:

@@ -131,14 +131,14 @@ def requests_of(spec: Manifest) -> Amounts:
     These are the needs of its containers, or its pod-level requests if it has them, plus its overhead.
     """
     amounts = pod_amounts(spec, "requests")
-    add(amounts, _parsed(spec.get("overhead") or {}))
+    add(amounts, _parse_all(spec.get("overhead") or {}))
     return amounts
 
 
 def limits_of(spec: Manifest) -> Amounts:
     """Return the pod's limits by resource, computed like the requests."""
     amounts = pod_amounts(spec, "limits")
-    for name, value in _parsed(spec.get("overhead") or {}).items():
+    for name, value in _parse_all(spec.get("overhead") or {}).items():
         if name in amounts:
             amounts[name] += value
     return amounts
@@ -171,7 +171,7 @@ def pod_amounts(spec: Manifest, field: str) -> Amounts:
 
 def container_amounts(holder: Manifest, field: str) -> Amounts:
     """Return the ``requests`` or ``limits`` declared by a container, or by a pod as a whole."""
-    return _parsed((holder.get("resources") or {}).get(field) or {})
+    return _parse_all((holder.get("resources") or {}).get(field) or {})
 
 
 def _of_containers(spec: Manifest, field: str) -> Amounts:
@@ -182,7 +182,7 @@ def _of_containers(spec: Manifest, field: str) -> Amounts:
     )
 
 
-def _parsed(quantities: Mapping[str, Any]) -> Amounts:
+def _parse_all(quantities: Mapping[str, Any]) -> Amounts:
     return {name: _parse_limited(name, text) for name, text in quantities.items()}
 
 

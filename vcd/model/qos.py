@@ -21,10 +21,10 @@ def has_best_effort_class(spec: PodSpec) -> bool:
     """Whether a pod's QoS class is BestEffort: neither it nor a container requests or limits cpu or memory."""
     whole = () if spec.resources is None else (spec.resources,)
     containers = (container.resources for container in (*spec.init_containers, *spec.containers))
-    return not any(_asks(resources) for resources in (*whole, *containers))
+    return not any(_uses_cpu_or_memory(resources) for resources in (*whole, *containers))
 
 
-def _asks(resources: ResourceRequirements) -> bool:
+def _uses_cpu_or_memory(resources: ResourceRequirements) -> bool:
     lists = (resources.requests, resources.limits)
     return any(_is_positive(amounts.get(name, 0)) for amounts in lists for name in ("cpu", "memory"))
 

@@ -180,9 +180,9 @@ def canonical(text: str) -> str:
     form = _form_of(text)
     if len((form["exponent"] or "").lstrip("+-")) > 3:
         raise QuantityError(f"quantity {_quote(text)} is malformed; an exponent has at most three digits")
-    nano = _scaled(form, 9)
+    nano = _scale(form, 9)
     if form["suffix"] in _BINARY and abs(nano) >= 1024 * 10**9:
-        return _format_binary(_scaled(form, 0))
+        return _format_binary(_scale(form, 0))
     if form["exponent"] is None or not nano:
         return _format_decimal(nano, -9)
     value, exponent = _without_thousands(nano, -9, _MAX_EXPONENT)
@@ -205,7 +205,7 @@ def _number_text(number: object) -> str:
 @lru_cache(maxsize=1 << 14)
 def _parse_text(text: str, scale: int) -> int:
     """Return ``text`` times ten to the ``scale``, rounded away from zero. Cached: a cluster has few distinct texts."""
-    value = _scaled(_form_of(text), scale)
+    value = _scale(_form_of(text), scale)
     if value < 0:
         raise QuantityError(f"quantity {_quote(text)} is negative; it must be zero or more")
     if value > INT64_MAX:
@@ -221,7 +221,7 @@ def _form_of(text: str) -> re.Match[str]:
     return form
 
 
-def _scaled(form: re.Match[str], scale: int) -> int:
+def _scale(form: re.Match[str], scale: int) -> int:
     """Return the amount times ten to the ``scale``, rounded away from zero."""
     fraction = (form["fraction"] or "").rstrip("0")
     amount = int(form["whole"] + fraction or "0")

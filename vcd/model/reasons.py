@@ -218,14 +218,14 @@ CODES: Final[dict[str, ReasonCode]] = {}
 
 def shown(resource: str, amount: int) -> str:
     """Format an amount as Kubernetes does; names of quotas may have the prefix ``requests.`` or ``limits.``."""
-    return format_sum(_limited(resource), amount) if resource else f"{amount}"
+    return format_sum(_base_resource(resource), amount) if resource else f"{amount}"
 
 
 def is_bytes(resource: str) -> bool:
     """Whether amounts of a resource, named as in a queue or quota, are bytes; otherwise they are thousandths."""
-    name = _limited(resource)
+    name = _base_resource(resource)
     return name == MEMORY or is_disk_or_huge_pages(name)
 
 
-def _limited(resource: str) -> str:
+def _base_resource(resource: str) -> str:
     return resource.removeprefix("requests.").removeprefix("limits.")

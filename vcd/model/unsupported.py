@@ -16,15 +16,15 @@ UsesField = Callable[[Any], bool]
 """Whether an object's spec uses a field."""
 
 
-def _near(spec: PodGroupSpec, *, soft: bool) -> bool:
-    return _is(spec.network_topology, soft=soft)
+def _has_topology(spec: PodGroupSpec, *, soft: bool) -> bool:
+    return _has_mode(spec.network_topology, soft=soft)
 
 
-def _near_in_part(spec: PodGroupSpec, *, soft: bool) -> bool:
-    return any(_is(policy.network_topology, soft=soft) for policy in spec.sub_group_policy)
+def _has_sub_group_topology(spec: PodGroupSpec, *, soft: bool) -> bool:
+    return any(_has_mode(policy.network_topology, soft=soft) for policy in spec.sub_group_policy)
 
 
-def _is(topology: NetworkTopology | None, *, soft: bool) -> bool:
+def _has_mode(topology: NetworkTopology | None, *, soft: bool) -> bool:
     return topology is not None and (topology.mode.lower() == "soft") is soft
 
 
@@ -39,8 +39,8 @@ DEMANDS: dict[str, dict[str, UsesField]] = {
         ),
     },
     "PodGroup": {
-        "spec.networkTopology": lambda spec: _near(spec, soft=False),
-        "spec.subGroupPolicy[].networkTopology": lambda spec: _near_in_part(spec, soft=False),
+        "spec.networkTopology": lambda spec: _has_topology(spec, soft=False),
+        "spec.subGroupPolicy[].networkTopology": lambda spec: _has_sub_group_topology(spec, soft=False),
     },
 }
 """Fields by kind that make pods wait.
@@ -52,11 +52,11 @@ WISHES: dict[str, dict[str, tuple[str, UsesField]]] = {
     "PodGroup": {
         "spec.networkTopology": (
             "pods near to each other (mode soft): they may be on any nodes",
-            lambda spec: _near(spec, soft=True),
+            lambda spec: _has_topology(spec, soft=True),
         ),
         "spec.subGroupPolicy[].networkTopology": (
             "a sub-group's pods near to each other (mode soft): they may be on any nodes",
-            lambda spec: _near_in_part(spec, soft=True),
+            lambda spec: _has_sub_group_topology(spec, soft=True),
         ),
     },
     "Queue": {

@@ -27,14 +27,14 @@ def faults(policy: Policy) -> Mapping[str, str]:
     reports it.
     """
     try:
-        session = run(_snapshot(), _ours(policy), 0, 0)
+        session = run(_snapshot(), _built_in(policy), 0, 0)
         plan_of(session)
     except Exception as error:  # noqa: BLE001 - whatever it is, a cycle would end with it
         return {"": f"{error!r}"}
     return {guard.name_in(fault): fault.partition(": ")[2] for fault in session.faults}
 
 
-def _ours(policy: Policy) -> Policy:
+def _built_in(policy: Policy) -> Policy:
     plugins, actions = registry.plugins(), registry.actions()
     tiers = tuple(tuple(option for option in tier if guard.is_ours(plugins[option.name])) for tier in policy.tiers)
     names = tuple(name for name in policy.actions if guard.is_ours(actions[name]))

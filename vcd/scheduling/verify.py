@@ -257,9 +257,9 @@ class _PluginLimits:
         if self.limited:
             self.nodes = frozenset(_changed_nodes(base, head)) if head.facts is not base.facts else self.nodes
             changed = {name for name in self.limited if _limits(base, name, limits) != _limits(head, name, limits)}
-            self.queues = frozenset(changed.union(self._moved(base, head)))
+            self.queues = frozenset(changed.union(self._queues_with_changes(base, head)))
 
-    def _moved(self, base: Snapshot, head: Snapshot) -> Iterator[str]:
+    def _queues_with_changes(self, base: Snapshot, head: Snapshot) -> Iterator[str]:
         """Yield queues with a pod that came to another node, or that is another pod than before."""
         queues, nodes = _places(head, self.limited, _HOLDING)
         before, places = _places(base, self.limited, _HOLDING)
@@ -446,7 +446,7 @@ class _Head:
         in_short: npt.NDArray[np.bool_] = np.array(refused)[of_job]
         return in_short
 
-    def _changed(self, row: int, verb: str) -> str:
+    def _pod_change(self, row: int, verb: str) -> str:
         """Return what changed in a pod since the decision; empty if nothing did, or it did not exist then."""
         tasks, known = self._head.tasks, self._base.tasks
         now, before = tasks.pods[row], known.pods[row] if row < len(known.pods) else None
@@ -518,7 +518,7 @@ class _Head:
             return "the pod is gone"
         if pod.metadata.uid != operation.uid:
             return "another pod has its name now"
-        if reason := self._changed(row, operation.verb):
+        if reason := self._pod_change(row, operation.verb):
             return reason
         if operation.verb == "evict":
             if tasks.status[row] in TERMINATED_STATUSES:

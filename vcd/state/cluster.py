@@ -264,8 +264,8 @@ class ClusterState:
                     self.as_intended = key in self.groups and self.groups[key].group == group.group
                     before = self.groups.get(key)
                     if before is None or before.group.spec != obj.spec:
-                        self.immunity.group_ended(key)
-                        self.immunity.arrived(key)
+                        self.immunity.forget_group(key)
+                        self.immunity.record_arrival(key)
                         self.released.pop(key, None)
                     self._set_group(key, group)
                     self.former.pop(key, None)
@@ -315,7 +315,7 @@ class ClusterState:
             self.stranded.pop(key, None)
             self.released.pop(key, None)
             self.admissions.pop(key, None)
-            self.immunity.group_ended(key)
+            self.immunity.forget_group(key)
         elif kind == "Queue":
             if self.queues.pop(key, None) is not None:
                 self.changed_queues.note(key)
@@ -407,7 +407,7 @@ class ClusterState:
                 self.backoffs.pop(key, None)
             self._release(row)
         if is_new:
-            (self.immunity.arrived if job_key in self.groups else self.immunity.input)(job_key)
+            (self.immunity.record_arrival if job_key in self.groups else self.immunity.record_end)(job_key)
         labels = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
         namespace = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
         name = spec.scheduler_name
@@ -726,7 +726,7 @@ class ClusterState:
     def _group_input(self, row: int) -> None:
         """Record that the pod of a row is new, ended or was deleted."""
         job = self.tasks.at(row, "job")
-        self.immunity.input(self.job_keys[job] if job >= 0 else "")
+        self.immunity.record_end(self.job_keys[job] if job >= 0 else "")
 
     def _wait(self, changes: Iterable[ev.Waiting]) -> Iterator[None]:
         for group, reasons in ev.waits_by_group(changes).items():

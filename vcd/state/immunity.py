@@ -163,20 +163,20 @@ class Immunity:
         self._undisturbed.clear()
         self._newest, self._inputs = 0, {}
 
-    def group_ended(self, group: str) -> None:
+    def forget_group(self, group: str) -> None:
         """Forget what a group lost and what it took, after it was deleted or its specification changed."""
         self._set(group, None)
         self._inputs.pop(group, None)
-        self.input(group)
+        self.record_end(group)
 
-    def arrived(self, group: str) -> None:
+    def record_arrival(self, group: str) -> None:
         """Record that a group, or a pod of a group, is new. A pod that replaces an evicted one is no new input."""
-        self.input(group)
+        self.record_end(group)
         if self.evicted and group not in self.evicted:
             self._newest += 1
             self._inputs[group] = self._newest
 
-    def input(self, group: str) -> None:
+    def record_end(self, group: str) -> None:
         """Record that a pod of a group ended or was deleted.
 
         Pods of a group that lost pods come and go for that reason, so they are no new input.

@@ -200,7 +200,7 @@ class QueueRecord(msgspec.Struct, frozen=True, eq=False):
 
     def is_other_than(self, queue: Queue) -> bool:
         """Whether a queue's limits may differ: its spec, or annotations (quotas, limits, weights), changed."""
-        return queue.spec != self.queue.spec or _stated(queue) != _stated(self.queue)
+        return queue.spec != self.queue.spec or _volcano_annotations(queue) != _volcano_annotations(self.queue)
 
     @classmethod
     def of(cls, queue: Queue) -> QueueRecord:
@@ -224,7 +224,7 @@ class QueueRecord(msgspec.Struct, frozen=True, eq=False):
         return cls(queue, parsed[0], parsed[1], parsed[2], created, wishes("Queue", spec))
 
 
-def _stated(queue: Queue) -> dict[str, str]:
+def _volcano_annotations(queue: Queue) -> dict[str, str]:
     """Return the annotations of a queue that plugins read."""
     return {name: text for name, text in queue.metadata.annotations.items() if "volcano.sh/" in name}
 

@@ -56,7 +56,7 @@ class Snapshot(Content):
         return usage_after(cast(Snapshot, earlier.snapshot).usage, earlier.snapshot, self, earlier.rows)
 
     @cached_property
-    def _followed(self) -> dict[Any, Any]:
+    def _derived(self) -> dict[Any, Any]:
         return {}
 
     def following(self, kind: Callable[[Snapshot], F]) -> F:
@@ -64,23 +64,23 @@ class Snapshot(Content):
 
         It is updated by the changed rows if an earlier snapshot with the same facts has it.
         """
-        found: F | None = self._followed.get(kind) or self._carried(kind)
+        found: F | None = self._derived.get(kind) or self._derive(kind)
         if found is None:
             found = kind(self)
-        self._followed[kind] = found
+        self._derived[kind] = found
         return found
 
     def carry_over(self) -> None:
         """Derive all results of the earlier snapshot now, so that later snapshots can derive them from this one."""
-        for kind in cast(Snapshot, self.earlier.snapshot)._followed if self.earlier is not None else ():
-            if kind not in self._followed and (carried := self._carried(kind)) is not None:
-                self._followed[kind] = carried
+        for kind in cast(Snapshot, self.earlier.snapshot)._derived if self.earlier is not None else ():
+            if kind not in self._derived and (carried := self._derive(kind)) is not None:
+                self._derived[kind] = carried
 
-    def _carried(self, kind: Callable[[Snapshot], F]) -> F | None:
+    def _derive(self, kind: Callable[[Snapshot], F]) -> F | None:
         earlier = self.earlier
         if earlier is None or earlier.rows is None or earlier.snapshot.facts is not self.facts:
             return None
-        before: F | None = cast(Snapshot, earlier.snapshot)._followed.get(kind)
+        before: F | None = cast(Snapshot, earlier.snapshot)._derived.get(kind)
         return None if before is None else before.after(cast(Snapshot, earlier.snapshot), self, earlier.rows)
 
 

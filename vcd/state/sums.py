@@ -41,12 +41,12 @@ def sums_by(keys: npt.NDArray[_Number], amounts: Ints, count: int) -> Ints:
 
 def sum_of(amounts: Ints, axis: int = 0) -> Ints:
     """Sum along an axis."""
-    return _joined((amounts >> _HALF).sum(axis=axis), (amounts & _LOW).sum(axis=axis))
+    return _join_halves((amounts >> _HALF).sum(axis=axis), (amounts & _LOW).sum(axis=axis))
 
 
 def sums_up_to(amounts: Ints) -> Ints:
     """Return cumulative sums, for amounts that are not negative."""
-    return _joined(np.cumsum(amounts >> _HALF), np.cumsum(amounts & _LOW))
+    return _join_halves(np.cumsum(amounts >> _HALF), np.cumsum(amounts & _LOW))
 
 
 def sums_before(keys: npt.NDArray[_Number], amounts: Ints) -> Ints:
@@ -55,7 +55,7 @@ def sums_before(keys: npt.NDArray[_Number], amounts: Ints) -> Ints:
         return amounts
     first = np.searchsorted(keys, keys)
     high, low = (np.cumsum(half) - half for half in (amounts >> _HALF, amounts & _LOW))
-    return _joined(high - high[first], low - low[first])
+    return _join_halves(high - high[first], low - low[first])
 
 
 def plus(have: Sequence[int], more: Sequence[int], times: int) -> list[int]:
@@ -73,7 +73,7 @@ def changed(sums: Ints, less: Ints, more: Ints) -> Ints | None:
 def times(amounts: Ints, counts: Ints) -> Ints:
     """Multiply amounts of up to LARGEST by counts."""
     high, low = (amounts >> _HALF) * counts, (amounts & _LOW) * counts
-    return _joined(high, low)
+    return _join_halves(high, low)
 
 
 def bounded(sums: Ints) -> Ints:
@@ -88,10 +88,10 @@ def _column(keys: npt.NDArray[_Number], amounts: Ints, count: int) -> Ints:
         return sums.astype(np.int64)
     halves = (np.bincount(keys, weights=half, minlength=count) for half in (amounts >> _HALF, amounts & _LOW))
     high, low = (half.astype(np.int64) for half in halves)
-    return _joined(high, low)
+    return _join_halves(high, low)
 
 
-def _joined(high: Ints, low: Ints) -> Ints:
+def _join_halves(high: Ints, low: Ints) -> Ints:
     high = high + (low >> _HALF)
     result: Ints = np.where(high > _LOW, LARGEST_SUM, (high << _HALF) + (low & _LOW))
     return result

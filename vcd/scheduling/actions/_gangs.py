@@ -300,7 +300,7 @@ class GangEvictionAction(Action):
         """Yield the surplus of jobs, then whole jobs, queue by queue; each bundle is built at its turn."""
         session = framework.session
         found = {
-            queue: self._victims_in(framework, queue, job, need, wanted).now()
+            queue: self._victims_in(framework, queue, job, need, wanted).current_orders()
             for queue in self.victim_queues(session, job)
         }
         queues = [queue for queue, jobs in found.items() if any(jobs)]

@@ -42,7 +42,7 @@ class VictimJobs:
         self._sparing = _Sorted([(self._ranks[job.index].sparing, job) for job in jobs])
         self._whole = _Sorted([(self._ranks[job.index].whole, job) for job in jobs])
 
-    def now(self) -> tuple[list[Job], list[Job]]:
+    def current_orders(self) -> tuple[list[Job], list[Job]]:
         """Return both orders as of now, as lists that later moves do not change."""
         moved = {task.job.index: task.job for task in self._moves[self._seen :] if task.job.index in self._ranks}
         self._seen = len(self._moves)

@@ -47,12 +47,12 @@ class _Terms(msgspec.Struct, frozen=True):
     """A task's required terms, each with the pods that it selects.
 
     As in kube-scheduler, only a pod that matches all affinity terms satisfies them, so one tally serves them all.
-    ``alone``: the task matches its own terms, and so may be the first pod of its series.
+    ``matches_itself``: the task matches its own terms, and so may be the first pod of its series.
     """
 
-    company: Tally | None
+    selected: Tally | None
     near: tuple[Domains, ...]
-    alone: bool
+    matches_itself: bool
     far: tuple[tuple[Tally, Domains], ...]
 
 
@@ -100,11 +100,11 @@ class InterPodAffinity(TestedPredicate):
         own = self._terms(task) if self.refusal(task) is None else None
         if own is None:
             return np.zeros(len(self._facts), np.bool_)
-        if own.company is None:
+        if own.selected is None:
             return None
         near = required_affinity(task.pod)
-        passed = _has_company(own.company, own)
-        if passed.any() or not self._index.matching(_company_of(near), np.flatnonzero(coming)).any():
+        passed = _satisfies_affinity(own.selected, own)
+        if passed.any() or not self._index.matching(_affinity_query(near), np.flatnonzero(coming)).any():
             return passed
         labelled: Mask = np.logical_and.reduce([domains.codes >= 0 for domains in own.near])
         return labelled
@@ -138,16 +138,19 @@ class InterPodAffinity(TestedPredicate):
         """Yield the tests in kube-scheduler's order, each with the reason for nodes that fail it."""
         own = self._terms(task)
         if own is not None:
-            if own.company is not None:
-                yield NO_AFFINITY, _has_company(own.company, own)
+            if own.selected is not None:
+                yield NO_AFFINITY, _satisfies_affinity(own.selected, own)
             if own.far:
-                yield ANTI_AFFINITY, self._apart(((tally.by_domain(at).positive(), at) for tally, at in own.far))
+                yield (
+                    ANTI_AFFINITY,
+                    self._outside_domains(((tally.by_domain(at).positive(), at) for tally, at in own.far)),
+                )
         opposing = [(term, sums) for term, sums in self._opposing.selecting(task) if sums.total]
         if opposing:
             domains = ((sums.positive(), domains_of(self._facts, term.topology)) for term, sums in opposing)
-            yield OPPOSED, self._apart(domains)
+            yield OPPOSED, self._outside_domains(domains)
 
-    def written(self, task: Task, reason: Reason, number: int) -> str:
+    def clause_text(self, task: Task, reason: Reason, number: int) -> str:
         affinity = task.shape.spec.affinity
         if reason == OPPOSED or affinity is None:
             terms = {term: None for term, sums in self._opposing.selecting(task) if sums.total}
@@ -156,7 +159,7 @@ class InterPodAffinity(TestedPredicate):
         own = required_affinity(task.pod) if near else required_anti_affinity(task.pod)
         return f"{'podAffinity' if near else 'podAntiAffinity'} {' and '.join(term.text for term in own)}"
 
-    def _apart(self, taken: Iterator[tuple[Mask, Domains]]) -> Mask:
+    def _outside_domains(self, taken: Iterator[tuple[Mask, Domains]]) -> Mask:
         """Return nodes that are in none of the marked domains."""
         together = np.zeros(len(self._facts), np.bool_)
         for marked, domains in taken:
@@ -178,9 +181,9 @@ class InterPodAffinity(TestedPredicate):
         near, far = required_affinity(task.pod), required_anti_affinity(task.pod)
         tally = self._index.tally
         return _Terms(
-            company=tally(_company_of(near)) if near else None,
+            selected=tally(_affinity_query(near)) if near else None,
             near=tuple(domains_of(self._facts, term.topology) for term in near),
-            alone=all(self._selects(term, task) for term in near),
+            matches_itself=all(self._selects(term, task) for term in near),
             far=tuple(
                 (tally(PodQuery(term.selector, (term.scope,))), domains_of(self._facts, term.topology)) for term in far
             ),
@@ -190,10 +193,10 @@ class InterPodAffinity(TestedPredicate):
         return term.selector.matches(task.pod.metadata.labels) and self._index.is_inside(task, (term.scope,))
 
 
-def _has_company(company: Tally, own: _Terms) -> Mask:
+def _satisfies_affinity(selected: Tally, own: _Terms) -> Mask:
     """Return nodes where each term finds a matching pod in its domain, or all nodes if the first pod may be alone."""
-    sums = [company.by_domain(domains) for domains in own.near]
-    if own.alone and not any(found.total for found in sums):
+    sums = [selected.by_domain(domains) for domains in own.near]
+    if own.matches_itself and not any(found.total for found in sums):
         tests = [domains.codes >= 0 for domains in own.near]
     else:
         tests = [domains.by_node(found.positive()) for domains, found in zip(own.near, sums, strict=True)]
@@ -201,7 +204,7 @@ def _has_company(company: Tally, own: _Terms) -> Mask:
     return passed
 
 
-def _company_of(terms: tuple[Term, ...]) -> PodQuery:
+def _affinity_query(terms: tuple[Term, ...]) -> PodQuery:
     """Return the query for pods that all terms select."""
     needs = {need for term in terms for need in term.selector.requirements}
     selector = Selector(tuple(sorted(needs)), nothing=any(term.selector.nothing for term in terms))

@@ -48,7 +48,7 @@ class ClassVolumes:
 
     def __init__(self, facts: NodeFacts, volumes: Iterable[PersistentVolume]) -> None:
         self._facts = facts
-        sized = sorted((size, volume.metadata.name, volume) for size, volume in _readable(volumes))
+        sized = sorted((size, volume.metadata.name, volume) for size, volume in _readable_volumes(volumes))
         self.names = [name for _, name, _ in sized]
         self._number_of = {name: number for number, name in enumerate(self.names)}
         self._volumes = [volume for _, _, volume in sized]
@@ -65,9 +65,9 @@ class ClassVolumes:
         kinds = [(volume.spec.volume_mode, frozenset(volume.spec.access_modes)) for volume in self._volumes]
         self._kind: Ints = np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds], np.int64)
         self._kinds = list(numbers)
-        self._reach()
+        self._compute_reach()
 
-    def _reach(self) -> None:
+    def _compute_reach(self) -> None:
         """Compute which nodes reach which volumes: pairs for narrow volumes, a mask for each wide one."""
         rows, numbers = [], []
         self._wide: list[tuple[int, Mask]] = []
@@ -160,7 +160,7 @@ class ClassVolumes:
         )
 
 
-def _readable(volumes: Iterable[PersistentVolume]) -> Iterable[tuple[int, PersistentVolume]]:
+def _readable_volumes(volumes: Iterable[PersistentVolume]) -> Iterable[tuple[int, PersistentVolume]]:
     for volume in volumes:
         if volume.metadata.deletion_timestamp is None:
             try:

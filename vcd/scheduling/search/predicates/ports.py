@@ -96,7 +96,7 @@ class NodePorts(Predicate):
     def __init__(self, session: Session) -> None:
         self._nodes = session.nodes
         self._index = index_of(session)
-        self._wanted: dict[Shape, tuple[Port, ...]] = {}
+        self._ports_of_shape: dict[Shape, tuple[Port, ...]] = {}
 
     def applies(self, task: Task) -> bool:
         spec = task.shape.spec
@@ -122,7 +122,7 @@ class NodePorts(Predicate):
         return [(_PORTS({"clause": text}), self.mask(task, usage))]
 
     def _ports(self, task: Task) -> tuple[Port, ...]:
-        found = self._wanted.get(task.shape)
+        found = self._ports_of_shape.get(task.shape)
         if found is None:
-            found = self._wanted[task.shape] = host_ports(task.shape.spec)
+            found = self._ports_of_shape[task.shape] = host_ports(task.shape.spec)
         return found

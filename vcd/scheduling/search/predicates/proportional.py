@@ -80,7 +80,7 @@ class Proportional(Predicate):
     def mask(self, task: Task, usage: Usage) -> Mask:
         result = np.ones(len(usage), np.bool_)
         for part in self._parts:
-            result &= self._keeps(part, task, usage)
+            result &= self._leaves_enough(part, task, usage)
         return result
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
@@ -88,13 +88,13 @@ class Proportional(Predicate):
         counts = {}
         rest = failed.copy()
         for part in self._parts:
-            lacking = rest & ~self._keeps(part, task, usage)
+            lacking = rest & ~self._leaves_enough(part, task, usage)
             if lacking.any():
                 counts[_PROPORTIONAL({"resource": part.name})] = int(lacking.sum())
             rest &= ~lacking
         return counts
 
-    def _keeps(self, part: _Part, task: Task, usage: Usage) -> Mask:
+    def _leaves_enough(self, part: _Part, task: Task, usage: Usage) -> Mask:
         idle = usage.idle
         units = idle[part.column]
         result = np.ones(len(usage), np.bool_)

@@ -181,16 +181,16 @@ class PodTopologySpread(TestedPredicate):
             constraints = self._constraints[key] = constraints_of(self._index, task, HARD)
         for constraint in constraints:
             yield UNLABELLED, constraint.everywhere.codes >= 0
-            yield SKEWED, _even(constraint)
+            yield SKEWED, _within_skew(constraint)
 
-    def written(self, task: Task, reason: Reason, number: int) -> str:
+    def clause_text(self, task: Task, reason: Reason, number: int) -> str:
         constraint = self._constraints[task.shape, task.namespace, task.labels][number // 2]
         if reason == UNLABELLED:
             return f"topologySpreadConstraints: label {constraint.topology}"
         return f"topologySpreadConstraints: maxSkew {constraint.skew} by {constraint.topology}"
 
 
-def _even(constraint: Constraint) -> Mask:
+def _within_skew(constraint: Constraint) -> Mask:
     """Return nodes in whose domain one more pod keeps the skew within the limit."""
     counted = constraint.counted
     counts = constraint.tally.by_domain(counted).counts()

@@ -45,11 +45,11 @@ class TestedPredicate(Predicate):
         """Return the tests one by one, each with the text of its declaration in the pod."""
         found = []
         for number, (reason, test) in enumerate(self.tests(task)):
-            text = self.written(task, reason, number)
+            text = self.clause_text(task, reason, number)
             found.append((reason.declared({"clause": text}) if text else reason, at_rows(test, usage)))
         return found
 
-    def written(self, task: Task, reason: Reason, number: int) -> str:
+    def clause_text(self, task: Task, reason: Reason, number: int) -> str:
         """Return the declaration behind a test, given by its reason and index; empty if there is no such text."""
         return ""
 

@@ -45,13 +45,13 @@ class ImageLocality(Score):
         self.idle = not self._images
 
     def applies(self, task: Task) -> bool:
-        return any(name in self._images for name in _wanted(task.shape.spec))
+        return any(name in self._images for name in _images_of_pod(task.shape.spec))
 
     def reads_of(self, task: Task) -> tuple[str, ...]:
-        return tuple(_wanted(task.shape.spec))
+        return tuple(_images_of_pod(task.shape.spec))
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        wanted = _wanted(task.shape.spec)
+        wanted = _images_of_pod(task.shape.spec)
         present = np.zeros(self._count, np.int64)
         for name in wanted:
             image = self._images.get(name)
@@ -64,12 +64,12 @@ class ImageLocality(Score):
         return at_rows(result, usage)
 
 
-def _wanted(spec: PodSpec) -> list[str]:
+def _images_of_pod(spec: PodSpec) -> list[str]:
     """Return the images of a pod's containers, with repetitions."""
-    return [_tagged(container.image) for container in (*spec.init_containers, *spec.containers)]
+    return [_with_tag(container.image) for container in (*spec.init_containers, *spec.containers)]
 
 
-def _tagged(name: str) -> str:
+def _with_tag(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
