@@ -86,7 +86,7 @@ def test_the_clusters_are_about_something() -> None:
     assert {world.actions for world in worlds} == set(ORDERS)
     assert any("capacity-card" in world.tiers for world in worlds)
     assert any(world.lifted for world in worlds)
-    assert any(world.state.shown_nominations for world in worlds)
+    assert any(world.state.observed_nominations for world in worlds)
     assert any(record.group.spec.sub_group_policy for world in worlds for record in world.state.groups.values())
     assert sum(bool(world.placed()) for world in worlds) > 40
     assert sum(bool(world.evicted) for world in worlds) > 5

@@ -22,7 +22,7 @@ from tests.reference.labels import label_selector
 from tests.reference.model import meta
 from vcd.model.selectors import EVERYTHING, NOTHING, LabelSelector
 from vcd.scheduling.search.domains import Sums, domains_of
-from vcd.scheduling.search.podindex import Question, Scope, index_of
+from vcd.scheduling.search.podindex import PodQuery, Scope, index_of
 from vcd.scheduling.search.podterms import OpposingTerms
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -70,7 +70,7 @@ def test_counts_equal_plain_loops_after_any_placements_and_reverses(seed: int) -
 def test_terms_of_placed_pods_equal_a_fresh_count_after_any_steps(seed: int) -> None:
     twins = Twins.of(seed, lambda random: random_affinity(random) | {"x": random_keys(random)})
     index = index_of(twins.session)
-    early = index.held(OpposingTerms)
+    early = index.counts_of(OpposingTerms)
     for _ in range(15):
         twins.step()
     fresh = OpposingTerms(index)
@@ -140,13 +140,13 @@ def test_evicted_tasks_do_not_count_until_the_eviction_is_taken_back() -> None:
 
 def test_domains_add_their_nodes_up() -> None:
     session = session_of(*NODES, web("a", on="n1"), web("b", on="n2"), web("c", on="n3"))
-    sums = index_of(session).tally(Question(WEB, (HERE,))).by_domain(domains_of(session.nodes.facts, "zone"))
+    sums = index_of(session).tally(PodQuery(WEB, (HERE,))).by_domain(domains_of(session.nodes.facts, "zone"))
     assert (sums.counts().tolist(), sums.total) == ([2, 0], 2)
 
 
 def test_scopes_must_all_hold_a_namespace() -> None:
     session = session_of(*NODES, web("a", on="n1"), web("b", on="n2", namespace="other"))
-    tally = index_of(session).tally(Question(WEB, (HERE, Scope(("default", "other")))))
+    tally = index_of(session).tally(PodQuery(WEB, (HERE, Scope(("default", "other")))))
     assert tally.by_node().tolist() == [1, 0, 0]
 
 

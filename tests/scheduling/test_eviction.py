@@ -20,7 +20,7 @@ from vcd.model.objects import PodDisruptionBudget
 from vcd.model.status import TaskStatus
 from vcd.scheduling.decide import instances
 from vcd.scheduling.eviction.budgets import budgets_now
-from vcd.scheduling.eviction.room import Room, placed_tasks
+from vcd.scheduling.eviction.room import VictimFinder, placed_tasks
 from vcd.scheduling.eviction.vetoes import Vetoes
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.arguments import parse_arguments
@@ -45,12 +45,12 @@ tiers:
 """
 
 
-def room_for(session: Session, name: str = "new") -> Room:
+def room_for(session: Session, name: str = "new") -> VictimFinder:
     """The search for room among all placed tasks of other jobs."""
     placed = placed_tasks(session)
     job = job_of(session, name)
     chosen = session.job_of_row[placed.rows] != job.index
-    return Room(
+    return VictimFinder(
         framework_of(session),
         job,
         framework_of(session).preemptable,
@@ -83,7 +83,7 @@ def picture(session: Session) -> dict[str, Any]:
 def freed(session: Session, *names: str, where: int = 0) -> list[str] | None:
     """Whom the task new-0 has evicted of those offered in this order."""
     statement = Statement(session.trial, "test", job_of(session, "new"))
-    found = room_for(session).free(statement, task_of(session, "new-0"), where, tasks_of(session, *names))
+    found = room_for(session).evict_for(statement, task_of(session, "new-0"), where, tasks_of(session, *names))
     if found is not None:
         evicted = {
             task.name for job in session.all_jobs() for task in job.tasks() if task.status == TaskStatus.RELEASING
@@ -180,7 +180,7 @@ def test_a_trial_that_is_undone_leaves_nothing() -> None:
     before = picture(session)
     statement = Statement(session.trial, "test", job_of(session, "new"))
     task, room = task_of(session, "new-0"), room_for(session)
-    assert room.free(statement, task, 0, room.offered(task, 0))
+    assert room.evict_for(statement, task, 0, room.victim_candidates(task, 0))
     statement.pipeline(task, 0)
     assert picture(session) != before
     statement.discard()
@@ -225,7 +225,7 @@ def test_what_is_freeable_of_a_node_is_what_the_chosen_hold() -> None:
     session = session_of(node("m"), node("n"), gang("a", 3, on=["m", "n", "n"], cpu=2, memory=1), conf=CONF)
     placed = placed_tasks(session)
     freeable = placed.freeable(placed.nodes == 1)
-    assert freeable.at_first[:2].tolist() == [[0, 4000], [0, 2 * 2**30]]
+    assert freeable.initial[:2].tolist() == [[0, 4000], [0, 2 * 2**30]]
 
 
 def test_what_is_left_to_free_is_less_what_went_until_that_is_taken_back() -> None:
@@ -236,7 +236,7 @@ def test_what_is_left_to_free_is_less_what_went_until_that_is_taken_back() -> No
     statement.evict(task_of(session, "a-0"), "on a node that is not among them")
     statement.evict(task_of(session, "a-1"), "why")
     assert freeable.left()[0].tolist() == [0, 2000]
-    assert freeable.at_first[0].tolist() == [0, 4000]
+    assert freeable.initial[0].tolist() == [0, 4000]
     statement.discard()
     assert freeable.left()[0].tolist() == [0, 4000]
 
@@ -263,7 +263,7 @@ def immune(world: World, preemptor: str = "new") -> list[str]:
     immunity, job = immunity_of(session), job_of(session, preemptor)
     tasks = session.views.tasks_at(placed_tasks(session).rows.tolist())
     found = named([task for task in tasks if immunity.covers(task, job)])
-    offered = named(room_for(session, preemptor).offered(job.tasks()[0], 0))
+    offered = named(room_for(session, preemptor).victim_candidates(job.tasks()[0], 0))
     assert not set(found) & set(offered)
     return sorted(found)
 

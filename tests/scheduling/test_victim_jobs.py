@@ -41,7 +41,7 @@ def test_the_order_follows_evictions_and_discards(seed: int, largest_first: bool
         for task in rng.sample(running, min(3, len(running))):
             statement.evict(task, "for a test")
         if rng.random() < 0.5:
-            assert kept.now() == sorted_again().now()
+            assert kept.current_orders() == sorted_again().current_orders()
         if rng.random() < 0.5:
             statement.discard()
-        assert kept.now() == sorted_again().now()
+        assert kept.current_orders() == sorted_again().current_orders()

@@ -176,7 +176,7 @@ def test_a_loss_is_over_once_no_cycle_can_follow(
     immunity = Immunity()
     immunity.remember("default/o", "default/v", ["uid-default-v-old"], ["uid-default-v-old"])
     if not undisturbed:
-        immunity.input("default/another")
+        immunity.record_end("default/another")
     immunity.settle(GroupProgress(state.tasks, state.job_keys))
     assert bool(immunity.evicted.get("default/v", Evicted({}, ())).losses) == (not is_over)
     assert ("default/v" in immunity.evicted) == (not is_over or victim is WAITS)

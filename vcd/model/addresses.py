@@ -1,4 +1,4 @@
-"""What is wrong with an address that a user gives, so that every part that takes one refuses the same at its start."""
+"""Check addresses given by users, so that every part that takes one refuses the same ones at its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Annotations that hold JSON, read so that whatever is in them gives a value or one clear error."""
+"""Read annotations that hold JSON: any text results in a value or one clear error."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, NoReturn
 
 
 class AnnotationError(ValueError):
-    """An annotation that cannot be read; the message says what is wrong with its text."""
+    """An annotation that cannot be read; the message describes what is wrong with its text."""
 
 
 def json_mapping(text: str) -> dict[str, Any]:
-    """The JSON object in ``text``, empty for null. Raises AnnotationError."""
+    """Return the JSON object in ``text``, empty for null. Raises AnnotationError."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Manifests, list items, watch lines and log payloads to projected objects, and back."""
+"""Convert manifests, list items, watch lines and log payloads to projected objects, and back."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ def _payload_decoder(of: type[Object]) -> msgspec.msgpack.Decoder[Any]:
 
 
 class Foreign(Object, frozen=True):
-    """An object of a kind that a plugin brings, as the log has it.
+    """An object of a kind that a plugin declares, as it is in the log.
 
-    Whoever folds the log needs no plugin for it: its metadata can be read, and its ``payload`` is kept as it is for
-    whoever knows its type.
+    The log can be folded without the plugin: only the metadata is decoded. ``payload`` is stored unchanged for code
+    that knows its type.
     """
 
     payload: bytes = b""
 
     def read_as(self, of: type[T]) -> T:
-        """The object as the type of its kind. Raises BadObject where the payload is of another type."""
-        obj: T = _decoded(_payload_decoder(of), self.payload, of.__name__, self.key)
+        """Decode the object as the type of its kind. Raises BadObject if the payload is of another type."""
+        obj: T = _decode(_payload_decoder(of), self.payload, of.__name__, self.key)
         return obj
 
 
 class BadObject(ValueError):
-    """An object that cannot be read; ``kind`` and ``key`` say which, ``message`` why, and the text both."""
+    """An object that cannot be read. ``kind`` and ``key`` identify it, ``message`` is the reason, the text is both."""
 
     def __init__(self, kind: str, key: str, message: str) -> None:
         super().__init__(f"{kind} {key or '(no name)'}: {message}")
@@ -59,18 +59,18 @@ class BadObject(ValueError):
         self.message = message
 
 
-class _Named(msgspec.Struct):
+class _ObjectName(msgspec.Struct):
     name: str = ""
     namespace: str = ""
     resource_version: str = msgspec.field(name="resourceVersion", default="")
 
 
 class _Identified(msgspec.Struct):
-    metadata: _Named = msgspec.field(default_factory=_Named)
+    metadata: _ObjectName = msgspec.field(default_factory=_ObjectName)
 
 
 def _project(obj: Object) -> tuple[Object, str]:
-    """Strip what differs at every write, and return it: the resource version."""
+    """Remove what differs at every write; return the object and its resource version."""
     version = obj.metadata.resource_version
     msgspec.structs.force_setattr(obj.metadata, "resource_version", "")
     obj.metadata.annotations.pop(LAST_APPLIED, None)
@@ -87,16 +87,16 @@ def _project(obj: Object) -> tuple[Object, str]:
 
 
 def decode_json(kind: Kind, raw: bytes | memoryview | msgspec.Raw) -> tuple[Object, str]:
-    """The projected object of a JSON text and its resource version.
+    """Decode a JSON text to its projected object and resource version.
 
-    Raises BadObject, naming the object where its name can be read, whatever the bytes are.
+    Raises BadObject for any invalid text, naming the object if its name can be read.
     """
     decoder = _json_decoder(kind.type)
     try:
         obj = decoder.decode(raw)
     except MemoryError:
         raise
-    except Exception:  # noqa: BLE001 - most are legal: nulls, and managed fields nested as deep as anybody likes
+    except Exception:  # noqa: BLE001 - mostly legal: nulls, and managed fields nested to any depth
         obj = _decode_again(kind, raw)
     if not obj.metadata.name:
         raise BadObject(kind.name, identify(raw)[0], "metadata.name: missing or empty")
@@ -104,7 +104,7 @@ def decode_json(kind: Kind, raw: bytes | memoryview | msgspec.Raw) -> tuple[Obje
 
 
 def _decode_again(kind: Kind, raw: bytes | memoryview | msgspec.Raw) -> Object:
-    """What is left of an object without nulls, which stand for defaults, and without what no field lies as deep as."""
+    """Decode an object without nulls, which mean defaults, and without what is nested deeper than any known field."""
     try:
         plain = _without_nulls(msgspec.json.decode(jsontext.shallow(raw)))
         obj: Object = _json_decoder(kind.type).decode(msgspec.json.encode(plain))
@@ -124,20 +124,20 @@ def _without_nulls(value: Any) -> Any:
 
 
 def identify(raw: bytes | memoryview | msgspec.Raw) -> tuple[str, str]:
-    """Key and resource version of any object's JSON text, empty where they cannot be read."""
+    """Return key and resource version of any object's JSON text, empty if they cannot be read."""
     try:
         meta = msgspec.json.decode(raw, type=_Identified, strict=False).metadata
     except (ValueError, RecursionError):
         found = jsontext.members(jsontext.members(raw).get("metadata", b""))
         texts = [jsontext.string(found.get(name, b"")) for name in ("name", "namespace", "resourceVersion")]
-        meta = _Named(*texts)
+        meta = _ObjectName(*texts)
     if not meta.name:
         return "", meta.resource_version
     return (f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name), meta.resource_version
 
 
 def from_manifest(manifest: Mapping[str, Any], kinds: Iterable[Kind] = KINDS.values()) -> tuple[str, Object, str]:
-    """The kind's name, projected object and resource version of a manifest given as plain data.
+    """Return kind name, projected object and resource version of a manifest given as plain data.
 
     Raises BadObject for a manifest of none of ``kinds``, a field of a wrong type, or what JSON cannot hold.
     """
@@ -153,7 +153,7 @@ def from_manifest(manifest: Mapping[str, Any], kinds: Iterable[Kind] = KINDS.val
 
 
 def without_managed_fields(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A manifest without who set which field: nothing here reads that, and it may be nested without end."""
+    """Return a manifest without managed fields: nothing here reads them, and their nesting is unlimited."""
     meta = _metadata(manifest)
     if "managedFields" not in meta:
         return manifest
@@ -161,7 +161,7 @@ def without_managed_fields(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def kinds_of(manifest: Mapping[str, Any], kinds: Iterable[Kind]) -> list[Kind]:
-    """Of ``kinds`` those that read an object: more than one where several plugins read parts of a kind."""
+    """Return which ``kinds`` read an object: several if several plugins read parts of a kind."""
     meta = _metadata(manifest)
     what, namespace, name = (_text(value) for value in (manifest.get("kind"), meta.get("namespace"), meta.get("name")))
     return [kind for kind in kinds if kind.manifest_kind == what and kind.selects(namespace, name)]
@@ -177,7 +177,7 @@ def _text(value: Any) -> str:
 
 
 def encode_payload(obj: Object) -> bytes:
-    """The projection as bytes: equal objects have equal bytes. Raises BadObject for a number beyond 64 bits."""
+    """Encode a projection; equal objects have equal bytes. Raises BadObject for a number beyond 64 bits."""
     if isinstance(obj, Foreign):
         return obj.payload
     try:
@@ -187,7 +187,7 @@ def encode_payload(obj: Object) -> bytes:
 
 
 def as_plain(obj: Object) -> Any:
-    """The object as mappings, lists and texts."""
+    """Return the object as mappings, lists and texts."""
     return msgspec.msgpack.decode(obj.payload) if isinstance(obj, Foreign) else msgspec.to_builtins(obj)
 
 
@@ -199,8 +199,8 @@ _group_status_decoder = msgspec.msgpack.Decoder(_GroupStatusOnly)
 
 
 def group_status(payload: bytes) -> PodGroupStatus:
-    """The status in a PodGroup's payload; the rest is not decoded. Raises BadObject for bytes that are no payload."""
-    return _decoded(_group_status_decoder, payload, "PodGroup").status
+    """Return the status in a PodGroup's payload without decoding the rest. Raises BadObject for other bytes."""
+    return _decode(_group_status_decoder, payload, "PodGroup").status
 
 
 class _GroupMetaHead(Projected, frozen=True):
@@ -208,7 +208,7 @@ class _GroupMetaHead(Projected, frozen=True):
 
 
 class GroupHead(Projected, frozen=True):
-    """Of a PodGroup when it was made, and its encoded spec."""
+    """A PodGroup's creation time and encoded spec."""
 
     metadata: _GroupMetaHead = _GroupMetaHead()
     spec: msgspec.Raw = msgspec.Raw(msgspec.msgpack.encode({}))
@@ -218,8 +218,8 @@ _group_head_decoder = msgspec.msgpack.Decoder(GroupHead)
 
 
 def group_head(payload: bytes) -> GroupHead:
-    """This of a PodGroup's payload; the rest is not decoded. Raises BadObject for bytes that are no payload."""
-    return _decoded(_group_head_decoder, payload, "PodGroup")
+    """Return the head of a PodGroup's payload without decoding the rest. Raises BadObject for other bytes."""
+    return _decode(_group_head_decoder, payload, "PodGroup")
 
 
 class _GroupNaming(Projected, frozen=True):
@@ -235,29 +235,31 @@ _group_naming_decoder = msgspec.msgpack.Decoder(_GroupNamingOnly)
 
 
 def named_group(payload: bytes) -> str:
-    """The key of the group that a pod's payload names, empty for none; the rest is not decoded. Raises BadObject for
-    bytes that are no payload."""
-    meta = _decoded(_group_naming_decoder, payload, "Pod").metadata
+    """Return the key of the group that a pod's payload names, or "", without decoding the rest.
+
+    Raises BadObject for bytes that are no payload.
+    """
+    meta = _decode(_group_naming_decoder, payload, "Pod").metadata
     name = meta.annotations.get(GROUP_NAME)
     return f"{meta.namespace}/{name}" if name else ""
 
 
 def payload_digest(payload: bytes) -> int:
-    """64 bits that tell two projections apart."""
+    """Return 64 bits that differ for different projections."""
     return int.from_bytes(hashlib.blake2b(payload, digest_size=8).digest(), "big")
 
 
 def decode_payload(kind: str, payload: bytes) -> Object:
-    """The object of bytes that encode_payload made, `Foreign` where the kind is a plugin's.
+    """Decode what encode_payload returned; the result is a `Foreign` if the kind is a plugin's.
 
-    Raises BadObject when they are not.
+    Raises BadObject for other bytes.
     """
     of = KINDS[kind].type if kind in KINDS else Object
-    obj: Object = _decoded(_payload_decoder(of), payload, kind)
+    obj: Object = _decode(_payload_decoder(of), payload, kind)
     return obj if kind in KINDS else Foreign(obj.metadata, payload)
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[D], payload: bytes, kind: str, key: str = "") -> D:
+def _decode(decoder: msgspec.msgpack.Decoder[D], payload: bytes, kind: str, key: str = "") -> D:
     try:
         return decoder.decode(payload)
     except (ValueError, RecursionError) as error:

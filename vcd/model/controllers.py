@@ -1,4 +1,4 @@
-"""What Kubernetes' and Volcano's controllers make of workloads, as plain manifests: pods, groups, marks and minima.
+"""What Kubernetes' and Volcano's controllers create from workloads, as plain manifests: pods, groups, annotations.
 
 Sources: Volcano ``pkg/controllers/job``, ``pkg/controllers/podgroup``, ``pkg/controllers/queue`` and
 ``pkg/webhooks/admission/jobs``.
@@ -28,14 +28,14 @@ POD_LABELS: Final = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
 _ANNOTATIONS: Final = (*POD_LABELS, "volcano.sh/revocable-zone")
 _BUDGETS: Final = ("volcano.sh/jdb-min-available", "volcano.sh/jdb-max-unavailable")
 POD_ANNOTATIONS: Final = (*_ANNOTATIONS, *_BUDGETS)
-"""Volcano's marks of a pod that its group has, too."""
+"""Volcano's annotations that are copied from a pod to its group."""
 _MIN_MEMBER: Final = "scheduling.volcano.sh/group-min-member"
 _TOPOLOGY_MODE: Final = "volcano.sh/network-topology-mode"
 _TOPOLOGY_TIER: Final = "volcano.sh/network-topology-highest-tier"
 
 
 def controller_reference(owner: Manifest) -> Manifest:
-    """The owner reference that makes ``owner`` the controller of another object."""
+    """Return the owner reference that makes ``owner`` the controller of another object."""
     return {
         "apiVersion": owner.get("apiVersion", ""),
         "kind": owner["kind"],
@@ -47,14 +47,14 @@ def controller_reference(owner: Manifest) -> Manifest:
 
 
 def pod_of_template(owner: Manifest, template: Manifest) -> Manifest:
-    """A pod of a template, controlled by ``owner``; it has no name yet."""
+    """Create a pod from a template, controlled by ``owner``; it has no name yet."""
     meta = template.get("metadata") or {}
-    kept = {field: meta[field] for field in ("labels", "annotations", "finalizers") if meta.get(field)}
+    copied = {field: meta[field] for field in ("labels", "annotations", "finalizers") if meta.get(field)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            **kept,
+            **copied,
             "namespace": owner["metadata"]["namespace"],
             "ownerReferences": [controller_reference(owner)],
         },
@@ -62,26 +62,27 @@ def pod_of_template(owner: Manifest, template: Manifest) -> Manifest:
     }
 
 
-# --- groups of pods that bring none -----------------------------------------------------------------------------------
+# # --- groups for pods without one
+# --------------------------------------------------------------------------------------
 
 
 def min_member(annotations: Mapping[str, Any], otherwise: int = 1) -> int:
-    """Return the workload's minimal number of members by annotation, ``otherwise`` where that is none or nonsense."""
-    return _small(str(annotations.get(_MIN_MEMBER, "")), otherwise)
+    """Return the workload's minimum number of members by annotation; ``otherwise`` if it is missing or invalid."""
+    return _parse_small(str(annotations.get(_MIN_MEMBER, "")), otherwise)
 
 
 def topology_of(annotations: Mapping[str, str]) -> Manifest:
-    """The network topology that a pod asks for by annotation; empty when it asks for none."""
+    """Return the network topology that a pod requests by annotation; empty if it requests none."""
     mode, tier = annotations.get(_TOPOLOGY_MODE), annotations.get(_TOPOLOGY_TIER)
     if mode is None and tier is None:
         return {}
     wanted: Manifest = {"mode": "soft" if (mode or "").lower() == "soft" else "hard"}
-    highest = _small(tier or "", -1)
+    highest = _parse_small(tier or "", -1)
     return wanted if highest < 0 else {**wanted, "highestTierAllowed": highest}
 
 
-def _small(text: str, otherwise: int) -> int:
-    """A number of at most nine digits."""
+def _parse_small(text: str, otherwise: int) -> int:
+    """Parse a number of at most nine digits."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else otherwise
 
 
@@ -95,9 +96,9 @@ _COUNTED: Final = ("Pending", "Running", "Unknown", "Inqueue", "Completed")
 
 
 def state_after(state: str, action: str, groups: int) -> str:
-    """The state of a queue after an action (OpenQueue, CloseQueue, or anything else to look again).
+    """Return the state of a queue after an action (OpenQueue, CloseQueue, or anything else for a check).
 
-    A queue that is closed while it has groups is Closing until the last one is gone.
+    A queue that is closed while it has groups is Closing until the last one is deleted.
     """
     shut = CLOSING if groups else CLOSED
     if action == OPEN_AGAIN:
@@ -112,7 +113,7 @@ def state_after(state: str, action: str, groups: int) -> str:
 
 
 def action_of_parent(state: str, parent: str, annotations: Mapping[str, str]) -> str:
-    """What the parent's state asks of an open queue, or of one that its parent had closed; empty where nothing."""
+    """Return the action for an open queue, or one closed by its parent, that follows from the parent's state, or ""."""
     if parent in SHUT and state not in SHUT:
         return CLOSE
     was_closed_by_it = annotations.get(CLOSED_BY_PARENT) == "true"
@@ -120,7 +121,7 @@ def action_of_parent(state: str, parent: str, annotations: Mapping[str, str]) ->
 
 
 def counts_by_phase(groups: Mapping[str, int]) -> dict[str, int]:
-    """How many groups a queue has of each phase, as its status tells it; ``groups`` by phase."""
+    """Return the counts of a queue's groups by phase in the form of its status; ``groups`` has them by phase."""
     return {phase.lower(): groups.get(phase, 0) for phase in _COUNTED}
 
 
@@ -128,17 +129,16 @@ def counts_by_phase(groups: Mapping[str, int]) -> dict[str, int]:
 
 
 def tasks_of(job: Manifest) -> list[Manifest]:
-    """The job's tasks."""
     return job["spec"].get("tasks") or []
 
 
 def total_replicas(job: Manifest) -> int:
-    """How many pods the job wants in all."""
+    """Return the number of pods of all tasks."""
     return sum(task.get("replicas", 0) for task in tasks_of(job))
 
 
 def task_minimum(task: Manifest) -> int:
-    """How many pods of a task the gang needs: its minAvailable, else its minimal partitions, else all replicas."""
+    """Return how many pods of a task the gang needs: minAvailable, else the minimal partitions, else all replicas."""
     if task.get("minAvailable") is not None:
         return int(task["minAvailable"])
     partition = task.get("partitionPolicy") or {}
@@ -146,10 +146,10 @@ def task_minimum(task: Manifest) -> int:
 
 
 def with_defaults(job: Manifest) -> Manifest:
-    """A copy of the job with what Volcano's webhook and its definition fill in.
+    """Return a copy of the job with the defaults of Volcano's webhook and CRD.
 
     Queue ``default``, scheduler ``volcano``, three retries, names ``default<i>`` for tasks without one, and
-    minAvailable: of a task its minimum, of the job the sum of its tasks'.
+    minAvailable: for a task its minimum, for the job the sum over its tasks.
     """
     spec = dict(job.get("spec") or {})
     spec["tasks"] = [_task_with_defaults(index, task) for index, task in enumerate(spec.get("tasks") or [])]
@@ -169,17 +169,17 @@ def _task_with_defaults(index: int, task: Manifest) -> Manifest:
 
 
 def pod_name(job: Manifest, task: str, index: int) -> str:
-    """``<job>-<task>-<index>``."""
+    """Return ``<job>-<task>-<index>``."""
     return f"{job['metadata']['name']}-{task}-{index}"
 
 
 def group_name(job: Manifest) -> str:
-    """``<job>-<uid of the job>``."""
+    """Return ``<job>-<uid of the job>``."""
     return f"{job['metadata']['name']}-{job['metadata']['uid']}"
 
 
 def pod_of_task(job: Manifest, task: Manifest, index: int) -> Manifest:
-    """The pod of a task (defaults filled in) with that index, without what the job's volumes and plugins add."""
+    """Create the pod of a task (defaults filled in) with an index, without what the job's volumes and plugins add."""
     pod = pod_of_template(job, task.get("template") or {})
     meta, spec = pod["metadata"], pod["spec"]
     meta.pop("finalizers", None)
@@ -231,7 +231,7 @@ def _annotations(job: Manifest, task: Manifest, index: int) -> dict[str, str]:
 
 
 def group_of_job(job: Manifest, min_resources: dict[str, str]) -> Manifest:
-    """The job's PodGroup, with the job's labels and annotations."""
+    """Create the job's PodGroup, with the job's labels and annotations."""
     spec: Manifest = {"queue": job["spec"]["queue"], **group_wishes(job, min_resources)}
     if job["spec"].get("networkTopology"):
         spec["networkTopology"] = job["spec"]["networkTopology"]
@@ -251,7 +251,7 @@ def group_of_job(job: Manifest, min_resources: dict[str, str]) -> Manifest:
 
 
 def group_wishes(job: Manifest, min_resources: dict[str, str]) -> Manifest:
-    """What of the PodGroup's specification follows the job when that is scaled."""
+    """Return the part of the PodGroup's spec that follows the job when it is scaled."""
     spec = job["spec"]
     wishes: Manifest = {
         "minMember": spec["minAvailable"],
@@ -279,25 +279,25 @@ def _sub_group(task: Manifest) -> Manifest:
 
 
 def least_pods(job: Manifest, priority_of: PriorityOf) -> list[tuple[Manifest, int]]:
-    """Of each task, how many are among the least number of pods that the job runs with; higher priority first.
+    """Return for each task how many of its pods belong to the minimum with which the job runs; higher priority first.
 
-    Where minAvailable covers the tasks' own minima, these count first and other replicas fill up; else replicas count
+    If minAvailable covers the tasks' own minima, these count first and other replicas fill up. Otherwise replicas count
     in order until there are minAvailable.
     """
     tasks = sorted(tasks_of(job), key=lambda task: -priority_of(template_spec(task).get("priorityClassName") or ""))
     wanted = job["spec"]["minAvailable"]
     minima = [task_minimum(task) for task in tasks]
     if wanted < sum(minima):
-        counts = list(_taken([task["replicas"] for task in tasks], wanted))
+        counts = list(_take_in_order([task["replicas"] for task in tasks], wanted))
     else:
         spare = [task["replicas"] - least for task, least in zip(tasks, minima, strict=True)]
-        more = _taken(spare, wanted - sum(minima))
+        more = _take_in_order(spare, wanted - sum(minima))
         counts = [least + extra for least, extra in zip(minima, more, strict=True)]
     return list(zip(tasks, counts, strict=True))
 
 
-def _taken(offers: Iterable[int], wanted: int) -> Iterator[int]:
-    """How much each offer gives, in order, until there is as much as wanted."""
+def _take_in_order(offers: Iterable[int], wanted: int) -> Iterator[int]:
+    """Yield how much of each offer is taken, in order, until ``wanted`` is reached."""
     for offer in offers:
         given = min(offer, wanted)
         wanted -= given
@@ -305,5 +305,5 @@ def _taken(offers: Iterable[int], wanted: int) -> Iterator[int]:
 
 
 def template_spec(task: Manifest) -> Manifest:
-    """The specification of the task's pods."""
+    """Return the spec of the task's pods."""
     return (task.get("template") or {}).get("spec") or {}

@@ -1,4 +1,4 @@
-"""Why a job waits, as data: the cause, what it is about, and the figures."""
+"""A diagnosis as data: the cause, its subject, and quantities."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Amounts = dict[str, dict[str, int]]
 
 
 class FunnelLine(msgspec.Struct, frozen=True):
-    """A line of the funnel: how many nodes pass the clause alone, and how many it and all before."""
+    """A line of the funnel: how many nodes pass the clause alone, and how many pass it and all before."""
 
     cause: str
     clause: str
@@ -21,8 +21,10 @@ class FunnelLine(msgspec.Struct, frozen=True):
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """The cause (a ``Cause``), names by the roles that they play, and amounts by resource (empty for plain counts) and
-    role, in base units; ``words`` are the reason's own where it was taken as it was given."""
+    """Why a job waits: the cause (a ``Cause``), names by role, and amounts by resource and role, in base units.
+
+    The resource is empty for plain counts. ``words`` is the text of a reason that is passed on unchanged.
+    """
 
     cause: str
     subject: dict[str, str] = {}

@@ -1,7 +1,6 @@
-"""What can happen: the events of the log. The state is their fold, in the order of their sequence numbers.
+"""The events of the log. The state is their fold, in the order of their sequence numbers.
 
-Times are integers, nanoseconds since the epoch. A new event is a class here, a branch in ``ClusterState.apply``
-and nothing else.
+Times are integers, nanoseconds since the epoch. A new event needs a class here and a branch in ``ClusterState.apply``.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ class _Event(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event")
 class ObjectPut(_Event, frozen=True, tag="put"):
     """An object was added or changed.
 
-    ``payload`` is the projection (``vcd.model.codec.encode_payload``), or None when it is the same as before:
-    then only the resource version moved.
+    ``payload`` is the projection (``vcd.model.codec.encode_payload``), or None if it is unchanged and only the resource
+    version is new.
     """
 
     kind: str
@@ -43,7 +42,7 @@ class ObjectGone(_Event, frozen=True, tag="gone"):
 
 
 class ObjectBad(_Event, frozen=True, tag="bad"):
-    """An object could not be read and is set aside; ``message`` names field and value."""
+    """An object is invalid and ignored; ``message`` names field and value."""
 
     kind: str
     key: str
@@ -61,7 +60,7 @@ class KindListed(_Event, frozen=True, tag="listed"):
 class PolicyLoaded(_Event, frozen=True, tag="policy"):
     """A configuration came into force: ``text`` is the file, ``digest`` identifies it.
 
-    ``settings`` are the program's flags that decide: scheduler names, default queue, bound on placements.
+    ``settings`` are the program's flags that affect decisions: scheduler names, default queue, limit of placements.
     """
 
     digest: str
@@ -78,9 +77,9 @@ class LeadershipChanged(_Event, frozen=True, tag="leadership"):
 
 
 class ClockJumped(_Event, frozen=True, tag="clock"):
-    """The machine's wall clock went ``by`` nanoseconds (below 0: back) beside its monotonic one.
+    """The machine's wall clock jumped ``by`` nanoseconds (below 0: back) relative to its monotonic clock.
 
-    The times of the log and of decisions do not follow it, unless ``followed``: it stood by its new time for long.
+    Times of the log and of decisions do not follow it, unless ``followed``: the clock stayed at its new time for long.
     """
 
     by: int
@@ -88,15 +87,17 @@ class ClockJumped(_Event, frozen=True, tag="clock"):
 
 
 class Answered(_Event, frozen=True, tag="answer"):
-    """What the world outside answered to a question that a plugin asked; read again in a replay."""
+    """The answer of an external system to a plugin's question; a replay reads it from here."""
 
     question: str
     answer: bytes
 
 
 class PluginLate(_Event, frozen=True, tag="late"):
-    """A plugin or action took too long in a session: sessions ``until`` a time, ``pause`` nanoseconds from then, are
-    decided without it. ``fault`` says what happened, as ``name: what happened``."""
+    """A plugin or action took too long in a session.
+
+    Sessions before ``until``, for ``pause`` nanoseconds, are decided without it. ``fault`` is ``name: what happened``.
+    """
 
     name: str
     fault: str
@@ -105,7 +106,7 @@ class PluginLate(_Event, frozen=True, tag="late"):
 
 
 class ForeignBound(_Event, frozen=True, tag="foreign"):
-    """A pod of ours came to ``node`` by somebody else's doing while this replica led; ``uid`` is the pod's.
+    """Another scheduler bound a pod of vcd's to ``node`` while this replica led; ``uid`` is the pod's.
 
     If ``until`` (ns since the epoch) is set, the pod's namespace is held back: sessions before then decide nothing
     about its pending pods.
@@ -118,8 +119,10 @@ class ForeignBound(_Event, frozen=True, tag="foreign"):
 
 
 class InstallationFault(_Event, frozen=True, tag="fault"):
-    """A fault of the installation began, or its message changed; an empty ``message`` ends it. ``code`` is in
-    ``vcd.model.installation.FAULTS``, ``subject`` is what the fault is about."""
+    """A fault of the installation began, or its message changed; an empty ``message`` ends it.
+
+    ``code`` is in ``vcd.model.installation.FAULTS``, ``subject`` is what the fault is about.
+    """
 
     code: str
     subject: str
@@ -127,12 +130,12 @@ class InstallationFault(_Event, frozen=True, tag="fault"):
 
     @property
     def key(self) -> str:
-        """What tells it from other faults."""
+        """The identity of the fault."""
         return f"{self.code} {self.subject}"
 
 
 class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What an unbound claim of a pod gets on the node chosen: a volume, or one that is made there (no name).
+    """The volume that an unbound claim of a pod gets on the chosen node. No name: a new one is provisioned there.
 
     ``claim`` is the claim's key, ``uid`` the claim's.
     """
@@ -143,11 +146,12 @@ class VolumeChoice(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One call that a statement intends: bind ``key`` to ``node``, evict it, hold room on ``node`` for it, or lift the
-    scheduling gate that its queue keeps it behind.
+    """One intended call of a statement.
 
-    ``uid`` is the pod's; ``reason`` says why it is evicted and for whom; ``volumes`` are to be bound before the pod;
-    ``annotations`` become the pod's with the bind (what a plugin chose on the node: devices, cpus).
+    Verbs: bind ``key`` to ``node``, evict it, pipeline it (reserve resources on ``node``), or ungate it (remove the
+    scheduling gate of its queue). ``uid`` is the pod's. ``reason`` is why and for whom it is evicted. ``volumes`` are
+    bound before the pod. ``annotations`` are set on the pod with the bind (devices or cpus that a plugin chose on the
+    node).
     """
 
     verb: Verb
@@ -160,7 +164,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Statement(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Operations that are made all or none, on behalf of one group, by one action."""
+    """Operations for one group by one action; either all are executed, or none."""
 
     group: str
     action: str
@@ -168,14 +172,16 @@ class Statement(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The status a group shall have after a session: phase, condition and counts; ``was`` the phase before."""
+    """The status that a group gets after a session: phase, condition and counts; ``was`` is the phase before."""
 
     key: str
     phase: str
     condition: tuple[str, str, str, str] | None = None
-    """type, status, reason, message; None leaves the conditions alone. The message is empty: why a group waits the
-    plan's ``waiting`` says, and words are made of it where the condition is written. Plans before version 3 have them
-    here."""
+    """type, status, reason, message; None leaves the conditions unchanged.
+
+    The message is empty: the plan's ``waiting`` has the reasons, and the text is rendered when the condition is
+    written. Plans before version 3 have the text here.
+    """
     running: int = 0
     succeeded: int = 0
     failed: int = 0
@@ -184,18 +190,20 @@ class GroupStatus(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 EVICTING = ("preempt", "reclaim", "gangpreempt", "gangreclaim")
 GATES = ("enqueue", "queue", "predicate", "gang", "invalid", "gated", "unsupported", *EVICTING, "held", "annotation")
-"""Where pods of a group stop. What is said at the last one keeps none back; what is said at an action that evicts
-explains why it evicted no pod for the group."""
+"""Where pods of a group stop.
+
+A remark of the last gate keeps no pod waiting. The reasons of an action that evicts explain why it evicted no pod for
+the group.
+"""
 
 
 class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Why some pods of a group wait.
 
-    ``gate`` is where they stopped, one of ``GATES`` unless a plugin has one of its own; ``plugin`` which plugin said
-    no; ``reason`` why; ``nodes`` how many nodes say so (0 where nodes are not the matter); ``tasks`` how many pods it
-    concerns and ``pods`` the keys of the first of them, 0 and none for the whole group.
-    An empty gate says that the group waits for nothing any more. A log of vcd 0.1 has words as ``reason``, and
-    quantities by name as ``detail``.
+    ``gate`` is where they stopped: one of ``GATES``, or a plugin's own. ``plugin`` is the plugin that refused them.
+    ``nodes`` is how many nodes give this reason (0: not about nodes). ``tasks`` is how many pods it concerns, and
+    ``pods`` are the keys of the first of them; 0 and none for the whole group. An empty gate means that the group no
+    longer waits. A log of vcd 0.1 has text as ``reason``, and quantities by name as ``detail``.
     """
 
     group: str
@@ -209,8 +217,7 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def waits_by_group(changes: Iterable[Waiting]) -> dict[str, tuple[Waiting, ...]]:
-    """What a plan's ``waiting`` says of each group that it names: why it waits from now on; nothing where it does not
-    wait any more."""
+    """Return the new reasons of each group in a plan's ``waiting``; empty if it no longer waits."""
     found: dict[str, list[Waiting]] = {}
     for waiting in changes:
         reasons = found.setdefault(waiting.group, [])
@@ -222,7 +229,7 @@ def waits_by_group(changes: Iterable[Waiting]) -> dict[str, tuple[Waiting, ...]]
 def waits_after(
     before: Mapping[str, tuple[Waiting, ...]], changes: Iterable[Waiting]
 ) -> dict[str, tuple[Waiting, ...]]:
-    """Why groups wait once a plan's ``waiting`` is taken over, of those that wait."""
+    """Return the reasons of all waiting groups after a plan's ``waiting`` is applied."""
     return {group: reasons for group, reasons in {**before, **waits_by_group(changes)}.items() if reasons}
 
 
@@ -234,7 +241,7 @@ class QueueUsage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Turn(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The last group of a namespace that had its turn, and what orders it; an empty ``group``: all of them had it."""
+    """The last group of a namespace that had its turn, and its sort key; an empty ``group``: all of them had it."""
 
     namespace: str
     priority: int = 0
@@ -246,7 +253,7 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     """A whole decision. Its bytes (``encode_plan``) are what a replay compares.
 
-    ``waiting`` holds the groups whose reasons changed: what is given replaces all that was known of a group.
+    ``waiting`` holds the groups whose reasons changed; they replace all earlier reasons of a group.
     """
 
     statements: tuple[Statement, ...] = ()
@@ -256,23 +263,23 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     faults: tuple[str, ...] = ()
     """Plugins that failed in this session and were left out, as ``name: error``."""
     more: bool = False
-    """Work is left: a bound on one cycle's work was reached and the next cycle follows at once."""
+    """Work is left: a limit of one cycle was reached, and the next cycle follows at once."""
     rounds: tuple[str, ...] = ()
     """Plugins that act in rounds, and evicted something in this session."""
     lapsed: tuple[str, ...] = ()
-    """Admitted groups whose reservation ends, since no pod of them was created in time."""
+    """Admitted groups whose reservation ends, since not all pods of their minimum were created in time."""
     turns: tuple[Turn, ...] = ()
-    """Namespaces with more kinds of pending pods than one cycle tries, and where the next cycle goes on."""
+    """Namespaces with more kinds of pending pods than one cycle tries, and where the next cycle continues."""
 
     def operations(self, verb: Verb, group: str | None = None) -> Iterator[Operation]:
-        """The operations of one kind, of all statements or of those for a group, in order."""
+        """Yield the operations of one kind, of all statements or of those for a group, in order."""
         for statement in self.statements:
             if group in (None, statement.group):
                 yield from (operation for operation in statement.operations if operation.verb == verb)
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A question that a session asked the world outside: its digest, and the answer or the error in words."""
+    """A question of a session to an external system: its digest, and the answer or the error text."""
 
     question: bytes
     answer: bytes = b""
@@ -282,10 +289,10 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class SessionDecided(_Event, frozen=True, tag="session"):
     """One cycle: what it was decided from, and the whole decision. Replaying it must give the same ``plan`` bytes.
 
-    ``session`` counts from 1 in this log; ``head`` is the last event folded into its snapshot; ``now`` the time it
-    was decided for; ``versions`` of code, plugins and projection; ``plan`` the encoded Plan; ``stale`` the statements
-    (pairs of index in the plan and reason) that no longer held against the head state: none of their operations is
-    made.
+    ``session`` counts from 1 in this log. ``head`` is the last event folded into its snapshot. ``now`` is the time it
+    was decided for. ``versions`` are those of code, plugins and projection. ``plan`` is the encoded Plan. ``stale`` are
+    statements (pairs of index in the plan and reason) that no longer held against the head state: none of their
+    operations is executed.
     """
 
     session: int
@@ -298,25 +305,26 @@ class SessionDecided(_Event, frozen=True, tag="session"):
     plan: bytes
     stale: tuple[tuple[int, str], ...] = ()
     asked: tuple[Asked, ...] = ()
-    """What it asked the world outside, in order, with the answers: a replay reads them here."""
+    """Questions to external systems in order, with the answers: a replay reads them here."""
     interrupted: tuple[str, ...] = ()
-    """Plugins and actions that took too long, in it or not long before, as ``name: what happened``. The session was
-    decided without them from its beginning, and so is a replay; they are among the plan's faults, too."""
+    """Plugins and actions that took too long, in it or shortly before, as ``name: what happened``.
+
+    The session was decided without them from its beginning, and so is a replay. They are among the plan's faults, too.
+    """
 
     def accepted(self) -> Plan:
-        """The plan without the statements that no longer held. Raises msgspec.MsgspecError for one that cannot be
-        read."""
+        """Return the plan without stale statements. Raises msgspec.MsgspecError for an invalid plan."""
         plan, stale = decode_plan(self.plan), dict(self.stale)
         kept = tuple(statement for number, statement in enumerate(plan.statements) if number not in stale)
         return msgspec.structs.replace(plan, statements=kept)
 
 
 class OperationDone(_Event, frozen=True, tag="outcome"):
-    """What became of one operation: the API server's answer to its call.
+    """The outcome of one operation: the API server's answer to its call.
 
     ``refused_at`` is when a call was refused (ns since the epoch): its pod backs off from then. It is 0 for an
-    operation that was done, that was never tried, or whose outcome is unknown, and in logs before 0.2. ``is_outage``:
-    the call failed since the API server, or a webhook that it calls, did not work, as it would have for any node.
+    operation that succeeded, that was never tried, or whose outcome is unknown, and in logs before 0.2. ``is_outage``:
+    the call failed because the API server, or a webhook that it calls, did not work; it would have failed for any node.
     """
 
     session: int
@@ -356,23 +364,22 @@ _newest: tuple[bytes, Plan] | None = None
 T = TypeVar("T")
 
 
-def _decoded(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
+def _decode(decoder: msgspec.msgpack.Decoder[T], data: bytes) -> T:
     try:
         return decoder.decode(data)
-    except (UnicodeDecodeError, RecursionError) as error:  # the two that it lets through
+    except (UnicodeDecodeError, RecursionError) as error:  # the two that msgspec does not convert
         raise msgspec.DecodeError(str(error)) from error
 
 
 def by_key(texts: Mapping[str, str]) -> dict[str, str]:
-    """As a decoded event has it: by key. What a plan holds is in this order, so that words made of it are the same
-    before it was in the log and afterwards."""
+    """Sort a mapping by key, as in a decoded event: text rendered from a plan is then the same after logging."""
     return dict(sorted(texts.items()))
 
 
 def encode_plan(plan: Plan) -> bytes:
-    """A plan as bytes; equal plans have equal bytes.
+    """Encode a plan; equal plans have equal bytes.
 
-    The newest is remembered with its bytes: what reads it back at once (the log's rows, the state) need not decode it.
+    The newest plan is cached with its bytes, for readers that decode it right away (the log's rows, the state).
     """
     global _newest
     data = _encoder.encode(plan)
@@ -381,16 +388,16 @@ def encode_plan(plan: Plan) -> bytes:
 
 
 def decode_plan(data: bytes) -> Plan:
-    """The plan of bytes that encode_plan made. Raises msgspec.MsgspecError when they are not."""
+    """Decode what encode_plan returned. Raises msgspec.MsgspecError for other bytes."""
     known = _newest
-    return known[1] if known is not None and known[0] is data else _decoded(_plan_decoder, data)
+    return known[1] if known is not None and known[0] is data else _decode(_plan_decoder, data)
 
 
 def encode_event(event: Event) -> bytes:
-    """An event as bytes; equal events have equal bytes."""
+    """Encode an event; equal events have equal bytes."""
     return _encoder.encode(event)
 
 
 def decode_event(data: bytes) -> Event:
-    """The event of bytes that encode_event made. Raises msgspec.MsgspecError when they are not."""
-    return _decoded(_decoder, data)
+    """Decode what encode_event returned. Raises msgspec.MsgspecError for other bytes."""
+    return _decode(_decoder, data)

@@ -1,7 +1,7 @@
-"""Faults of the installation: what keeps vcd from its work and is no job's doing. One table, read by the daemon and by
-readers of the log.
+"""Faults of the installation: what keeps vcd from its work and is not caused by a job.
 
-A new fault is a row here, and a look at `vcd.daemon.faults.monitor.FaultMonitor` that finds it.
+One table, read by the daemon and by readers of the log. A new fault needs a row here, and a check in
+`vcd.daemon.faults.monitor.FaultMonitor` that finds it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ NAMESPACE: Final = "namespace"
 OTHERS: Final = "(others)"
 """The subject for what exceeds `MOST_SUBJECTS`: counted, not listed."""
 MOST_SUBJECTS: Final = 20
-"""Subjects of one code at most: tenants make as many namespaces as they like."""
+"""Maximum number of subjects of one code: tenants may create any number of namespaces."""
 
 
 class FaultCode(NamedTuple):
-    """``what`` is wrong, what the ``subject`` of such a fault is, and what to ``do``.
+    """A kind of fault: ``what`` is wrong, what the ``subject`` of such a fault is, and what to ``do``.
 
-    ``event`` is the reason of the Event where the configuration is, empty where objects have Events of their own.
-    ``not_ready`` makes the replica fail /readyz.
+    ``event`` is the reason of the Event on the configuration, empty if objects have Events of their own. ``not_ready``
+    makes the replica fail /readyz.
     """
 
     what: str
@@ -108,7 +108,7 @@ FAULTS: Final = {
 
 
 def fault_in_words(fault: InstallationFault, *, named: bool = True) -> str:
-    """Return a fault as one error: what is wrong, where if it is to be ``named``, and what to do."""
+    """Format a fault as one error: what is wrong, where (if ``named``), and what to do."""
     known = FAULTS.get(fault.code)
     what = fault.code if known is None else known.what  # a newer vcd may know more codes
     where = f": {fault.subject}: {fault.message}" if named else ""
@@ -116,7 +116,7 @@ def fault_in_words(fault: InstallationFault, *, named: bool = True) -> str:
 
 
 def faults_in_words(faults: Iterable[InstallationFault], *, named: bool = True) -> list[str]:
-    """Return one line a code, in the order of the table: its first subject, and how many more there are."""
+    """Return one line per code, in the order of the table: its first subject, and how many more there are."""
     by_code: dict[str, list[InstallationFault]] = {code: [] for code in FAULTS}
     for fault in sorted(faults, key=lambda fault: (fault.subject == OTHERS, fault.subject)):
         by_code.setdefault(fault.code, []).append(fault)

@@ -1,4 +1,4 @@
-"""The Volcano Job as its webhook checks it. Source: Volcano ``pkg/webhooks/admission/jobs/validate``."""
+"""Validation of the Volcano Job as in its webhook. Source: Volcano ``pkg/webhooks/admission/jobs/validate``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SECONDS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m
 
 
 def duration_seconds(text: str) -> float:
-    """Seconds of a Go duration such as ``1h30m`` or ``500ms``. Raises ValueError for anything else."""
+    """Return the seconds of a Go duration such as ``1h30m`` or ``500ms``. Raises ValueError for anything else."""
     parts = list(_DURATION.finditer(text))
     if not parts or "".join(part[0] for part in parts) != text:
         raise ValueError(f"{text!r} is no duration such as 30s or 1h30m")
@@ -35,12 +35,12 @@ def duration_seconds(text: str) -> float:
 
 
 def policy_events(policy: Manifest) -> list[str]:
-    """The events that a policy names, in ``event`` or ``events``."""
+    """Return the events that a policy names, in ``event`` or ``events``."""
     return [*(policy.get("events") or ()), *([policy["event"]] if policy.get("event") else [])]
 
 
 def problems(job: Manifest) -> Iterator[str]:
-    """Yield a sentence for all that is wrong with a job whose defaults are filled in."""
+    """Yield a sentence for each error in a job whose defaults are filled in."""
     spec = job["spec"]
     if spec["minAvailable"] < 0:
         yield "job 'minAvailable' must be >= 0"

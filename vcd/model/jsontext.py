@@ -1,4 +1,4 @@
-"""JSON texts that others wrote, taken apart without recursion: no nesting is too deep, no bytes too odd."""
+"""Parse third-party JSON texts without recursion: any nesting depth and any bytes are handled."""
 
 from __future__ import annotations
 
@@ -9,53 +9,53 @@ from collections.abc import Iterator
 import msgspec
 
 DEPTH = 100
-"""Levels of nesting that are read. No field of a kind that is read lies as deep; metadata.managedFields may."""
+"""Levels of nesting that are read. No field of a known kind is nested as deep; metadata.managedFields may be."""
 
 _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _NESTING = re.compile(_STRING.removesuffix(b'"') + rb'(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
-"""A string that is cut off ends with the text: what is in it is not looked at again."""
+"""A string that is cut off ends with the text: its contents are not scanned again."""
 _STRUCTURE = re.compile(_STRING + rb'|[\[\]{},:"]', re.DOTALL)
 _CLOSING = {b"{": b"}", b"[": b"]"}
 _END = (b"", b"")
-"""What comes after the last part of a text that ends there."""
+"""Yielded after the last part of a complete text."""
 
 
 def shallow(raw: bytes | memoryview | msgspec.Raw) -> bytes:
-    """The text with null for whatever is nested deeper than DEPTH; a text that is broken stays broken."""
+    """Replace what is nested deeper than DEPTH by null; a broken text stays broken."""
     text = bytes(raw)
-    kept: list[bytes] = []
+    parts: list[bytes] = []
     depth = begin = 0
     for token in _NESTING.finditer(text):
         match token[0]:
             case b"{" | b"[":
                 depth += 1
                 if depth == DEPTH + 1:
-                    kept += (text[begin : token.start()], b"null")
+                    parts += (text[begin : token.start()], b"null")
                     begin = len(text)
             case b"}" | b"]":
                 if depth == DEPTH + 1:
                     begin = token.end()
                 depth -= 1
-    return b"".join([*kept, text[begin:]])
+    return b"".join([*parts, text[begin:]])
 
 
 def members(raw: bytes | memoryview | msgspec.Raw) -> dict[str, bytes]:
-    """The members of an object's text, each as it is written; empty where the text is no object."""
+    """Return the raw members of an object's text; empty if the text is no object."""
     return {string(key): value for key, value in _parts(bytes(raw), b"{") if key}
 
 
 def is_object(raw: bytes | memoryview | msgspec.Raw) -> bool:
-    """Whether a text is one object by its brackets and strings: not broken before its end, and nothing after it."""
+    """Whether a text is one complete object by its brackets and strings, with nothing after it."""
     return _END in _parts(bytes(raw), b"{")
 
 
 def elements(raw: bytes | memoryview | msgspec.Raw) -> list[bytes]:
-    """The elements of an array's text, each as it is written; empty where the text is no array."""
+    """Return the raw elements of an array's text; empty if the text is no array."""
     return [value for _, value in _parts(bytes(raw), b"[") if value]
 
 
 def string(raw: bytes) -> str:
-    """The text of a JSON string, with U+FFFD for what is no text; empty where it is no string."""
+    """Decode a JSON string, with U+FFFD for invalid characters; empty if it is no string."""
     if not raw.startswith(b'"'):
         return ""
     try:
@@ -66,9 +66,9 @@ def string(raw: bytes) -> str:
 
 
 def _parts(text: bytes, opening: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Key (empty in an array) and value of each part, both as written, up to where the text is broken; _END if not."""
+    """Yield raw key (empty in an array) and value of each part, up to where the text is broken; _END if it is not."""
     begin, key = 0, b""
-    open_: list[bytes] = []  # what closes the brackets that are open, the innermost last
+    open_: list[bytes] = []  # the closing brackets of open ones, the innermost last
     for token in _STRUCTURE.finditer(text):
         what, inner = token[0], len(open_) > 1
         if not open_ and (what != opening or text[: token.start()].strip()):

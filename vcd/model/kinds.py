@@ -1,4 +1,4 @@
-"""The kinds vcd reads: where the API server serves them and which type holds them."""
+"""The kinds that vcd reads: their API paths and the types that hold them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ARGUMENT = re.compile(r"<(.+)>")
 class Kind:
     """One kind of object, or a part of one.
 
-    ``name`` is the kind in the log and to plugins, ``group`` and ``version`` its API, ``plural`` its resource name,
-    ``type`` the projected type that it is decoded into: a frozen `vcd.model.objects.Object` whose fields are all that
-    is kept. Where ``namespace`` or ``object`` is given, only objects there, or of that name, are read; ``<key>`` in
-    its place stands for the value of the plugin's argument. ``manifest`` is the kind as manifests have it, where
-    ``name`` is another one.
+    ``name`` is the kind in the log and to plugins, ``group`` and ``version`` its API, ``plural`` its resource name.
+    ``type`` is the projected type that it is decoded into: a frozen `vcd.model.objects.Object` whose fields are all
+    that is stored. If ``namespace`` or ``object`` is given, only objects there, or of that name, are read; ``<key>`` in
+    their place is replaced by the value of the plugin's argument. ``manifest`` is the kind in manifests, if it is not
+    ``name``.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Kind:
 
     @property
     def manifest_kind(self) -> str:
-        """The kind as manifests and Events have it."""
+        """The kind in manifests and Events."""
         return self.manifest or self.name
 
     @property
@@ -55,13 +55,13 @@ class Kind:
 
     @property
     def path(self) -> str:
-        """The URL path of the list: over all namespaces, or of the one that is read."""
+        """The URL path of the list, over all namespaces or the one that is read."""
         within = f"/namespaces/{self.namespace}" if self.namespace else ""
         return f"{self._base}{within}/{self.plural}"
 
     @property
     def field_selector(self) -> str:
-        """What the list selects objects by; empty where it takes all."""
+        """The field selector of the list, or ""."""
         return f"metadata.name={self.object}" if self.object else ""
 
     def selects(self, namespace: str, name: str) -> bool:
@@ -69,16 +69,16 @@ class Kind:
         return self.namespace in ("", namespace) and self.object in ("", name)
 
     def with_arguments(self, values: Mapping[str, Any]) -> Kind:
-        """The kind with the values of arguments in their places. Raises KeyError for one that is not declared."""
-        return dataclasses.replace(self, namespace=_filled(self.namespace, values), object=_filled(self.object, values))
+        """Return the kind with argument values filled in. Raises KeyError for an argument that is not declared."""
+        return dataclasses.replace(self, namespace=_fill(self.namespace, values), object=_fill(self.object, values))
 
     def argument_keys(self) -> tuple[str, ...]:
-        """The arguments that say which objects are read."""
+        """Return the arguments that select which objects are read."""
         found = (_ARGUMENT.fullmatch(text) for text in (self.namespace, self.object))
         return tuple(match[1] for match in found if match)
 
     def object_path(self, key: str) -> str:
-        """The URL path of one object, given ``namespace/name`` or ``name``; no character of these leads elsewhere."""
+        """Return the URL path of an object, given ``namespace/name`` or ``name``. Special characters are escaped."""
         base, plural = self._base, self.plural
         if not self.namespaced:
             return f"{base}/{plural}/{quote(key, safe='')}"
@@ -86,7 +86,7 @@ class Kind:
         return f"{base}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
 
 
-def _filled(text: str, values: Mapping[str, Any]) -> str:
+def _fill(text: str, values: Mapping[str, Any]) -> str:
     found = _ARGUMENT.fullmatch(text)
     return str(values[found[1]]) if found else text
 

@@ -1,8 +1,8 @@
-"""What the LimitRanges of a namespace do to new pods: fill in requests and limits, and refuse pods out of bounds.
+"""Apply the LimitRanges of a namespace to new pods: fill in requests and limits, and refuse pods out of bounds.
 
-The embedded server, plans and what-ifs share this module. Specifications are plain manifests, which are changed in
-place; ``vcd.model.podadmission`` has filled them in before, since the API server defaults a pod before it admits it.
-Bounds of PersistentVolumeClaims are not applied.
+The embedded server, plans and what-ifs share this module. Specs are plain manifests and changed in place.
+``vcd.model.podadmission`` has filled them in before, since the API server defaults a pod before it admits it. Bounds of
+PersistentVolumeClaims are not applied.
 
 Sources: Kubernetes ``plugin/pkg/admission/limitranger`` and ``SetDefaults_LimitRangeItem`` of
 ``pkg/apis/core/v1/defaults.go``.
@@ -32,9 +32,9 @@ def fill_in_limit_range(spec: Manifest) -> None:
 
 
 class LimitRanges:
-    """The LimitRanges of one namespace, each with its own defaults filled in. They apply in the order of their names.
+    """The LimitRanges of one namespace, with their own defaults filled in, applied in the order of their names.
 
-    Quantities in them must be readable.
+    Their quantities must be valid.
     """
 
     def __init__(self, manifests: Iterable[Manifest] = ()) -> None:
@@ -60,7 +60,7 @@ class LimitRanges:
     def refusals(self, spec: Manifest) -> Iterator[tuple[str, str]]:
         """Yield the LimitRange's name and a message for each bound that a filled-in pod breaks."""
         for name, item in self._items:
-            for requests, limits in _bounded(spec, item.get("type")):
+            for requests, limits in _amounts_of(spec, item.get("type")):
                 yield from ((name, message) for message in _messages(item, requests, limits))
 
 
@@ -68,7 +68,7 @@ def _containers(spec: Manifest) -> list[Manifest]:
     return [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
 
 
-def _bounded(spec: Manifest, of_type: Any) -> list[tuple[Amounts, Amounts]]:
+def _amounts_of(spec: Manifest, of_type: Any) -> list[tuple[Amounts, Amounts]]:
     """Return requests and limits of what items of a type bound: each container, or the pod."""
     if of_type == CONTAINER:
         return [(container_amounts(each, "requests"), container_amounts(each, "limits")) for each in _containers(spec)]
@@ -76,7 +76,7 @@ def _bounded(spec: Manifest, of_type: Any) -> list[tuple[Amounts, Amounts]]:
 
 
 def _messages(item: Manifest, requests: Amounts, limits: Amounts) -> Iterator[str]:
-    """Yield what of one type's bounds is broken, in the words of Kubernetes."""
+    """Yield a message for each broken bound of an item, in the words of Kubernetes."""
     amounts, kind = {"request": requests, "limit": limits}, item["type"]
     for field, word, order, is_broken in _SIDES:
         for name, bound in _bounds(item, field):
@@ -102,7 +102,7 @@ _SIDES: Final[tuple[tuple[str, str, tuple[str, str], Callable[[int, int], bool]]
     ("min", "minimum", ("request", "limit"), operator.lt),
     ("max", "maximum", ("limit", "request"), operator.gt),
 )
-"""Of a bound its field, its word, which amounts it is compared with, the first of which must be stated, and how."""
+"""For each bound: its field, its name in messages, the compared amounts (the first must be stated), the comparison."""
 
 
 def _bounds(item: Manifest, field: str) -> list[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Plain manifests as an API server and Volcano's controllers would leave them: flattened, defaulted, grouped."""
+"""Normalise plain manifests as an API server and Volcano's controllers would: flatten, default, group."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from vcd.model.requests import CPU, MEMORY, PODS, pod_requests
 
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 _LISTS = 20
-"""How deep lists may lie in lists."""
+"""Maximum nesting of lists in lists."""
 _LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def flatten(manifests: Iterable[Any], set_aside: Callable[[BadObject], None] | None = None) -> Iterator[Manifest]:
-    """Single objects out of documents and lists of any kind, as `plain` has them.
+    """Yield single objects from documents and lists of any kind, in the form of `plain`.
 
-    Each has a kind, and metadata whose name and namespace are texts, if it has any; what is no such object raises
-    BadObject. So does one that JSON cannot hold, unless ``set_aside`` takes it.
+    Each object has a kind, and metadata whose name and namespace are texts, if it has any; anything else raises
+    BadObject. An object that JSON cannot hold is passed to ``set_aside``, or raises BadObject without it.
     """
-    for manifest in _flat((("", manifest) for manifest in manifests), 0):
+    for manifest in _flatten((("", manifest) for manifest in manifests), 0):
         try:
             obj = plain(manifest)
         except BadObject as error:
@@ -50,9 +50,9 @@ def flatten(manifests: Iterable[Any], set_aside: Callable[[BadObject], None] | N
 
 
 def plain(manifest: Manifest) -> Manifest:
-    """A manifest with a kind, as an API server would send it: keys are texts, and managed fields are left out.
+    """Return a manifest with a kind, as an API server would send it: keys are texts, managed fields are left out.
 
-    What is nested deeper than any field that is read is null. Raises BadObject for what JSON cannot hold.
+    What is nested deeper than any field that is read becomes null. Raises BadObject for what JSON cannot hold.
     """
     try:
         raw = as_json(without_managed_fields(manifest))
@@ -61,11 +61,11 @@ def plain(manifest: Manifest) -> Manifest:
     if raw.count(b"{") + raw.count(b"[") > DEPTH:
         raw = shallow(raw)
     obj: Manifest = msgspec.json.decode(raw)
-    return manifest if obj == manifest else obj  # the copies of a whole cluster would take their room
+    return manifest if obj == manifest else obj  # copies of a whole cluster would take much memory
 
 
 def _identity(manifest: Manifest) -> tuple[str, str]:
-    """Kind and key of an object, as far as they can be written."""
+    """Return kind and key of an object, as far as they are valid."""
     kind, meta = manifest["kind"], manifest.get("metadata")
     name, space = (meta.get(field) if isinstance(meta, Mapping) else "" for field in ("name", "namespace"))
     if not _is_text(kind):
@@ -77,49 +77,49 @@ def _identity(manifest: Manifest) -> tuple[str, str]:
     return kind, f"{space if space and _is_text(space) else 'default'}/{name}"
 
 
-def _flat(given: Iterable[tuple[str, Any]], depth: int) -> Iterator[Manifest]:
-    """Objects out of manifests, each with the kind that it has where it does not say."""
+def _flatten(given: Iterable[tuple[str, Any]], depth: int) -> Iterator[Manifest]:
+    """Yield objects from pairs of a default kind and a manifest."""
     for kind, manifest in given:
         if manifest is None:
             continue
-        obj = _checked(manifest, kind)
+        obj = _check(manifest, kind)
         if not obj["kind"].endswith("List") or not isinstance(obj.get("items"), list):
             yield obj
             continue
         if depth == _LISTS:
             raise BadObject(obj["kind"], "", f"lists in lists, more than {_LISTS} deep")
         of = obj["kind"].removesuffix("List")
-        yield from _flat(((of, item) for item in obj["items"]), depth + 1)
+        yield from _flatten(((of, item) for item in obj["items"]), depth + 1)
 
 
-def _checked(manifest: Any, kind: str) -> Manifest:
-    """The manifest, of ``kind`` where it does not say. Raises BadObject."""
+def _check(manifest: Any, kind: str) -> Manifest:
+    """Return the manifest, of ``kind`` if it has none. Raises BadObject."""
     if not isinstance(manifest, Mapping):
         raise BadObject("(no kind)", "", f"a manifest is a mapping, not {type(manifest).__name__}")
     obj = {"kind": kind, **manifest}
     if not _is_text(obj["kind"]):
-        raise BadObject("(no kind)", "", f"kind is a text, not {_called(obj['kind'])}")
+        raise BadObject("(no kind)", "", f"kind is a text, not {_describe(obj['kind'])}")
     meta = obj.get("metadata")
     if meta is not None and not isinstance(meta, Mapping):
         raise BadObject(obj["kind"], "", f"metadata is a mapping, not {type(meta).__name__}")
     for field in ("name", "namespace"):
         value = (meta or {}).get(field)
         if value is not None and not _is_text(value):
-            raise BadObject(obj["kind"], "", f"metadata.{field} is a text, not {_called(value)}")
+            raise BadObject(obj["kind"], "", f"metadata.{field} is a text, not {_describe(value)}")
     return obj
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a value is a text that can be written: one of whole characters."""
+    """Whether a value is a text that can be encoded: without lone surrogates."""
     return isinstance(value, str) and _LONE_SURROGATE.search(value) is None
 
 
-def _called(value: Any) -> str:
+def _describe(value: Any) -> str:
     return f"one with half a character: {value!a}" if isinstance(value, str) else type(value).__name__
 
 
 def defaulted(manifest: Manifest, kinds: Iterable[Kind] = KINDS.values()) -> Manifest:
-    """With the namespace and uid that an API server would have given it."""
+    """Return the manifest with the namespace and UID that an API server would set."""
     name = str(manifest.get("kind", ""))
     meta = dict(manifest.get("metadata") or {})
     if any(kind.namespaced for kind in kinds if kind.manifest_kind == name):
@@ -129,8 +129,10 @@ def defaulted(manifest: Manifest, kinds: Iterable[Kind] = KINDS.values()) -> Man
 
 
 def default_queues(manifests: Iterable[Manifest], default: str = "default") -> Iterator[Manifest]:
-    """The queues that vc-scheduler makes at its start, where the manifests do not have them; ``default`` is that of
-    groups that name none."""
+    """Yield the queues that vc-scheduler creates at its start, unless the manifests have them.
+
+    ``default`` is the queue of groups that name none.
+    """
     there = {(m.get("metadata") or {}).get("name") for m in manifests if m.get("kind") == "Queue"}
     for name in dict.fromkeys((default, "root")):
         if name not in there:
@@ -138,7 +140,7 @@ def default_queues(manifests: Iterable[Manifest], default: str = "default") -> I
 
 
 def system_classes(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
-    """Yield the priority classes that every cluster has, where the manifests do not have them."""
+    """Yield the priority classes that every cluster has, unless the manifests have them."""
     there = {(m.get("metadata") or {}).get("name") for m in manifests if m.get("kind") == "PriorityClass"}
     for name, value in SYSTEM_PRIORITIES.items():
         if name not in there:
@@ -146,9 +148,9 @@ def system_classes(manifests: Iterable[Manifest]) -> Iterator[Manifest]:
 
 
 def group_for(pod: Pod) -> Manifest:
-    """The group that Volcano's controller makes for a pod without one: minimum 1, in the queue its annotation names.
+    """Return the group that Volcano's controller creates for a pod without one: minimum 1, queue by annotation.
 
-    Source: Volcano ``pkg/controllers/podgroup``. Raises QuantityError for requests that cannot be read.
+    Source: Volcano ``pkg/controllers/podgroup``. Raises QuantityError for invalid requests.
     """
     meta = pod.metadata
     owner = next((owner.uid for owner in meta.owner_references if owner.controller), "")
@@ -179,7 +181,7 @@ def with_scheduling_defaults(pod: Pod, limits: LimitRanges | None = None) -> Pod
     try:
         encoded = _encode(pod.spec)
     except OverflowError:
-        return pod  # a number beyond 64 bits, with which it is set aside when it is encoded for the log
+        return pod  # a number beyond 64 bits, which makes the pod invalid when it is encoded for the log
     return msgspec.structs.replace(pod, spec=_spec_with_defaults(encoded, limits))
 
 
@@ -193,7 +195,7 @@ def _spec_with_defaults(encoded: bytes, limits: LimitRanges | None) -> PodSpec:
 
 
 def refusal_of(pod: Pod, limits: LimitRanges | None = None) -> str:
-    """Return why the API server does not store a pod whose defaults are filled in; empty where it does."""
+    """Return why the API server refuses a pod whose defaults are filled in; empty if it does not."""
     try:
         return _refusal_of(_encode(pod.spec), limits)
     except OverflowError:
@@ -212,7 +214,7 @@ def _refusal_of(encoded: bytes, limits: LimitRanges | None) -> str:
 
 
 def with_group_queue(group: PodGroup, annotations: Mapping[str, str]) -> PodGroup:
-    """Return a PodGroup in the queue that its namespace's ``annotations`` name, where it names none itself."""
+    """Return a PodGroup in the queue named by its namespace's ``annotations``, if it names none itself."""
     spec = {"queue": group.spec.queue}
     fill_in_group_queue(spec, annotations)
     return group if spec["queue"] == group.spec.queue else altered(group, spec=spec)

@@ -1,8 +1,8 @@
 """The cluster's objects as a scheduler sees them: typed, frozen, projected.
 
-Decoding a manifest or a watch line into these types *is* the projection of docs/laws.md: what no
-field here names (environment, commands, arguments, managed fields, secrets) never enters the program.
-Field names are the API's own, spelt in snake case.
+Decoding a manifest or a watch line into these types *is* the projection of docs/laws.md: what no field here names
+(environment, commands, arguments, managed fields, secrets) never enters the program. Field names are the API's own in
+snake case.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ Quantities = dict[str, str | int | float]
 
 
 class Projected(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of all projected types: camel-case on the wire, defaults left out."""
+    """Base of all projected types: camel case in JSON, defaults left out."""
 
 
 T = TypeVar("T", bound=Projected)
 
 
 def altered(obj: T, **fields: Any) -> T:
-    """The object with other fields; a mapping given for a part of it, such as ``spec``, holds what of that is other."""
+    """Return the object with changed fields. A dict for a part such as ``spec`` holds that part's changed fields."""
     for name, value in fields.items():
         part = getattr(obj, name)
         if isinstance(part, msgspec.Struct) and isinstance(value, dict):
@@ -42,7 +42,7 @@ def altered(obj: T, **fields: Any) -> T:
 
 
 class OwnerReference(Projected, frozen=True):
-    """Who owns an object; the controller's reference has ``controller`` set."""
+    """The owner of an object; the controller's reference has ``controller`` set."""
 
     kind: str = ""
     name: str = ""
@@ -72,11 +72,11 @@ class Object(Projected, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
     whole: ClassVar[bool] = True
-    """Whether labels, annotations, owners and times are kept; False where nobody asks for them."""
+    """Whether labels, annotations, owners and times are stored; False if nothing reads them."""
 
     @property
     def key(self) -> str:
-        """``namespace/name``, or ``name`` for what has no namespace."""
+        """``namespace/name``, or ``name`` for objects without a namespace."""
         meta = self.metadata
         return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
 
@@ -112,7 +112,7 @@ class ContainerPort(Projected, frozen=True):
 
 
 class Container(Projected, frozen=True):
-    """What a scheduler sees of a container."""
+    """The part of a container that matters to a scheduler."""
 
     name: str = ""
     image: str = ""
@@ -140,7 +140,7 @@ class WeightedPodAffinityTerm(Projected, frozen=True):
 
 
 class PodAffinity(Projected, frozen=True):
-    """Required and preferred terms; used for affinity and anti-affinity alike."""
+    """Required and preferred terms, for both affinity and anti-affinity."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=()
@@ -188,7 +188,7 @@ class ClaimVolumeSource(Projected, frozen=True):
 
 
 class EphemeralVolumeSource(Projected, frozen=True):
-    """A volume whose claim is made for the pod, named ``<pod>-<volume>``."""
+    """A volume whose claim is created for the pod, named ``<pod>-<volume>``."""
 
 
 class CsiVolume(Projected, frozen=True):
@@ -209,7 +209,7 @@ class DiskSource(Projected, frozen=True):
 
 
 class Volume(Projected, frozen=True):
-    """A volume of a pod, as far as it binds the pod to nodes."""
+    """A volume of a pod, as far as it restricts the pod to nodes."""
 
     name: str = ""
     persistent_volume_claim: ClaimVolumeSource | None = None
@@ -221,18 +221,18 @@ class Volume(Projected, frozen=True):
 
     @property
     def binds(self) -> bool:
-        """Whether it is one that may bind its pod to nodes; most are not, as a token's, whose name differs by pod."""
+        """Whether it may restrict its pod to nodes. Most do not, such as tokens, whose names differ by pod."""
         return self != Volume(self.name)
 
 
 class Named(Projected, frozen=True):
-    """What counts by being there: a scheduling gate, a claim of devices (DRA), a Workload (Kubernetes' own gangs)."""
+    """An object of which only existence matters: scheduling gate, resource claim (DRA), Workload (Kubernetes gangs)."""
 
     name: str = ""
 
 
 class PodSchedulingGroup(Projected, frozen=True):
-    """The PodGroup of Kubernetes' own that a pod is of (1.36)."""
+    """The Kubernetes PodGroup of a pod (1.36), not Volcano's."""
 
     pod_group_name: str = ""
 
@@ -272,7 +272,7 @@ class ContainerStatus(Projected, frozen=True):
 
 
 class PodStatus(Projected, frozen=True):
-    """A pod's phase and conditions; statuses of containers only while they are being resized, as far as is known."""
+    """A pod's phase and conditions. Statuses of containers are only stored during an in-place resize."""
 
     phase: str = ""
     reason: str = ""
@@ -293,7 +293,7 @@ class Pod(Object, frozen=True):
 
     @property
     def group_key(self) -> str:
-        """The key of the group that it names by its annotation; empty where it names none."""
+        """The key of the group named by the pod's annotation, or ""."""
         name = self.metadata.annotations.get(GROUP_NAME)
         return f"{self.metadata.namespace}/{name}" if name else ""
 
@@ -317,7 +317,7 @@ class ContainerImage(Projected, frozen=True):
 
 
 class NodeStatus(Projected, frozen=True):
-    """A node's room, conditions and images."""
+    """A node's capacity, conditions and images."""
 
     capacity: Quantities = {}
     allocatable: Quantities = {}
@@ -341,7 +341,7 @@ class Namespace(Object, frozen=True):
 
 
 class NetworkTopology(Projected, frozen=True):
-    """How near to each other pods ask to be."""
+    """How close to each other pods request to be."""
 
     mode: str = ""
     highest_tier_allowed: Int32 | None = None
@@ -349,7 +349,7 @@ class NetworkTopology(Projected, frozen=True):
 
 
 class SubGroupPolicy(Projected, frozen=True):
-    """Which pods of a group are one sub-group: those that match and have the same values of ``match_label_keys``."""
+    """Which pods of a group form a sub-group: matching pods with the same values of ``match_label_keys``."""
 
     name: str = ""
     label_selector: LabelSelector | None = None
@@ -360,7 +360,7 @@ class SubGroupPolicy(Projected, frozen=True):
 
 
 class PodGroupSpec(Projected, frozen=True):
-    """What a group asks for (scheduling.volcano.sh/v1beta1)."""
+    """The spec of a group (scheduling.volcano.sh/v1beta1)."""
 
     min_member: Int32 = 0
     min_task_member: dict[str, Int32] = {}
@@ -372,7 +372,7 @@ class PodGroupSpec(Projected, frozen=True):
 
 
 class PodGroupStatus(Projected, frozen=True):
-    """Where a group stands: phase, conditions, counts of its pods."""
+    """The status of a group: phase, conditions, counts of its pods."""
 
     phase: str = ""
     conditions: tuple[Condition, ...] = ()
@@ -389,7 +389,7 @@ class PodGroup(Object, frozen=True):
 
 
 class Guarantee(Projected, frozen=True):
-    """Room kept for a queue even while it does not use it."""
+    """Resources reserved for a queue even while it does not use them."""
 
     resource: Quantities = {}
 
@@ -409,7 +409,7 @@ class QueueAffinity(Projected, frozen=True):
 
 
 class Cluster(Projected, frozen=True):
-    """Another cluster that a queue's jobs may go to."""
+    """Another cluster that may run a queue's jobs."""
 
     name: str = ""
     weight: Int32 = 0
@@ -417,7 +417,7 @@ class Cluster(Projected, frozen=True):
 
 
 class QueueSpec(Projected, frozen=True):
-    """What a queue may use (scheduling.volcano.sh/v1beta1)."""
+    """The limits and shares of a queue (scheduling.volcano.sh/v1beta1)."""
 
     weight: Int32 = 0
     capability: Quantities = {}
@@ -447,7 +447,7 @@ class Queue(Object, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Whether it admits new work; a queue whose state nobody wrote yet is open."""
+        """Whether it admits new work; a queue without a state is open."""
         return self.status.state in ("", "Open")
 
 
@@ -485,7 +485,7 @@ class ResourceQuotaSpec(Projected, frozen=True):
 
 
 class ResourceQuotaStatus(Projected, frozen=True):
-    """What of the limits is used."""
+    """How much of the limits is used."""
 
     hard: Quantities = {}
     used: Quantities = {}
@@ -499,7 +499,7 @@ class ResourceQuota(Object, frozen=True):
 
 
 class SelectingSpec(Projected, frozen=True):
-    """Which pods are an object's."""
+    """The selector of an object's pods."""
 
     selector: LabelSelector | None = None
 
@@ -522,7 +522,7 @@ class PodDisruptionBudget(Object, frozen=True):
 
 
 class Slim(Object, frozen=True):
-    """An object of whose labels, annotations and owners nobody asks."""
+    """An object whose labels, annotations and owners are not stored."""
 
     whole: ClassVar[bool] = False
 
@@ -540,7 +540,7 @@ class StatefulSet(Slim, frozen=True):
 
 
 class LabelsSpec(Projected, frozen=True):
-    """The labels that an object's pods have; None selects nothing."""
+    """The labels of an object's pods; None selects nothing."""
 
     selector: dict[str, str] | None = None
 
@@ -569,7 +569,7 @@ class ObjectReference(Projected, frozen=True):
 
 
 class PersistentVolumeClaimSpec(Projected, frozen=True):
-    """What a claim asks for."""
+    """The spec of a claim."""
 
     volume_name: str = ""
     storage_class_name: str | None = None
@@ -593,13 +593,13 @@ class PersistentVolumeClaim(Object, frozen=True):
 
 
 class VolumeNodeAffinity(Projected, frozen=True):
-    """The nodes from which a volume can be reached."""
+    """The nodes that can reach a volume."""
 
     required: NodeSelector | None = None
 
 
 class PersistentVolumeSpec(Projected, frozen=True):
-    """A volume's size, modes and whereabouts."""
+    """A volume's size, modes and location."""
 
     capacity: Quantities = {}
     access_modes: tuple[str, ...] = ()
@@ -642,7 +642,7 @@ class StorageClass(Object, frozen=True):
 
 
 class VolumeNodeResources(Projected, frozen=True):
-    """How many volumes of a driver a node takes."""
+    """The maximum number of a driver's volumes on a node."""
 
     count: Int32 | None = None
 
@@ -669,7 +669,7 @@ class CSINode(Object, frozen=True):
 
 
 class CSIDriverSpec(Projected, frozen=True):
-    """What a driver declares."""
+    """The declarations of a driver."""
 
     storage_capacity: bool = False
     attach_required: bool = True
@@ -682,7 +682,7 @@ class CSIDriver(Object, frozen=True):
 
 
 class CSIStorageCapacity(Object, frozen=True):
-    """Room that a driver has for new volumes of a class, in a topology (storage.k8s.io/v1)."""
+    """Capacity of a driver for new volumes of a class, in a topology (storage.k8s.io/v1)."""
 
     storage_class_name: str = ""
     capacity: str | int | None = None
@@ -694,7 +694,7 @@ class CSIStorageCapacity(Object, frozen=True):
 
 
 class CpuPlace(Projected, frozen=True):
-    """Where a CPU sits: numbers of its NUMA node, socket and core; cores are numbered within their socket."""
+    """The position of a CPU: numbers of its NUMA node, socket and core; cores are numbered within their socket."""
 
     numa: Int32 = 0
     socket: Int32 = 0
@@ -708,7 +708,7 @@ class NumaResource(Projected, frozen=True):
 
 
 class NumaPodAllocation(Projected, frozen=True):
-    """A pod that the kubelet gave units of its own."""
+    """A pod to which the kubelet assigned units exclusively."""
 
     uid: str = ""
     name: str = ""
@@ -716,7 +716,7 @@ class NumaPodAllocation(Projected, frozen=True):
 
 
 class NumatopologySpec(Projected, frozen=True):
-    """A node's CPUs, the kubelet's policies by name, and what it reserves and gave out."""
+    """A node's CPUs, the kubelet's policies by name, and what it reserves and assigned."""
 
     policies: dict[str, str] = {}
     res_reserved: dict[str, str] = {}

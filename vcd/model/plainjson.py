@@ -1,4 +1,4 @@
-"""Plain data that people hand over, written as the JSON that an API server could have sent."""
+"""Write plain data from users as the JSON that an API server could have sent."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from typing import Any
 import msgspec
 
 _Path = tuple[Any, ...]
-"""Where a value lies: its key or index, and before it the path of what it lies in."""
+"""The path of a value: its key or index, preceded by the path of its container."""
 
 _DEEPEST = 1000
-"""Levels that are looked through; Python itself writes no more."""
+"""Maximum number of levels; Python itself encodes no more."""
 TOO_MANY_DIGITS = "a number of more than 4,300 digits; write one of 64 bits"
-"""What Python takes for no integer, unless it is told otherwise (`sys.set_int_max_str_digits`)."""
+"""Python's default limit for integers (`sys.set_int_max_str_digits`)."""
 _MOST_STEPS = 12
-"""Of a path that is shown."""
+"""Maximum number of steps of a displayed path."""
 
 
 class NotJson(ValueError):
-    """Plain data that JSON cannot hold; the message says where, what is there, and what to write instead."""
+    """Plain data that JSON cannot hold; the message states where, what it is, and what to write instead."""
 
 
 def as_json(value: Any) -> bytes:
-    """Plain data as JSON, keys that are numbers as texts. Raises NotJson for what JSON cannot hold."""
+    """Encode plain data as JSON; keys that are numbers become texts. Raises NotJson for what JSON cannot hold."""
     try:
         raw = msgspec.json.encode(value)
     except RecursionError as error:
         raise NotJson(_fault(value) or "nested too deep; write fewer levels") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise NotJson(_fault(value) or str(error)) from error
-    # msgspec writes null for what is no finite number
+    # # msgspec writes null for infinite numbers and NaN
     if b"null" in raw and (fault := _fault(value)):
         raise NotJson(fault)
     return raw
 
 
 def _fault(value: Any) -> str:
-    """The first thing in plain data that JSON cannot hold, and where; empty where there is none."""
+    """Return the path and description of the first value that JSON cannot hold; empty if there is none."""
     waiting: list[tuple[_Path, int, Any]] = [((), 0, value)]
     while waiting:
         path, depth, value = waiting.pop()
         if depth > _DEEPEST:
-            return f"{_shown(path)}: nested more than {_DEEPEST} deep, or in itself; write fewer levels"
+            return f"{_format_path(path)}: nested more than {_DEEPEST} deep, or in itself; write fewer levels"
         inside: Iterable[tuple[Any, Any]]
         if isinstance(value, dict):
             if words := next(filter(None, map(_fault_of_key, value)), ""):
-                return f"{_shown(path)}: {words}"
+                return f"{_format_path(path)}: {words}"
             inside = value.items()
         elif isinstance(value, list | tuple | set | frozenset):
             inside = enumerate(value)
         elif words := _fault_of(value):
-            return f"{_shown(path)}: {words}"
+            return f"{_format_path(path)}: {words}"
         else:
             continue
         waiting += [((path, key), depth + 1, item) for key, item in reversed([*inside])]
@@ -61,7 +61,7 @@ def _fault(value: Any) -> str:
 
 
 def _fault_of(value: Any) -> str:
-    """What is wrong with a value that holds no others; empty where nothing is."""
+    """Return what is wrong with a scalar value; empty if nothing is."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} is no number of JSON; write a finite one, or leave it out"
     try:
@@ -92,8 +92,8 @@ def _half_a_character(error: UnicodeEncodeError) -> str:
     return f"{near} has half a character (a lone surrogate) in it; write the whole one"
 
 
-def _shown(path: _Path) -> str:
-    """A path as it is read: ``spec.containers[0]``; of a long one the beginning."""
+def _format_path(path: _Path) -> str:
+    """Format a path like ``spec.containers[0]``; a long one is cut."""
     steps: list[Any] = []
     while path:
         path, step = path

@@ -1,8 +1,8 @@
-"""What the API server and Volcano's webhooks fill in of new pods, PodGroups, claims and queues that scheduling reads.
+"""Fill in what the API server and Volcano's webhooks set in new pods, PodGroups, claims and queues.
 
 The embedded server, plans and what-ifs share this module, so that all decide on objects as a server would store them.
-The functions take plain manifests, and change the specification that they are given. What scheduling does not read is
-filled in elsewhere; LimitRanges are in ``vcd.model.limitranges``.
+The functions take plain manifests, and change the spec that they are given. What scheduling does not read is filled in
+elsewhere; LimitRanges are in ``vcd.model.limitranges``.
 
 Sources: Kubernetes ``pkg/apis/core/v1/defaults.go``, ``pkg/apis/core/validation`` and ``plugin/pkg/admission``
 (``priority``, ``runtimeclass``, ``storage/storageclass``), Volcano ``pkg/webhooks/admission`` (``queues/mutate``,
@@ -35,7 +35,7 @@ class UnknownPriorityClass(LookupError):
 
 
 def fill_in_scheduling(spec: Manifest) -> None:
-    """Fill in requests by limits, pod-level requests, and the host ports of pods in the host's network."""
+    """Fill in requests from limits, pod-level requests, and the host ports of pods in the host's network."""
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     for container in containers:
         _fill_in_requests(container.get("resources") or {})
@@ -45,9 +45,9 @@ def fill_in_scheduling(spec: Manifest) -> None:
 
 
 def fill_in_priority(spec: Manifest, classes: Mapping[str, Manifest]) -> None:
-    """Fill in class, priority and preemption policy; of several global default classes the one of least value counts.
+    """Fill in class, priority and preemption policy; of several global default classes, the lowest value counts.
 
-    ``classes`` are PriorityClasses by name. A priority that the pod states is kept. Raises UnknownPriorityClass.
+    ``classes`` are PriorityClasses by name. A priority in the pod is not changed. Raises UnknownPriorityClass.
     """
     name = spec.get("priorityClassName")
     if name:
@@ -90,21 +90,21 @@ def fill_in_storage_class(claim: Manifest, classes: Iterable[Manifest]) -> None:
 
 
 def fill_in_queue(spec: Manifest) -> None:
-    """Fill in a queue's weight: 1 where it has none, or 0."""
+    """Fill in a queue's weight: 1 if it is missing or 0."""
     spec["weight"] = spec.get("weight") or 1
 
 
 def fill_in_group_queue(spec: Manifest, annotations: Mapping[str, str]) -> None:
-    """Fill in a PodGroup's queue by its namespace's ``annotations``, where it names none or ``default``."""
+    """Fill in a PodGroup's queue from its namespace's ``annotations``, if it names none or ``default``."""
     of_namespace = annotations.get(QUEUE_ANNOTATION)
     if of_namespace and spec.get("queue") in (None, "", _DEFAULT_QUEUE):
         spec["queue"] = of_namespace
 
 
 def requests_above_limits(resources: Manifest) -> Iterator[tuple[str, Any, Any]]:
-    """Yield resource, request and limit of each request above its limit, with which no pod is stored.
+    """Yield resource, request and limit of each request above its limit. The API server refuses such pods.
 
-    Quantities that cannot be read are not compared.
+    Invalid quantities are not compared.
     """
     limits = resources.get("limits") or {}
     for name, request in (resources.get("requests") or {}).items():
@@ -130,7 +130,7 @@ def _fill_in_requests(resources: Manifest) -> None:
 
 
 def _fill_in_pod_level(spec: Manifest) -> None:
-    """Where a pod as a whole has limits, it requests what its containers do, else these limits (KEP-2837)."""
+    """Fill in pod-level requests if there are pod-level limits: from containers, else from the limits (KEP-2837)."""
     resources: Manifest = spec.get("resources") or {}
     limits: Mapping[str, Any] = resources.get("limits") or {}
     if limits:

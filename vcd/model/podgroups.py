@@ -1,4 +1,4 @@
-"""The PodGroup that Volcano's controller makes of a pod that brings none, as plain manifests; what pods use of a quota.
+"""The PodGroup that Volcano's controller creates for a pod without one, as plain manifests, and its quota usage.
 
 Source: Volcano ``pkg/controllers/podgroup`` and ``pkg/controllers/util``.
 """
@@ -23,8 +23,8 @@ Amounts = dict[str, int]
 
 NAME_PREFIX: Final = "podgroup-"
 QUEUE_ANNOTATION: Final = "scheduling.volcano.sh/queue-name"
-OUR_PREFIX: Final = "volcano.sh/"
-"""Of the annotations and labels that a group takes over from its workload."""
+VOLCANO_PREFIX: Final = "volcano.sh/"
+"""The prefix of annotations and labels that a group inherits from its workload."""
 _COMPUTE: Final = ("cpu", "memory", "ephemeral-storage")
 _MOST: Final = 2**63 - 1
 
@@ -32,12 +32,12 @@ _MOST: Final = 2**63 - 1
 
 
 def controller_of(obj: Manifest) -> Manifest | None:
-    """The owner reference of the controller, None when nobody controls the object."""
+    """Return the owner reference of the controller, or None if the object has no controller."""
     return next((ref for ref in obj["metadata"].get("ownerReferences") or () if ref.get("controller")), None)
 
 
 def group_name(pod: Manifest) -> str:
-    """``podgroup-<uid>`` of the pod's controller, or of the pod when it has none."""
+    """Return ``podgroup-<uid>`` of the pod's controller, or of the pod if it has none."""
     owner = controller_of(pod)
     return f"{NAME_PREFIX}{owner['uid'] if owner else pod['metadata']['uid']}"
 
@@ -47,15 +47,15 @@ def lacks_group(pod: Manifest) -> bool:
     return not (pod["metadata"].get("annotations") or {}).get(GROUP_NAME)
 
 
-def of_volcano(marks: Mapping[str, str]) -> dict[str, str]:
-    """The annotations or labels under ``volcano.sh/``."""
-    return {key: value for key, value in marks.items() if key.startswith(OUR_PREFIX)}
+def volcano_entries(marks: Mapping[str, str]) -> dict[str, str]:
+    """Return the annotations or labels under ``volcano.sh/``."""
+    return {key: value for key, value in marks.items() if key.startswith(VOLCANO_PREFIX)}
 
 
 def group_of_pod(pod: Manifest, annotations: Mapping[str, str], labels: Mapping[str, str]) -> Manifest:
-    """The group of a pod, with the annotations and labels of the workload that controls it; a bare pod's own count.
+    """Create the group of a pod, with the annotations and labels of its controlling workload, or a bare pod's own.
 
-    The pod's marks go before the workload's. The group is owned by whoever owns the pod, or by the pod.
+    The pod's values override the workload's. The group has the owners of the pod, or is owned by a bare pod.
     """
     own, owner = pod["metadata"].get("annotations") or {}, controller_of(pod)
     inherited, marks = (annotations, labels) if owner else (own, pod["metadata"].get("labels") or {})
@@ -63,8 +63,8 @@ def group_of_pod(pod: Manifest, annotations: Mapping[str, str], labels: Mapping[
         "metadata": {
             "namespace": pod["metadata"]["namespace"],
             "name": group_name(pod),
-            "annotations": {**of_volcano(inherited), **{key: own[key] for key in POD_ANNOTATIONS if key in own}},
-            "labels": {**of_volcano(marks), **_own_labels(pod)},
+            "annotations": {**volcano_entries(inherited), **{key: own[key] for key in POD_ANNOTATIONS if key in own}},
+            "labels": {**volcano_entries(marks), **_own_labels(pod)},
             "ownerReferences": (
                 pod["metadata"]["ownerReferences"]
                 if owner
@@ -94,51 +94,51 @@ def _spec(pod: Manifest, annotations: Mapping[str, str], members: int) -> Manife
 
 
 def quota_usage(spec: Manifest, pods: int) -> dict[str, str]:
-    """What ``pods`` pods of this specification use of a resource quota, as a resource list.
+    """Return what ``pods`` pods of this spec use of a ResourceQuota, as a resource list.
 
-    This is the ``minResources`` that Volcano's controllers write: besides cpu, memory and extended resources it has
-    the quota's own names (``pods``, ``count/pods``, ``requests.cpu``, ``limits.memory``...).
+    This is the ``minResources`` that Volcano's controllers write: besides cpu, memory and extended resources it has the
+    quota's own names (``pods``, ``count/pods``, ``requests.cpu``, ``limits.memory``...).
     """
     if pods <= 0:
         return {}
     usage = {"count/pods": str(pods), "pods": str(pods)}
     for name, value in requests_of(spec).items():
-        text = _written(name, value * pods)
+        text = _format_limited(name, value * pods)
         if name in _COMPUTE or name.startswith("hugepages-") or _is_extended(name):
             usage[name] = usage[f"requests.{name}"] = text
     for name, value in limits_of(spec).items():
         if name in _COMPUTE:
-            usage[f"limits.{name}"] = _written(name, value * pods)
+            usage[f"limits.{name}"] = _format_limited(name, value * pods)
     return dict(sorted(usage.items()))
 
 
 def add_quotas(lists: Iterable[dict[str, str]]) -> dict[str, str]:
-    """The sum of resource lists as ``quota_usage`` makes them."""
+    """Add resource lists in the form of ``quota_usage``."""
     total: Amounts = {}
     for each in lists:
         add(total, {name: resource_value(unit_name(name), text) for name, text in each.items()})
-    return {name: _written(unit_name(name), value) for name, value in sorted(total.items())}
+    return {name: _format_limited(unit_name(name), value) for name, value in sorted(total.items())}
 
 
-def _written(name: str, value: int) -> str:
-    """An amount as a quantity, at most what 64 bits hold: annotations may ask for any number of pods."""
+def _format_limited(name: str, value: int) -> str:
+    """Format an amount as a quantity, limited to 64 bits: annotations may request any number of pods."""
     return format_resource(name, min(value, _MOST))
 
 
 def requests_of(spec: Manifest) -> Amounts:
-    """What a pod asks for by resource, in the units of ``vcd.model.quantity.resource_value``.
+    """Return a pod's requests by resource, in the units of ``vcd.model.quantity.resource_value``.
 
-    What its containers need, or what it requests itself where it does; its overhead on top.
+    These are the needs of its containers, or its pod-level requests if it has them, plus its overhead.
     """
     amounts = pod_amounts(spec, "requests")
-    add(amounts, _parsed(spec.get("overhead") or {}))
+    add(amounts, _parse_all(spec.get("overhead") or {}))
     return amounts
 
 
 def limits_of(spec: Manifest) -> Amounts:
-    """The pod's limits by resource, counted as the requests are."""
+    """Return the pod's limits by resource, computed like the requests."""
     amounts = pod_amounts(spec, "limits")
-    for name, value in _parsed(spec.get("overhead") or {}).items():
+    for name, value in _parse_all(spec.get("overhead") or {}).items():
         if name in amounts:
             amounts[name] += value
     return amounts
@@ -158,7 +158,7 @@ def _is_extended(name: str) -> bool:
 
 
 def container_requests(spec: Manifest) -> Amounts:
-    """What a pod's containers ask for together by resource, in the units of ``requests_of``."""
+    """Return the combined requests of a pod's containers by resource, in the units of ``requests_of``."""
     return _of_containers(spec, "requests")
 
 
@@ -170,8 +170,8 @@ def pod_amounts(spec: Manifest, field: str) -> Amounts:
 
 
 def container_amounts(holder: Manifest, field: str) -> Amounts:
-    """Return the ``requests`` or ``limits`` that a container, or a pod as a whole, states itself."""
-    return _parsed((holder.get("resources") or {}).get(field) or {})
+    """Return the ``requests`` or ``limits`` declared by a container, or by a pod as a whole."""
+    return _parse_all((holder.get("resources") or {}).get(field) or {})
 
 
 def _of_containers(spec: Manifest, field: str) -> Amounts:
@@ -182,12 +182,12 @@ def _of_containers(spec: Manifest, field: str) -> Amounts:
     )
 
 
-def _parsed(quantities: Mapping[str, Any]) -> Amounts:
-    return {name: _capped(name, text) for name, text in quantities.items()}
+def _parse_all(quantities: Mapping[str, Any]) -> Amounts:
+    return {name: _parse_limited(name, text) for name, text in quantities.items()}
 
 
-def _capped(name: str, text: str | int | float) -> int:
-    """A quantity, at most what 64 bits hold: the API server admits more, and Kubernetes then counts that."""
+def _parse_limited(name: str, text: str | int | float) -> int:
+    """Parse a quantity, limited to 64 bits: the API server admits more, and Kubernetes then counts the limit."""
     try:
         return resource_value(name, text)
     except QuantityError:

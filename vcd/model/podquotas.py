@@ -1,7 +1,7 @@
-"""Which pods a ResourceQuota counts, what each of them uses of it, and which limits refuse one.
+"""Which pods a ResourceQuota counts, how much each of them uses, and which limits refuse one.
 
-Source: Kubernetes ``pkg/quota/v1/evaluator/core/pods.go``. Which phases count is up to the caller: a quota counts pods
-until they have ended.
+Source: Kubernetes ``pkg/quota/v1/evaluator/core/pods.go``. Callers select pods by phase: a quota counts pods until they
+have ended.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from vcd.model.quantity import QuantityError, resource_value
 
 _PRIORITY_CLASS: Final = "PriorityClass"
 _COMPUTE: Final = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
-"""What each pod has to state in a namespace where a quota limits it."""
+"""What each pod must declare in a namespace where a quota limits it."""
 
 
 def quota_amounts(quantities: Quantities | Mapping[str, str]) -> Amounts:
-    """Return quantities by the names of a quota, in the units of ``resource_value``; without those that cannot be
-    read."""
+    """Return quantities by the names of a quota, in the units of ``resource_value``, without invalid ones."""
     found: Amounts = {}
     for name, text in quantities.items():
         try:
@@ -44,12 +43,12 @@ def quota_amounts(quantities: Quantities | Mapping[str, str]) -> Amounts:
 
 
 def unstated(hard: Mapping[str, int], usage: Mapping[str, int]) -> list[str]:
-    """Return what a pod has to state because a quota limits it, by name."""
+    """Return what a pod must declare because a quota limits it, by name."""
     return sorted(name for name in hard if name in _COMPUTE and name not in usage)
 
 
 def exceeded(hard: Mapping[str, int], used: Mapping[str, int], more: Mapping[str, int]) -> list[str]:
-    """Return the limits of a quota that what is used and more is above, by name."""
+    """Return the limits of a quota that current usage plus ``more`` exceeds, by name."""
     return sorted(name for name in hard if more.get(name) and used.get(name, 0) + more[name] > hard[name])
 
 
@@ -59,9 +58,9 @@ def usage_of_quota(spec: PodSpec) -> dict[str, str]:
 
 
 def usage_in_scope(quota: Manifest, pod: Manifest) -> Amounts:
-    """Return what a pod uses of a quota, both as the API server has them; nothing if it is not in the quota's scopes.
+    """Return what a pod uses of a quota, both as manifests; nothing if it is not in the quota's scopes.
 
-    Raises BadObject if one of them cannot be read.
+    Raises BadObject if one of them is invalid.
     """
     limits, counted = from_manifest({**quota, "kind": "ResourceQuota"})[1], from_manifest({**pod, "kind": "Pod"})[1]
     assert isinstance(limits, ResourceQuota)
@@ -70,7 +69,7 @@ def usage_in_scope(quota: Manifest, pod: Manifest) -> Amounts:
 
 
 def is_in_scope(quota: ResourceQuotaSpec, spec: PodSpec) -> bool:
-    """Return whether a quota counts pods of this spec. A scope that Kubernetes does not define counts none."""
+    """Whether a quota counts pods of this spec. A scope that Kubernetes does not define counts none."""
     selected = () if quota.scope_selector is None else quota.scope_selector.match_expressions
     scopes = (*[ScopeRequirement(name, "Exists") for name in quota.scopes], *selected)
     return all(_matches(scope, spec) for scope in scopes)

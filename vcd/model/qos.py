@@ -1,4 +1,4 @@
-"""The quality of service that Kubernetes gives a pod for what it requests and what its limits are."""
+"""The quality of service class that Kubernetes derives from a pod's requests and limits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from vcd.model.quantity import QuantityError, parse_milli
 
 
 def is_guaranteed(spec: PodSpec) -> bool:
-    """Whether a pod's limits of cpu and memory are all there and equal its requests; those of the pod as a whole, where
-    it states any. Raises QuantityError."""
+    """Whether a pod is Guaranteed: it has limits of cpu and memory, and they equal its requests.
+
+    Pod-level values are used if the pod has any. Raises QuantityError.
+    """
     if spec.resources is not None and (spec.resources.requests or spec.resources.limits):
         return _is_guaranteed(spec.resources.requests, spec.resources.limits)
     containers = (*spec.init_containers, *spec.containers)
@@ -19,10 +21,10 @@ def has_best_effort_class(spec: PodSpec) -> bool:
     """Whether a pod's QoS class is BestEffort: neither it nor a container requests or limits cpu or memory."""
     whole = () if spec.resources is None else (spec.resources,)
     containers = (container.resources for container in (*spec.init_containers, *spec.containers))
-    return not any(_asks(resources) for resources in (*whole, *containers))
+    return not any(_uses_cpu_or_memory(resources) for resources in (*whole, *containers))
 
 
-def _asks(resources: ResourceRequirements) -> bool:
+def _uses_cpu_or_memory(resources: ResourceRequirements) -> bool:
     lists = (resources.requests, resources.limits)
     return any(_is_positive(amounts.get(name, 0)) for amounts in lists for name in ("cpu", "memory"))
 

@@ -1,5 +1,7 @@
-"""Why something is not done, as a value: a declared code and the facts of the case. Words are made of it where it is
-shown, and nowhere read back."""
+"""Reasons for refusals as values: a declared code, and names and amounts of the case.
+
+Text is rendered where a reason is displayed, and never parsed.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,22 @@ from vcd.model.quantity import is_disk_or_huge_pages
 from vcd.model.requests import LARGEST_SUM, MEMORY, format_sum
 
 Amount = tuple[str, str, int]
-"""A role such as ``asks``, a resource (empty for a plain count), and how much in the resource's base unit."""
+"""A role such as ``asks``, a resource (empty for a plain count), and the amount in the resource's base unit."""
 
 
 JOB_ROLES: Final = frozenset({"owner", "owners", "holder", "ahead"})
-"""Roles of what reasons and diagnoses name that are jobs, perhaps of other namespaces."""
+"""Roles whose names are jobs, perhaps of other namespaces."""
 MEND_NAMED: Final = "correct what is named"
-"""What ends the wait where the reason says itself what is wrong."""
+"""The remedy of reasons whose text states itself what is wrong."""
 REMEDY: Final = "mend"
-"""The role of a name of a reason that states what ends the wait."""
+"""The role of a name that states the remedy."""
 
 
 class Cause(enum.StrEnum):
-    """What a reason comes to, whoever gives it: by this waiting pods are counted and answers begin."""
+    """Classes of reasons, independent of the plugin: waiting pods are counted by cause, explanations begin with it."""
 
     SHAPE = "unschedulable-shape"
-    """No node, were it empty, takes the pod."""
+    """No node takes the pod, even if it were empty."""
     SELECTOR = "selector"
     """Node selector or required node affinity."""
     TAINT = "taint"
@@ -39,7 +41,7 @@ class Cause(enum.StrEnum):
     """A plugin's rules about which nodes take work: node groups, revocable zones, thresholds of usage."""
     NODE_ROOM = "node-room"
     DEVICE = "device"
-    """Cards of nodes, or how their cpus lie, do not serve the pod."""
+    """Cards of nodes, or their NUMA topology, do not fit the pod."""
     QUEUE_DESERVED = "queue-deserved"
     QUEUE_CAPABILITY = "queue-capability"
     PARENT_LIMIT = "parent-limit"
@@ -47,7 +49,7 @@ class Cause(enum.StrEnum):
     CARD_QUOTA = "card-quota"
     NAMESPACE_QUOTA = "namespace-quota"
     ADMISSION = "admission"
-    """What groups that were admitted before have reserved."""
+    """Reservations of groups that were admitted before."""
     VOLUME = "volume"
     POD_AFFINITY = "pod-affinity"
     SPREAD = "spread"
@@ -55,33 +57,33 @@ class Cause(enum.StrEnum):
     PODS_MISSING = "pods-missing"
     """Fewer pods exist than the group's minimum."""
     GANG_INCOMPLETE = "gang-incomplete"
-    """Others of the gang have no room."""
+    """Other pods of the gang have no capacity."""
     GATED = "gated"
     QUEUE_CLOSED = "queue-closed"
     QUEUE_MISSING = "queue-missing"
     UNSUPPORTED = "unsupported"
     INVALID = "invalid"
-    """Something that a user wrote cannot be taken as written."""
+    """An object or setting of a user is invalid."""
     OUTSIDE = "outside"
-    """Somebody outside says no who is asked, or does not answer."""
+    """An external system refuses, or does not answer."""
     FRAGMENTATION = "fragmentation"
-    """Enough is free in sum, in pieces too small."""
+    """Enough is free in total, in pieces that are too small."""
     CLUSTER_FULL = "cluster-full"
-    """Less is free in sum than is needed."""
+    """Less is free in total than is needed."""
     ORDER = "order"
-    """Room or quota went to others first."""
+    """Capacity or quota went to other jobs first."""
     LEAVING = "leaving"
-    """Room or quota is being freed."""
+    """Capacity or quota is being freed."""
     PLUGIN = "plugin"
-    """A plugin that is not vcd's, for a cause that is none of these."""
+    """A third-party plugin, for a cause that is none of these."""
 
 
 CAUSES: Final = tuple(cause.value for cause in Cause)
-"""The causes that vcd itself knows; a plugin may declare others."""
+"""vcd's own causes; a plugin may declare others."""
 
 
 class Reason(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Why not: the code that somebody declared, names and amounts by the roles that they play."""
+    """Why something is refused: a declared code, with names and amounts by role."""
 
     code: str
     names: tuple[tuple[str, str], ...] = ()
@@ -89,7 +91,7 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def declared(self) -> ReasonCode:
-        """What was declared of its code. Raises InvalidReason where nobody did."""
+        """The declaration of its code. Raises InvalidReason if there is none."""
         try:
             return CODES[self.code]
         except (KeyError, TypeError):
@@ -97,41 +99,41 @@ class Reason(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def words(self) -> str:
-        """In words, without the names and amounts that they do not hold."""
+        """The text, without names and amounts that it does not mention."""
         return self.declared.in_words(self)
 
     @property
     def detail(self) -> dict[str, str]:
-        """The names and amounts that the words do not hold, by role, or by role and resource."""
-        return self.declared.beside_words(self)
+        """The names and amounts that the text does not mention, by role, or by role and resource."""
+        return self.declared.remaining_facts(self)
 
     def facts(self, but: Collection[str] = ()) -> dict[str, str]:
-        """The names and amounts, but those of some roles."""
-        told = {role: text for role, text in self.names if role not in but}
+        """Return the names and amounts as text, without some roles."""
+        facts = {role: text for role, text in self.names if role not in but}
         for role, resource, amount in self.amounts:
             if role not in but:
-                told[f"{role} {resource}".rstrip()] = shown(resource, amount)
-        return told
+                facts[f"{role} {resource}".rstrip()] = shown(resource, amount)
+        return facts
 
     def by_resource(self) -> dict[str, dict[str, int]]:
-        """The amounts by resource and role."""
+        """Return the amounts by resource and role."""
         found: dict[str, dict[str, int]] = {}
         for role, resource, amount in self.amounts:
             found.setdefault(resource, {})[role] = amount
         return found
 
     def amounts_of(self, role: str) -> dict[str, int]:
-        """The amounts that play a role, by resource."""
+        """Return the amounts of a role, by resource."""
         return {resource: amount for name, resource, amount in self.amounts if name == role}
 
 
 class ReasonCode:
-    """A kind of reason, declared beside who gives it; called with the facts of a case it makes the reason.
+    """A kind of reason, declared by the code that gives it. Calling it with names and amounts creates a Reason.
 
-    ``words`` is the sentence, in which ``{role}`` stands for a name or an amount; one that holds ``{resource}`` is said
-    of each resource of the amounts. ``mend`` is what ends it where waiting does not, ``nodes_help`` whether more nodes
-    could; ``field`` is what of the queue, quota or configuration decides, with ``{resource}`` where it is one's. A
-    ``remark`` says what was passed over, and keeps nobody back.
+    ``words`` is the sentence; ``{role}`` in it is replaced by a name or an amount. With ``{resource}``, the sentence is
+    repeated for each resource of the amounts. ``mend`` is the remedy if waiting does not help. ``nodes_help``: more
+    nodes could help. ``field`` is the deciding field of queue, quota or configuration, perhaps with ``{resource}``. A
+    ``remark`` is information only: no pod waits because of it.
     """
 
     def __init__(
@@ -145,8 +147,10 @@ class ReasonCode:
         field: str = "",
         remark: bool = False,
     ) -> None:
-        """Declare it. Raises ValueError where the name is another reason's, or the words hold braces that name no
-        role."""
+        """Declare a reason.
+
+        Raises ValueError if another reason has the name, or if braces in the text do not hold a role.
+        """
         self.name = name
         self.cause = cause
         self.label = cause.value
@@ -163,42 +167,44 @@ class ReasonCode:
             raise ValueError(f"the reason {name} is declared twice")
 
     def __call__(self, names: Mapping[str, str] | None = None, amounts: Iterable[Amount] = ()) -> Reason:
-        """The reason in a case. An amount counts as LARGEST_SUM at most: sums of what pods ask for may be beyond it."""
-        told = tuple([(role, resource, min(amount, LARGEST_SUM)) for role, resource, amount in amounts])
-        return Reason(self.name, tuple(names.items()) if names else (), told)
+        """Create the reason. Amounts are limited to LARGEST_SUM, which sums of requests may exceed."""
+        bounded_amounts = tuple([(role, resource, min(amount, LARGEST_SUM)) for role, resource, amount in amounts])
+        return Reason(self.name, tuple(names.items()) if names else (), bounded_amounts)
 
     def in_words(self, reason: Reason) -> str:
-        """The sentence about a case."""
+        """Render the sentence for a reason."""
         if not self._roles:
             return self.words
-        names, told = _Named(reason.names), reason.by_resource()
-        if self._roles <= names.keys() or not told:
+        names, by_resource = _RoleTexts(reason.names), reason.by_resource()
+        if self._roles <= names.keys() or not by_resource:
             return self.words.format_map(names)
-        said = []
-        for resource, amounts in told.items():
+        sentences = []
+        for resource, amounts in by_resource.items():
             texts = {role: shown(resource, amount) for role, amount in amounts.items()}
-            said.append(self.words.format_map(_Named({"resource": resource, **texts, **names})))
-        return "; ".join(said)
+            sentences.append(self.words.format_map(_RoleTexts({"resource": resource, **texts, **names})))
+        return "; ".join(sentences)
 
-    def beside_words(self, reason: Reason) -> dict[str, str]:
-        """What of a case the sentence does not hold."""
+    def remaining_facts(self, reason: Reason) -> dict[str, str]:
+        """Return names and amounts that the sentence does not mention."""
         return reason.facts(self._roles)
 
 
-class _Named(dict[str, str]):
-    """What plays a role; a log of another version may not tell all that the words hold now."""
+class _RoleTexts(dict[str, str]):
+    """Names by role. A log of another version may lack roles of the current sentence."""
 
     def __missing__(self, role: str) -> str:
         return "?"
 
 
 class InvalidReason(ValueError):
-    """What a plugin gives as a reason is none."""
+    """What a plugin returned as a reason is none."""
 
 
 def well_formed(reason: Reason) -> Reason:
-    """A reason that can be logged and told. Raises InvalidReason: its code is not declared, or it does not hold names
-    and amounts."""
+    """Return a reason if it can be logged and rendered.
+
+    Raises InvalidReason if its code is not declared, or names and amounts have wrong types.
+    """
     try:
         msgspec.msgpack.decode(msgspec.msgpack.encode(reason), type=Reason)
     except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
@@ -209,19 +215,19 @@ def well_formed(reason: Reason) -> Reason:
 
 
 CODES: Final[dict[str, ReasonCode]] = {}
-"""All that were declared by what was imported, by name."""
+"""All declared codes of imported modules, by name."""
 
 
 def shown(resource: str, amount: int) -> str:
-    """An amount as Kubernetes writes it; quotas name what they limit with ``requests.`` or ``limits.`` before it."""
-    return format_sum(_limited(resource), amount) if resource else f"{amount}"
+    """Format an amount as Kubernetes does; names of quotas may have the prefix ``requests.`` or ``limits.``."""
+    return format_sum(_base_resource(resource), amount) if resource else f"{amount}"
 
 
 def is_bytes(resource: str) -> bool:
-    """Whether amounts of a resource, as a queue or quota names it, are bytes; else they are thousandths."""
-    name = _limited(resource)
+    """Whether amounts of a resource, named as in a queue or quota, are bytes; otherwise they are thousandths."""
+    name = _base_resource(resource)
     return name == MEMORY or is_disk_or_huge_pages(name)
 
 
-def _limited(resource: str) -> str:
+def _base_resource(resource: str) -> str:
     return resource.removeprefix("requests.").removeprefix("limits.")

@@ -1,7 +1,7 @@
-"""What a pod asks for and what a node has, as integers by resource name.
+"""Requests of pods and capacity of nodes, as integers by resource name.
 
-Units are those of ``vcd.model.quantity.resource_value``: cpu and scalars in thousandths, bytes and pods whole.
-Source: Volcano ``pkg/scheduler/api/pod_info.go`` and ``resource_info.go``.
+Units are those of ``vcd.model.quantity.resource_value``: cpu and scalars in thousandths, bytes and pods whole. Source:
+Volcano ``pkg/scheduler/api/pod_info.go`` and ``resource_info.go``.
 """
 
 from __future__ import annotations
@@ -36,25 +36,24 @@ MEMORY = "memory"
 PODS = "pods"
 
 DEFAULT_MILLI_CPU = 100
-"""What a container without a cpu request counts in scores (kube-scheduler's non-zero request)."""
+"""The cpu of a container without a cpu request in scores (kube-scheduler's non-zero request)."""
 DEFAULT_MEMORY = 200 * 1024 * 1024
-"""What a container without a memory request counts in scores."""
+"""The memory of a container without a memory request in scores."""
 
 _AMOUNTS = {"spec", "status", "containers", "init_containers", "container_statuses", "init_container_statuses",
             "resources", "requests", "overhead", "allocated_resources"}  # fmt: skip
-"""Where in a pod amounts are that are counted."""
+"""The fields of a pod that lead to counted amounts."""
 _OVERSUBSCRIPTION = {CPU: "volcano.sh/oversubscription-cpu", MEMORY: "volcano.sh/oversubscription-memory"}
 
 
 LARGEST = 2**53
-"""What a pod or group may ask for, and what of a node counts, of a resource: more could not be summed up exactly."""
+"""Limit of a request of a pod or group, and of what counts of a node, so that sums are exact."""
 LARGEST_SUM = 2**60
-"""What a sum of such amounts counts as at most, and what a queue states: an EiB of memory, or cores by the
-million million."""
+"""Limit of a sum of such amounts, and of the amounts of a queue: an EiB of memory, or 10**15 cores."""
 
 
 def within_bounds(amounts: dict[str, int]) -> dict[str, int]:
-    """The amounts themselves. Raises QuantityError for one that is above LARGEST."""
+    """Return the amounts. Raises QuantityError for one above LARGEST."""
     for name, value in amounts.items():
         if value > LARGEST:
             raise QuantityError(f"resource {name}: {value} is more than {LARGEST}")
@@ -62,22 +61,25 @@ def within_bounds(amounts: dict[str, int]) -> dict[str, int]:
 
 
 UNOFFERED = "resources that no node offers"
-"""Stands for all resources that no node offers and no queue limits. A pod or group requests as much of it as
-its largest request of one of them. With a column for each, a pod that names thousands would widen every sum."""
+"""One name for all resources that no node offers and no queue limits.
+
+A pod or group requests as much of it as its largest request of one of them. With a column for each, a pod that names
+thousands would widen every sum.
+"""
 
 
 def format_sum(name: str, amount: float) -> str:
-    """A sum as a quantity, LARGEST_SUM where it is more."""
+    """Format a sum as a quantity, limited to LARGEST_SUM."""
     return format_resource(name, min(int(amount), LARGEST_SUM))
 
 
 def is_counted(name: str) -> bool:
-    """Whether a resource takes part in scheduling: cpu, memory, pods, ephemeral-storage and scalars."""
+    """Whether a resource counts in scheduling: cpu, memory, pods, ephemeral-storage and scalars."""
     return name in (CPU, MEMORY, PODS, "ephemeral-storage") or is_scalar_resource(name)
 
 
 def resource_values(quantities: Quantities) -> dict[str, int]:
-    """The counted resources of a list of quantities. Raises QuantityError naming the resource."""
+    """Return the counted resources of a list of quantities. Raises QuantityError naming the resource."""
     values = {}
     for name, text in quantities.items():
         if is_counted(name):
@@ -89,9 +91,10 @@ def resource_values(quantities: Quantities) -> dict[str, int]:
 
 
 def pod_requests(spec: PodSpec) -> dict[str, int]:
-    """What a pod asks of its node: containers and sidecars, or the largest init step, pod level, overhead, one pod.
+    """Return what a pod requests of its node.
 
-    Raises QuantityError for a quantity that cannot be read.
+    That is containers and sidecars or the largest init step, replaced by pod-level requests, plus overhead and one pod.
+    Raises QuantityError for an invalid quantity.
     """
     total = _needed(spec, lambda container: resource_values(container.resources.requests))
     add(total, {PODS: 1})
@@ -110,17 +113,17 @@ def _needed(spec: PodSpec, amounts_of: Callable[[Container], dict[str, int]]) ->
 
 
 def may_be_resized(pod: Pod) -> bool:
-    """Whether its status tells of what its containers run with, so that it may count with more than its spec says."""
+    """Whether the status has the resources of running containers, so that the pod may count with more than its spec."""
     status = pod.status
     return bool(status.container_statuses or status.init_container_statuses or status.resources)
 
 
 def counted_spec(pod: Pod) -> PodSpec:
-    """A pod's spec with what its containers are counted with while they are resized in place.
+    """Return a pod's spec with the requests that count during an in-place resize.
 
-    Each, and the pod as a whole where it states requests, counts with the largest of what it shall have, was admitted
-    with, and runs with; what it shall have is left out once the kubelet says that its node can never give it. Source:
-    Volcano ``api/pod_info.go`` and Kubernetes' ``component-helpers/resource``. Raises QuantityError.
+    Each container, and a pod with pod-level requests, counts with the largest of its desired, admitted and running
+    requests. Desired requests are left out once the kubelet reports them as infeasible on the node. Source: Volcano
+    ``api/pod_info.go`` and Kubernetes' ``component-helpers/resource``. Raises QuantityError.
     """
     spec, status = pod.spec, pod.status
     if not may_be_resized(pod):
@@ -160,17 +163,17 @@ def _in_force(wanted: ResourceRequirements, status: ContainerStatus, never: bool
 
 
 def countable(pod: Pod) -> Pod:
-    """The pod with the most that can be counted in place of each amount that cannot be read, or is larger.
+    """Return the pod with invalid or too large amounts replaced by the largest that can be counted.
 
-    For a pod that is on a node: whoever may resize it may ask for any amount, and it holds its room all the same.
+    For a pod on a node: a resize may request any amount, and the pod still uses its node.
     """
     steps = len(pod.spec.containers) + len(pod.spec.init_containers)
-    cut: Pod = _countable(pod, LARGEST // (steps + 2))  # with overhead, and the pod as a whole
+    cut: Pod = _countable(pod, LARGEST // (steps + 2))  # plus overhead, and the pod as a whole
     return cut
 
 
 def _countable(found: Any, most: int) -> Any:
-    """A part of a pod with its amounts cut, as deep as they are."""
+    """Cut the amounts in a part of a pod, recursively."""
     if isinstance(found, tuple):
         return tuple(_countable(each, most) for each in found)
     if isinstance(found, dict):
@@ -189,7 +192,7 @@ def _cut(name: str, text: str | int | float, most: int) -> str | int | float:
 
 
 def without_echo(pod: Pod) -> PodStatus:
-    """A pod's status without what the kubelet repeats of the spec: what is left of containers is being resized."""
+    """Return a pod's status without repetitions of the spec: statuses of containers stay during a resize only."""
     status = pod.status
     if not (status.container_statuses or status.init_container_statuses or status.resources):
         return status
@@ -218,15 +221,15 @@ def _differs(wanted: ResourceRequirements, status: ContainerStatus) -> bool:
 
 
 def is_best_effort(requests: Mapping[str, int]) -> bool:
-    """Whether a pod asks for nothing but its place."""
+    """Whether a pod requests nothing except its pod slot."""
     return not any(value for name, value in requests.items() if name != PODS)
 
 
 def score_requests(spec: PodSpec) -> tuple[int, int]:
-    """Cpu (milli) and memory (bytes) that a pod counts in kube-scheduler's scores, with defaults where unset.
+    """Return cpu (milli) and memory (bytes) of a pod in kube-scheduler's scores, with defaults where unset.
 
-    Each container that asks for none counts the default; where the pod as a whole asks for anything, only when the pod
-    with its overhead comes to nothing (kube-scheduler ``getNonMissingContainerRequests``). Raises QuantityError.
+    Each container without a request counts the default. If the pod has pod-level requests, this holds only when the pod
+    with its overhead requests nothing (kube-scheduler ``getNonMissingContainerRequests``). Raises QuantityError.
     """
     return _score_request(spec, CPU, DEFAULT_MILLI_CPU), _score_request(spec, MEMORY, DEFAULT_MEMORY)
 
@@ -246,7 +249,7 @@ def _score_request(spec: PodSpec, name: str, default: int) -> int:
 
 
 def node_allocatable(node: Node) -> dict[str, int]:
-    """What pods may use of a node, oversubscription included, from 0 to LARGEST. Raises QuantityError."""
+    """Return what pods may use of a node, oversubscription included, from 0 to LARGEST. Raises QuantityError."""
     values = resource_values(node.status.allocatable or node.status.capacity)
     for name, annotation in _OVERSUBSCRIPTION.items():
         text = node.metadata.annotations.get(annotation)
@@ -259,6 +262,6 @@ def node_allocatable(node: Node) -> dict[str, int]:
 
 
 def names_in_order(requests: Iterable[str]) -> list[str]:
-    """Resource names in canonical order: cpu, memory, then by name."""
+    """Sort resource names in canonical order: cpu, memory, then by name."""
     rank = {CPU: 0, MEMORY: 1}
     return sorted(requests, key=lambda name: (rank.get(name, 2), name))

@@ -1,9 +1,8 @@
 """Selectors, node affinity terms, taints and tolerations: the API's types and their evaluation.
 
-The API types decode whatever text an object carries; an operator or value that the API does not know is reported
-as SelectorError when the selector is compiled or evaluated. Compiled selectors are in canonical form
-(requirements and values sorted, duplicates dropped), so they are equal and hash equally whenever their
-content is the same, in whatever order it was written.
+The API types decode any text in an object; an operator or value that the API does not know is reported as SelectorError
+when the selector is compiled or evaluated. Compiled selectors are in canonical form (requirements and values sorted,
+duplicates dropped): they are equal and hash equally if their content is the same, whatever its order.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import msgspec
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""The API's integers; one that does not fit makes its object a bad one."""
+"""The API's integers; an object with a larger one is invalid."""
 
 IN: Final = "In"
 NOT_IN: Final = "NotIn"
@@ -55,9 +54,10 @@ _BISECT_FROM: Final = 16
 
 
 class SelectorError(ValueError):
-    """A selector, term, taint or toleration that the API would refuse: ``field`` holds ``value``, and what is allowed.
+    """A selector, term, taint or toleration that the API would refuse.
 
-    ``field`` is the path below the object given, for example ``matchExpressions[0].operator``.
+    ``field`` is the path below the object given, for example ``matchExpressions[0].operator``. ``value`` is what it
+    holds, ``allowed`` what is allowed.
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
@@ -71,7 +71,7 @@ class SelectorError(ValueError):
 
 
 class _Api(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Base of the API types: camel-case on the wire, absent fields at the API's zero values."""
+    """Base of the API types: camel case in JSON, absent fields have the API's zero values."""
 
 
 class LabelSelectorRequirement(_Api, frozen=True):
@@ -83,7 +83,7 @@ class LabelSelectorRequirement(_Api, frozen=True):
 
 
 class LabelSelector(_Api, frozen=True):
-    """A label selector as an object holds it; all parts must match, and one without parts matches everything."""
+    """A label selector of an object; all parts must match, and one without parts matches everything."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
@@ -93,7 +93,7 @@ class LabelSelector(_Api, frozen=True):
 
     @staticmethod
     def compile(source: LabelSelector | Mapping[str, Any] | None) -> Selector:
-        """The compiled form of a selector, given typed or as plain data; None (no selector) matches nothing.
+        """Compile a selector, given typed or as plain data; None (no selector) matches nothing.
 
         Raises SelectorError for an operator, key or value that the API does not allow.
         """
@@ -166,7 +166,7 @@ class Requirement(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @property
     def text(self) -> str:
-        """As kubectl takes it."""
+        """The requirement in kubectl's syntax."""
         if self.operator in (IN, NOT_IN):
             values = ",".join(self.values)
             one = self.operator == IN and len(self.values) == 1
@@ -176,7 +176,7 @@ class Requirement(msgspec.Struct, frozen=True, order=True, gc=False):
         return f"{self.key} {self.operator} {','.join(self.values)}"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether the labels meet it. NotIn and DoesNotExist hold where the key is missing; Gt and Lt compare int64."""
+        """Whether the labels meet it. NotIn and DoesNotExist hold if the key is missing; Gt and Lt compare int64."""
         value = labels.get(self.key)
         operator = self.operator
         if operator == IN:
@@ -201,7 +201,7 @@ class Selector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
 
     @property
     def text(self) -> str:
-        """As kubectl takes it: ``app=web,tier in (a,b)``; empty where it selects everything."""
+        """The selector in kubectl's syntax: ``app=web,tier in (a,b)``; empty if it selects everything."""
         return ",".join(need.text for need in self.requirements)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -219,7 +219,7 @@ EVERYTHING: Final = Selector()
 
 
 class FieldRequirement(msgspec.Struct, frozen=True, order=True, gc=False):
-    """``field`` has the value, or with ``equal`` false has another one."""
+    """``field`` has the value or, with ``equal`` false, another one."""
 
     field: str
     value: str
@@ -232,7 +232,7 @@ class FieldSelector(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     requirements: tuple[FieldRequirement, ...] = ()
 
     def matches(self, fields: Mapping[str, str]) -> bool:
-        """Whether an object with these fields is selected; a field that is not given reads as empty."""
+        """Whether an object with these fields is selected; a missing field counts as empty."""
         return all((fields.get(need.field, "") == need.value) is need.equal for need in self.requirements)
 
 
@@ -251,7 +251,7 @@ class _NodeTerm(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1 << 12)
 def parse_label_selector(text: str) -> Selector:
-    """The selector of a list call, as in ``a=b,c!=d,e in (x,y),f notin (z),g,!h,i>3``; empty text selects everything.
+    """Parse the selector of a list call, as in ``a=b,c!=d,e in (x,y),f notin (z),g,!h,i>3``; "" selects everything.
 
     Raises SelectorError.
     """
@@ -272,9 +272,9 @@ def parse_label_selector(text: str) -> Selector:
 
 @lru_cache(maxsize=1 << 12)
 def parse_field_selector(text: str) -> FieldSelector:
-    r"""The field selector of a list call, as in ``metadata.name=x,spec.nodeName!=y``; values escape , = \ with ``\``.
+    r"""Parse the field selector of a list call, as in ``metadata.name=x,spec.nodeName!=y``; ``\`` escapes , = and \.
 
-    Raises SelectorError. Which fields a kind can be selected by is the caller's to say.
+    Raises SelectorError. Callers must check which fields a kind can be selected by.
     """
     terms = re.findall(r"(?:[^,\\]|\\.|\\\Z)+", text, re.DOTALL)
     return _field_selector([_field_requirement(text, term) for term in terms])
@@ -299,7 +299,7 @@ def _field_selector(needs: Sequence[FieldRequirement]) -> FieldSelector:
 
 
 def _requirement(path: str, key: str, operator: str, values: Sequence[str]) -> Requirement:
-    """A requirement with a known operator, its key and values checked as apimachinery's ``NewRequirement`` does."""
+    """Return a requirement with a known operator; checks key and values like apimachinery's ``NewRequirement``."""
     if not is_qualified_name(key):
         raise SelectorError(f"{path}.key", key, "is no label key: [DNS subdomain/]name of at most 63 characters")
     if operator in (IN, NOT_IN):
@@ -335,8 +335,8 @@ def _field_requirement(selector: str, term: str) -> FieldRequirement:
 def node_terms_match(terms: Sequence[NodeSelectorTerm], labels: Mapping[str, str], node_name: str) -> bool:
     """Whether a node matches one of the terms (ORed); no term, or only empty ones, match no node.
 
-    As in kube-scheduler a term that cannot be read does not hide one that matches: SelectorError is raised only
-    when no term matches.
+    As in kube-scheduler, an invalid term does not hide one that matches: SelectorError is raised only when no term
+    matches.
     """
     fields = {_NODE_NAME: node_name}
     faulty = False
@@ -352,7 +352,7 @@ def node_terms_match(terms: Sequence[NodeSelectorTerm], labels: Mapping[str, str
 
 
 def check_node_terms(terms: Sequence[NodeSelectorTerm]) -> None:
-    """Raise SelectorError for the first term that cannot be read, whether or not some node matches another one."""
+    """Raise SelectorError for the first invalid term, whether or not some node matches another one."""
     for index, term in enumerate(terms):
         compiled = _compile_node_term(term)
         if isinstance(compiled, SelectorError):
@@ -361,7 +361,7 @@ def check_node_terms(terms: Sequence[NodeSelectorTerm]) -> None:
 
 @lru_cache(maxsize=1 << 14)
 def _compile_node_term(term: NodeSelectorTerm) -> _NodeTerm | SelectorError | None:
-    """The compiled term, what is wrong with it, or None for an empty one."""
+    """Return the compiled term, its error, or None for an empty one."""
     if not term.match_expressions and not term.match_fields:
         return None
     needs: list[Requirement] = []
@@ -372,7 +372,7 @@ def _compile_node_term(term: NodeSelectorTerm) -> _NodeTerm | SelectorError | No
             needs.append(_requirement(path, need.key, need.operator, need.values))
         fields = [_node_field(f"matchFields[{index}]", need) for index, need in enumerate(term.match_fields)]
     except SelectorError as error:
-        return SelectorError(error.field, error.value, error.allowed)  # this one has no traceback to keep alive
+        return SelectorError(error.field, error.value, error.allowed)  # without traceback
     return _NodeTerm(_selector(needs), _field_selector(fields))
 
 
@@ -391,9 +391,9 @@ def _node_field(path: str, need: NodeSelectorRequirement) -> FieldRequirement:
 def tolerates(tolerations: Sequence[Toleration], taint: Taint) -> bool:
     """Whether one of the tolerations covers the taint.
 
-    Empty key and effect cover every key and effect. Lt and Gt (Kubernetes 1.35) hold when the taint's value is below
-    or above the toleration's; both must be canonical int64 texts, else it does not cover the taint.
-    Raises SelectorError for an unknown operator or effect in a toleration that was looked at, or in the taint.
+    Empty key and effect cover every key and effect. Lt and Gt (Kubernetes 1.35) hold when the taint's value is below or
+    above the toleration's; both must be canonical int64 texts, else the toleration does not cover the taint. Raises
+    SelectorError for an unknown operator or effect in a checked toleration, or in the taint.
     """
     _check_known("taint.effect", taint.effect, _EFFECTS)
     for index, toleration in enumerate(tolerations):
@@ -429,7 +429,7 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
     return value < bound if operator == LESS else value > bound
 
 
-# --- what texts may hold --------------------------------------------------------------------------------------------
+# # --- syntax of names and values -----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1 << 14)
@@ -459,7 +459,7 @@ def _among(value: str, ordered: tuple[str, ...]) -> bool:
 
 
 def int64_of(text: str) -> int | None:
-    """The number that Go's ParseInt reads in base ten (sign and leading zeros allowed), None for anything else."""
+    """Parse a number as Go's ParseInt in base ten (sign and leading zeros allowed); None for anything else."""
     if len(text) > 64 or not _INT64_TEXT.fullmatch(text):
         return None
     number = int(text)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class TaskStatus(enum.IntEnum):
-    """Where a task stands. The numbers are columns' values and order nothing."""
+    """The status of a task. The numbers are values of columns; they have no order."""
 
     PENDING = 0
     ALLOCATED = 1
@@ -34,11 +34,11 @@ READY_STATUSES = (*ALLOCATED_STATUSES, TaskStatus.SUCCEEDED)
 """Statuses that count towards a gang's minimum."""
 
 TERMINATED_STATUSES = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
-"""Statuses that use no room."""
+"""Statuses that use no resources."""
 
 
 class Phase(enum.IntEnum):
-    """A group's phase. The numbers are columns' values and order nothing."""
+    """A group's phase. The numbers are values of columns; they have no order."""
 
     PENDING = 0
     INQUEUE = 1
@@ -48,7 +48,7 @@ class Phase(enum.IntEnum):
 
     @property
     def text(self) -> str:
-        """As the API writes it."""
+        """The phase in the API's spelling."""
         return self.name.capitalize()
 
 
@@ -56,18 +56,20 @@ _PHASES = {phase.text: phase for phase in Phase}
 
 
 def phase_of(text: str) -> Phase:
-    """The phase that a group's status names; empty or unheard of is Pending."""
+    """Parse the phase in a group's status; empty or unknown is Pending."""
     return _PHASES.get(text, Phase.PENDING)
 
 
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULED = "Scheduled"
-"""The types of a PodGroup's conditions that tell whether its gang has room."""
+"""The types of a PodGroup's conditions for whether its gang has capacity."""
 
 
 def condition_of(kind: str, conditions: Sequence[Condition]) -> Condition | None:
-    """The condition of a type that a group shows; None for none, and where its opposite was set later. Of Scheduled and
-    Unschedulable, both of which stay, the one further back in the list holds."""
+    """Return a group's condition of a type, or None if it has none or its opposite was set later.
+
+    Scheduled and Unschedulable are opposites and both stay: the later one in the list is current.
+    """
     for each in reversed(conditions):
         if each.type == kind:
             return each

@@ -1,4 +1,4 @@
-"""A group's ``subGroupPolicy``: which pods each policy takes, and what tells its sub-jobs apart.
+"""A group's ``subGroupPolicy``: which pods each policy selects, and to which sub-job they belong.
 
 Source: Volcano ``api/sub_job_info.go``.
 """
@@ -17,7 +17,7 @@ _LARGEST = 2**63
 
 
 class SubGroups:
-    """One policy: how large its sub-groups are, how many there have to be, and whose pods they have."""
+    """One policy: the size of its sub-groups, their minimum number, and the pods that it selects."""
 
     __slots__ = ("_keys", "_selector", "fault", "index", "minimum", "name", "size")
 
@@ -27,7 +27,7 @@ class SubGroups:
         self.size = 1 if policy is None else policy.sub_group_size
         self.minimum = 0 if policy is None else policy.min_sub_groups
         self.fault = ""
-        """Why it can take no pod, and how to mend it; empty where it can."""
+        """Why it can select no pod, with a remedy; empty if it can."""
         self._keys = () if policy is None else policy.match_label_keys
         self._selector: Selector | None = None
         if policy is None:
@@ -41,7 +41,7 @@ class SubGroups:
                 self.fault = f"labelSelector cannot be read, so no pod is of it: {error}"
 
     def values_of(self, pod: Pod) -> tuple[str, ...]:
-        """What tells a pod's sub-job from the others of this policy; nothing where the pod is not of it."""
+        """Return the label values that identify a pod's sub-job in this policy; empty if it does not select the pod."""
         labels = pod.metadata.labels
         if self.fault or (self._selector is not None and not self._selector.matches(labels)):
             return ()
@@ -53,7 +53,7 @@ Policy = TypeVar("Policy", bound=SubGroups)
 
 
 def place_of(pod: Pod, policies: Iterable[Policy]) -> tuple[Policy | None, tuple[str, ...]]:
-    """The first policy that takes a pod, and what tells its sub-job from others there; None where none does."""
+    """Return the first policy that selects a pod, with the label values of its sub-job; None if no policy does."""
     for policy in policies:
         if values := policy.values_of(pod):
             return policy, values
@@ -61,7 +61,7 @@ def place_of(pod: Pod, policies: Iterable[Policy]) -> tuple[Policy | None, tuple
 
 
 def index_of_value(text: str) -> int:
-    """A text as Go's ``Atoi`` reads it, 0 where that fails."""
+    """Parse a number as Go's ``Atoi``, 0 if that fails."""
     if not _INTEGER.fullmatch(text) or len(text) > 20:
         return 0
     number = int(text)

@@ -1,4 +1,4 @@
-"""How much a pod's spec states about where it may be."""
+"""Count the terms with which a pod's spec restricts its nodes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from vcd.model.objects import Affinity, PodAffinityTerm, PodSpec
 from vcd.model.selectors import LabelSelector, NodeSelectorTerm
 
 MOST = 500
-"""Pods that state more in one field have to wait: who creates them would take the time of all others."""
+"""Pods with more in one field have to wait: they would take the session's time of all other pods."""
 
 _NO_LABELS: dict[str, str] = {}
 
 
 def terms_in_affinity(spec: PodSpec) -> int:
-    """The terms of all affinities, and what their selectors require."""
+    """Return the number of terms in all affinities, plus the requirements of their selectors."""
     affinity = spec.affinity
     if affinity is None:
         return 0
@@ -25,7 +25,7 @@ def terms_in_affinity(spec: PodSpec) -> int:
 
 
 def share_equal_parts(spec: PodSpec) -> None:
-    """Let terms about other pods share what is equal: a pod may state hundreds of terms that differ in one value."""
+    """Share equal parts between terms about other pods: a pod may have hundreds of terms that differ in one value."""
     known: dict[str, str] = {}
     for term in [] if spec.affinity is None else _pod_terms(spec.affinity):
         needs = () if term.label_selector is None else term.label_selector.match_expressions
@@ -37,7 +37,7 @@ def share_equal_parts(spec: PodSpec) -> None:
 
 
 def terms_in_spread(spec: PodSpec) -> int:
-    """The topology spread constraints, and what their selectors require."""
+    """Return the number of topology spread constraints, plus the requirements of their selectors."""
     return sum(1 + _of_selector(each.label_selector) for each in spec.topology_spread_constraints)
 
 

@@ -1,7 +1,7 @@
-"""What objects can ask for that vcd does not know: the one list of it.
+"""The list of fields that vcd does not support.
 
-A demand that cannot be kept keeps its pods waiting, since what is not understood must not be placed as if it had not
-been said; a wish is passed over, and told. docs/reference/unsupported.md has a row for each.
+Pods with an unsupported demand wait: they must not be placed as if it were not there. An unsupported wish is ignored,
+and reported. docs/reference/unsupported.md has a row for each.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any
 from vcd.model.objects import NetworkTopology, PodGroupSpec
 from vcd.model.terms import MOST, terms_in_affinity, terms_in_spread
 
-Asks = Callable[[Any], bool]
-"""Whether an object's spec asks for something."""
+UsesField = Callable[[Any], bool]
+"""Whether an object's spec uses a field."""
 
 
-def _near(spec: PodGroupSpec, *, soft: bool) -> bool:
-    return _is(spec.network_topology, soft=soft)
+def _has_topology(spec: PodGroupSpec, *, soft: bool) -> bool:
+    return _has_mode(spec.network_topology, soft=soft)
 
 
-def _near_in_part(spec: PodGroupSpec, *, soft: bool) -> bool:
-    return any(_is(policy.network_topology, soft=soft) for policy in spec.sub_group_policy)
+def _has_sub_group_topology(spec: PodGroupSpec, *, soft: bool) -> bool:
+    return any(_has_mode(policy.network_topology, soft=soft) for policy in spec.sub_group_policy)
 
 
-def _is(topology: NetworkTopology | None, *, soft: bool) -> bool:
+def _has_mode(topology: NetworkTopology | None, *, soft: bool) -> bool:
     return topology is not None and (topology.mode.lower() == "soft") is soft
 
 
-DEMANDS: dict[str, dict[str, Asks]] = {
+DEMANDS: dict[str, dict[str, UsesField]] = {
     "Pod": {
         "spec.resourceClaims": lambda spec: bool(spec.resource_claims),
         "spec.workloadRef": lambda spec: spec.workload_ref is not None,
@@ -39,22 +39,24 @@ DEMANDS: dict[str, dict[str, Asks]] = {
         ),
     },
     "PodGroup": {
-        "spec.networkTopology": lambda spec: _near(spec, soft=False),
-        "spec.subGroupPolicy[].networkTopology": lambda spec: _near_in_part(spec, soft=False),
+        "spec.networkTopology": lambda spec: _has_topology(spec, soft=False),
+        "spec.subGroupPolicy[].networkTopology": lambda spec: _has_sub_group_topology(spec, soft=False),
     },
 }
-"""Fields by kind that make pods wait: DRA's devices, Kubernetes' own gangs, pods that state too much, pods within one
-HyperNode (mode hard)."""
+"""Fields by kind that make pods wait.
 
-WISHES: dict[str, dict[str, tuple[str, Asks]]] = {
+DRA's devices, Kubernetes' own gangs, pods with too many terms, pods within one HyperNode (mode hard).
+"""
+
+WISHES: dict[str, dict[str, tuple[str, UsesField]]] = {
     "PodGroup": {
         "spec.networkTopology": (
             "pods near to each other (mode soft): they may be on any nodes",
-            lambda spec: _near(spec, soft=True),
+            lambda spec: _has_topology(spec, soft=True),
         ),
         "spec.subGroupPolicy[].networkTopology": (
             "a sub-group's pods near to each other (mode soft): they may be on any nodes",
-            lambda spec: _near_in_part(spec, soft=True),
+            lambda spec: _has_sub_group_topology(spec, soft=True),
         ),
     },
     "Queue": {
@@ -68,18 +70,18 @@ WISHES: dict[str, dict[str, tuple[str, Asks]]] = {
         ),
     },
 }
-"""Fields by kind that are passed over: what is made of them, and whether a spec has them."""
+"""Fields by kind that are ignored: what happens instead, and whether a spec has them."""
 
 
 def demands(kind: str, spec: object) -> tuple[str, ...]:
-    """The fields for which pods of this spec, or of a group of it, have to wait."""
+    """Return the fields for which pods with this spec, or pods of a group with it, have to wait."""
     whose = "" if kind == "Pod" else f"the {kind}'s "
-    return tuple(whose + path for path, asks in DEMANDS[kind].items() if asks(spec))
+    return tuple(whose + path for path, uses_field in DEMANDS[kind].items() if uses_field(spec))
 
 
 def wishes(kind: str, spec: object) -> tuple[str, ...]:
-    """Sentences about what of a spec is passed over."""
+    """Return sentences about the ignored fields of a spec."""
     return tuple(
-        f"{path} is not supported and passed over ({made})"
-        for path, (made, asks) in WISHES[kind].items() if asks(spec)
+        f"{path} is not supported and passed over ({meaning})"
+        for path, (meaning, uses_field) in WISHES[kind].items() if uses_field(spec)
     )  # fmt: skip

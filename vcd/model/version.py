@@ -1,4 +1,4 @@
-"""The program's version: part of every session's record."""
+"""The program's version, which is part of every session's record."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ def _version() -> str:
 
 
 __version__ = _version()
-"""What the build that runs is called (hatch_build.py)."""
+"""The version of the running build (hatch_build.py)."""

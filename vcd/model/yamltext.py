@@ -1,8 +1,8 @@
-"""YAML as Kubernetes reads it, from people and clients: its cost is bounded by its length.
+"""Read YAML as Kubernetes does, from users and clients, at a cost bounded by the length of the text.
 
-Times stay texts, there are no numbers to base 60, and keys that are numbers are texts. Nesting is bounded, since the
-parser builds it on the process's stack. What aliases add is bounded, since a few hundred bytes of aliases to aliases
-stand for gigabytes.
+Times stay texts, there are no numbers to base 60, and keys that are numbers are texts. Nesting is limited, since the
+parser uses the process's stack for it. The expansion of aliases is limited, since a few hundred bytes of aliases to
+aliases expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from vcd.model.plainjson import TOO_MANY_DIGITS
 DEEPEST = 300
 """Levels of nesting that are read."""
 _ALIASES, _ALIASES_PER_CHARACTER = 1_000_000, 20
-"""What aliases may add, in characters: so many, and so many more for each character of the text."""
+"""Limit of characters that aliases may add: a fixed number, and a number per character of the text."""
 _NUMBERS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float")
 _Base: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class YamlError(ValueError):
-    """A text that is not read; ``document`` and ``line`` count from 1, and ``document`` is 0 where none is meant."""
+    """A text that cannot be read; ``document`` and ``line`` count from 1, ``document`` is 0 if unknown."""
 
     def __init__(self, message: str, line: int, document: int = 0) -> None:
         super().__init__(message)
@@ -43,8 +43,8 @@ class _Loader(_Base):  # type: ignore[misc]
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        made = super().construct_mapping(node, deep)
-        return {str(key) if type(key) in (int, float) else key: value for key, value in made.items()}
+        mapping = super().construct_mapping(node, deep)
+        return {str(key) if type(key) in (int, float) else key: value for key, value in mapping.items()}
 
 
 def read_documents(text: str) -> Iterator[tuple[int, Any]]:
@@ -87,7 +87,7 @@ def _check_nesting(text: str) -> None:
     except YamlError:
         raise
     except (yaml.YAMLError, ValueError):
-        return  # the reader reports what is wrong with it
+        return  # the reader reports the error
 
 
 def _check_aliases(document: yaml.Node, most: int) -> None:
@@ -98,7 +98,7 @@ def _check_aliases(document: yaml.Node, most: int) -> None:
     while waiting:
         node, is_open = waiting.pop()
         inside = _inside(node)
-        if is_open:  # a node in itself counts as nothing there, and is refused as no JSON
+        if is_open:  # a node that contains itself counts as empty there, and is refused later as no JSON
             sizes[id(node)] = 1 + sum(sizes[id(each)] for each in inside)
         elif id(node) in sizes:
             added += sizes[id(node)]

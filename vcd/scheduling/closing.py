@@ -1,4 +1,4 @@
-"""The end of a session: groups' phases and counts, queues' usage, who waits for what (Volcano ``job_updater.go``)."""
+"""The end of a session: phases and counts of groups, usage of queues, reasons (Volcano ``job_updater.go``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model import events as ev
-from vcd.model.objects import Condition as ShownCondition
+from vcd.model.objects import Condition as ObservedCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import STATUSES, UNSCHEDULABLE, Phase, TaskStatus, condition_of
@@ -31,12 +31,12 @@ _COUNTED = [TaskStatus.RUNNING, TaskStatus.SUCCEEDED, TaskStatus.FAILED]
 _TEXTS = [phase.text for phase in Phase]
 _NUMBERS = {text: number for number, text in enumerate(_TEXTS)}
 _NO_PHASE = -1
-"""What groups show whose phase is none."""
+"""The phase number of a group whose status has no known phase."""
 Phases = npt.NDArray[np.int8]
 
 
 def plan_of(session: Session) -> ev.Plan:
-    """The session's decision as a plan."""
+    """Return the session's decision as a plan."""
     plan = ev.Plan(
         statements=tuple(_statements(session)),
         groups=tuple(_groups(session)),
@@ -48,7 +48,7 @@ def plan_of(session: Session) -> ev.Plan:
         lapsed=tuple(session.lapsed),
         turns=session.turns.taken,
     )
-    if session.turns.ends and decides(plan):  # the first of a round may get what its last session made possible
+    if session.turns.ends and decides(plan):  # jobs at the start of a round may use what its last session made possible
         plan = msgspec.structs.replace(plan, more=True)
     return plan
 
@@ -64,27 +64,30 @@ def _statements(session: Session) -> Iterable[ev.Statement]:
 
 
 def _groups(session: Session) -> list[ev.GroupStatus]:
-    """Statuses that differ from what the groups show."""
+    """Return the statuses that differ from the observed status of the groups."""
     columns, later = session.jobs, session.later()
     viewed = [job for job in session.views.jobs() if not later[job.index]]
-    shown, (said, conditions) = columns.derived(_shown), _conditions(session)
-    asked = (shown[:, 4] > 0) | (session.views.phases != columns.phase) | (said > 0)
-    asked[[job.index for job in viewed]] = True
-    asked &= ~later
-    indices = np.flatnonzero(asked)
+    observed, (condition_numbers, conditions) = columns.derived(_observed_status), _conditions(session)
+    candidates = (observed[:, 4] > 0) | (session.views.phases != columns.phase) | (condition_numbers > 0)
+    candidates[[job.index for job in viewed]] = True
+    candidates &= ~later
+    indices = np.flatnonzero(candidates)
     counts, releasing = columns.counts[indices], session.releasing_on_nodes()[indices]
     phase = session.views.phases[indices]
     touched = [job for job in viewed if job.touched]
     phase[_places(indices, viewed)] = [job.phase for job in viewed]
     counts[_places(indices, touched)] = np.array([job.counts for job in touched], np.int32).reshape(-1, STATUSES)
     phases = _phases_at_end(phase, counts, releasing, columns.min_member[indices])
-    told = session.conditions
-    unready = _places(indices, [job for job in viewed if job.index in told and told[job.index][0] == UNSCHEDULABLE])
+    new_conditions = session.conditions
+    unready = _places(
+        indices,
+        [job for job in viewed if job.index in new_conditions and new_conditions[job.index][0] == UNSCHEDULABLE],
+    )
     phases[unready[counts[unready, TaskStatus.RUNNING] > 0]] = Phase.UNKNOWN
-    figures = _figures(phases, counts)
-    differs = (figures != shown[indices, :4]).any(axis=1) | (said[indices] > 0)
-    indices, figures = indices[differs], figures[differs]
-    before = shown[indices, 0]
+    numbers = _status_numbers(phases, counts)
+    differs = (numbers != observed[indices, :4]).any(axis=1) | (condition_numbers[indices] > 0)
+    indices, numbers = indices[differs], numbers[differs]
+    before = observed[indices, 0]
     was = list(map(_TEXTS.__getitem__, before.tolist()))
     for place in np.flatnonzero(before == _NO_PHASE).tolist():
         was[place] = columns.records[indices[place]].group.status.phase
@@ -92,9 +95,9 @@ def _groups(session: Session) -> list[ev.GroupStatus]:
         map(
             ev.GroupStatus,
             map(columns.keys.__getitem__, indices.tolist()),
-            map(_TEXTS.__getitem__, figures[:, 0].tolist()),
-            map(conditions.__getitem__, said[indices].tolist()),
-            *figures[:, 1:].T.tolist(),
+            map(_TEXTS.__getitem__, numbers[:, 0].tolist()),
+            map(conditions.__getitem__, condition_numbers[indices].tolist()),
+            *numbers[:, 1:].T.tolist(),
             was,
         )
     )
@@ -105,29 +108,31 @@ def _places(indices: Rows, jobs: list[Job]) -> Rows:
 
 
 def _conditions(session: Session) -> tuple[Ints, list[tuple[str, str, str, str] | None]]:
-    """Of each job the number of the condition that its group does not show yet, and those by number, with the empty
-    message of a plan; 0 is none."""
+    """Return new conditions: each job's index into the list (0: none), and the list.
+
+    A condition is new if the group does not have it yet. Its message is empty in a plan.
+    """
     columns = session.jobs
-    said, conditions = np.zeros(len(columns), np.int64), list[tuple[str, str, str, str] | None]([None])
+    numbers, conditions = np.zeros(len(columns), np.int64), list[tuple[str, str, str, str] | None]([None])
     unsettled = np.ones(len(columns), np.bool_)
     for jobs, settled in session.settled:
-        said[unsettled & jobs & ~columns.derived(_Shows(settled))] = len(conditions)
+        numbers[unsettled & jobs & ~columns.derived(_HasCondition(settled))] = len(conditions)
         conditions.append((*settled, ""))
         unsettled &= ~jobs
     for index, condition in (*session.conditions.items(), *_conditions_of_followers(session)):
         new = _new_condition(condition, columns.records[index].group.status.conditions)
-        said[index] = len(conditions) if new else 0
+        numbers[index] = len(conditions) if new else 0
         conditions.append(None if new is None else (*new, ""))
-    return said, conditions
+    return numbers, conditions
 
 
 def _conditions_of_followers(session: Session) -> Iterator[tuple[int, Condition]]:
-    """The conditions of jobs for which others stand, where they show something else."""
+    """Yield the conditions of jobs represented by an equivalent job, if they do not have them yet."""
     columns = session.jobs
     for lead, others in session.classes.followers():
         condition = session.conditions.get(lead)
         if condition is not None:
-            for index in others[~columns.derived(_Shows(condition))[others]].tolist():
+            for index in others[~columns.derived(_HasCondition(condition))[others]].tolist():
                 yield index, condition
 
 
@@ -135,58 +140,60 @@ def _phases_at_end(phase: Phases, counts: Counts, releasing: Counts, min_member:
     completed = counts[:, TaskStatus.FAILED] + counts[:, TaskStatus.SUCCEEDED]
     scheduled = counts[:, TaskStatus.RUNNING] + counts[:, TaskStatus.BOUND] + completed + releasing
     ended = np.where(scheduled == completed, Phase.COMPLETED, Phase.RUNNING)
-    # a completed group whose pods were deleted wants nothing more: Pending, it would be admitted and reserve again
+    # # a completed group whose pods were deleted needs nothing: as Pending it would be admitted and reserve again
     stays = (phase == Phase.INQUEUE) | ((phase == Phase.COMPLETED) & (counts.sum(axis=1) == 0))
     waits = np.where(stays, phase, Phase.PENDING)
     return np.where(scheduled >= min_member, ended, waits).astype(np.int8)
 
 
-def _figures(phases: Phases, counts: Counts) -> Counts:
-    """What groups show beside conditions: the number of the phase, and how many run, succeeded and failed."""
-    figures = np.empty((len(phases), 4), np.int32)
-    figures[:, 0] = phases
-    figures[:, 1:] = counts[:, _COUNTED]
-    return figures
+def _status_numbers(phases: Phases, counts: Counts) -> Counts:
+    """Return what groups have in their status besides conditions: phase number, running, succeeded and failed."""
+    numbers = np.empty((len(phases), 4), np.int32)
+    numbers[:, 0] = phases
+    numbers[:, 1:] = counts[:, _COUNTED]
+    return numbers
 
 
-def _shown(columns: GroupColumns, indices: Rows) -> Counts:
-    """The figures that groups show, and whether they have others if nobody looks at them."""
+def _observed_status(columns: GroupColumns, indices: Rows) -> Counts:
+    """Return the status that groups have now, and whether it would change without a decision."""
     counts = columns.counts[indices]
     phases = _phases_at_end(columns.phase[indices], counts, columns.releasing[indices], columns.min_member[indices])
     statuses = [record.group.status for record in columns.records_of(indices)]
-    shown = np.empty((len(indices), 5), np.int32)
-    shown[:, 0] = [_NUMBERS.get(each.phase, _NO_PHASE) for each in statuses]
-    shown[:, 1] = [each.running for each in statuses]
-    shown[:, 2] = [each.succeeded for each in statuses]
-    shown[:, 3] = [each.failed for each in statuses]
-    shown[:, 4] = (shown[:, :4] != _figures(phases, counts)).any(axis=1)
-    return shown
+    observed = np.empty((len(indices), 5), np.int32)
+    observed[:, 0] = [_NUMBERS.get(each.phase, _NO_PHASE) for each in statuses]
+    observed[:, 1] = [each.running for each in statuses]
+    observed[:, 2] = [each.succeeded for each in statuses]
+    observed[:, 3] = [each.failed for each in statuses]
+    observed[:, 4] = (observed[:, :4] != _status_numbers(phases, counts)).any(axis=1)
+    return observed
 
 
-class _Shows(msgspec.Struct, frozen=True):
-    """Whether groups show a condition already."""
+class _HasCondition(msgspec.Struct, frozen=True):
+    """Whether groups have a condition already."""
 
     condition: Condition
 
     def __call__(self, columns: GroupColumns, indices: Rows) -> npt.NDArray[np.bool_]:
         found = np.zeros(len(indices), np.bool_)
         conditions = [record.group.status.conditions for record in columns.records_of(indices)]
-        for place, shown in enumerate(conditions):
-            if shown:
-                found[place] = _new_condition(self.condition, shown) is None
+        for place, observed in enumerate(conditions):
+            if observed:
+                found[place] = _new_condition(self.condition, observed) is None
         return found
 
 
-def _new_condition(wanted: Condition, shown: Sequence[ShownCondition]) -> Condition | None:
-    """The condition set in this session, None where the group shows it already."""
+def _new_condition(wanted: Condition, observed: Sequence[ObservedCondition]) -> Condition | None:
+    """Return the condition set in this session, or None if the group has it already."""
     kind, status, reason = wanted
-    found = condition_of(kind, shown)
+    found = condition_of(kind, observed)
     return None if found is not None and (found.status, found.reason) == (status, reason) else wanted
 
 
 def _queues(session: Session) -> Iterable[ev.QueueUsage]:
-    """Allocated resources of queues, their children's and what pods without a group hold included, where they differ
-    from what the queues show."""
+    """Yield allocated resources of queues where they differ from the observed status.
+
+    Includes those of child queues, and of pods without a group.
+    """
     jobs = session.jobs
     sums = jobs.sums("allocated")
     moved = [job for job in session.views.jobs() if job.touched]
@@ -202,13 +209,13 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
         sums = found
     sums = bounded(sums + session.orphans.allocated)
     for queue, total in zip(session.queue_list, _with_children(session, sums), strict=True):
-        shown = queue.record.queue.status.allocated
+        observed = queue.record.queue.status.allocated
         amounts = {name: int(value) for name, value in zip(session.nodes.resources, total, strict=True) if value}
         try:
-            known = resource_values(shown)
+            known = resource_values(observed)
         except QuantityError:
-            known = None  # what nobody can read is written anew
-        # zero where the queue shows it, also of a resource that nothing has any more: the columns may have forgotten it
+            known = None  # an invalid value is overwritten
+        # # zero if the queue lists it, also for a resource that no node has any more: it may have no column
         amounts = {**dict.fromkeys(known or (), 0), **amounts}
         if amounts != known:
             yield ev.QueueUsage(queue.name, {name: format_resource(name, amounts[name]) for name in sorted(amounts)})
@@ -225,30 +232,30 @@ def _with_children(session: Session, sums: Ints) -> Ints:
 
 
 def _waiting(session: Session) -> Iterable[ev.Waiting]:
-    """Groups whose reasons for waiting are not what they were, those outside the session included."""
-    columns, shown = session.jobs, session.snapshot.waiting
+    """Yield the reasons of groups whose reasons changed, groups outside the session included."""
+    columns, observed = session.jobs, session.snapshot.waiting
     now = {job.index: tuple(job.why) for job in session.views.jobs() if job.why and _still_waits(job)}
-    told = columns.derived(shown_reasons)
-    asked = told != 0
-    asked[list(now)] = True
-    asked &= ~session.turns.aside  # their reasons are those of their own turn
-    asked &= ~session.classes.follows  # what is said of those is said of who stands for them
-    found = {columns.keys[index]: now.get(index, ()) for index in np.flatnonzero(asked).tolist()}
+    observed_numbers = columns.derived(shown_reasons)
+    candidates = observed_numbers != 0
+    candidates[list(now)] = True
+    candidates &= ~session.turns.aside  # not tried in this session: their reasons are those of their own turn
+    candidates &= ~session.classes.follows  # equivalent jobs get the reasons of their representative below
+    found = {columns.keys[index]: now.get(index, ()) for index in np.flatnonzero(candidates).tolist()}
     for lead, others in session.classes.followers():
         if session.turns.aside[lead]:
             continue
         why = now.get(lead, ())
-        said = open_reasons(why, pods_of(columns, lead)) if why else ()
-        for index in others[told[others] != number_of(said)].tolist():
-            found[columns.keys[index]] = reasons_of(said, columns.keys[index], pods_of(columns, index))
-    found.update(_strangers(session))
+        reasons = open_reasons(why, pods_of(columns, lead)) if why else ()
+        for index in others[observed_numbers[others] != number_of(reasons)].tolist():
+            found[columns.keys[index]] = reasons_of(reasons, columns.keys[index], pods_of(columns, index))
+    found.update(_groups_without_queue(session))
     for key in sorted(found):
-        if found[key] != shown.get(key, ()):
+        if found[key] != observed.get(key, ()):
             yield from found[key] or (ev.Waiting(key, ""),)
 
 
-def _strangers(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]:
-    """What groups wait for whose queue is not there."""
+def _groups_without_queue(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]:
+    """Yield the reason for waiting of groups whose queue does not exist."""
     snapshot = session.snapshot
     for key, record in snapshot.groups.items() if len(snapshot.groups) > len(session.jobs) else ():
         name = session.queue_name_of(record)
@@ -257,7 +264,7 @@ def _strangers(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]
 
 
 def _still_waits(job: Job) -> bool:
-    """Whether some task of a job has no room at the end, or the group was not admitted."""
+    """Whether some task of a job is not placed at the end, or the group was not admitted."""
     counts = job.counts
     return bool(counts[TaskStatus.PENDING] or counts[TaskStatus.PIPELINED] or counts[TaskStatus.ALLOCATED]) or (
         job.is_pending() or not job.is_ready()

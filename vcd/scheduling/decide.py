@@ -31,13 +31,15 @@ def decide(
     interrupted: Sequence[str] = (),
     trace: Trace | None = None,
 ) -> ev.Plan:
-    """The plan for one cycle.
+    """Return the plan for one cycle.
 
-    ``now`` is in nanoseconds since the epoch; ``seed`` orders nodes that are equally good. ``memory`` spares work
-    that an earlier call did and changes no plan. ``outside`` answers what plugins ask the world (by default that
-    nobody is there). A plugin that raises is named in ``plan.faults``: what it orders or scores is left out,
-    and what it forbids stays forbidden where it fails. An action that raises is left out, as are those ``interrupted``
-    (``SessionDecided.interrupted``), from the beginning. ``trace`` is told how it is decided, and changes no plan.
+    ``now`` is in nanoseconds since the epoch. ``seed`` orders equally good nodes. ``memory`` saves work done by an
+    earlier call and changes no plan. ``outside`` answers plugins' requests to other servers (by default there are
+    none). ``trace`` records how the decision is made, and changes no plan.
+
+    A plugin that raises is listed in ``plan.faults``: its orders and scores are left out, and its vetoes hold where it
+    fails. An action that raises is left out. ``interrupted`` names plugins and actions to leave out from the beginning
+    (``SessionDecided.interrupted``).
     """
     return closing.plan_of(
         run(snapshot, policy, now, seed, memory, outside=outside, interrupted=interrupted, trace=trace)
@@ -57,28 +59,28 @@ def run(
     interrupted: Sequence[str] = (),
     trace: Trace | None = None,
 ) -> Session:
-    """The session after its last action, for who wants more than the plan (explanations, metrics).
+    """Return the session after its last action, for callers that need more than the plan (explanations, metrics).
 
-    ``mark`` is told "open", "open/PLUGIN", each action's name, "close/PLUGIN" and "close" as each of them ends, and
-    may be told one more than once; who has a clock may look at it. ``watch`` is told when a plugin or action that is
-    not ours is entered and left. Where one took too long, this raises guard.Interrupted: decide again, with what
-    happened among ``interrupted``.
+    ``mark(phase)`` is called when a phase ends: "open", "open/PLUGIN", each action's name, "close/PLUGIN", "close". A
+    phase can end more than once when the session is decided again. Callers use it to record timings. ``watch`` is
+    notified when a third-party plugin or action is entered and left. If one takes too long, this raises
+    guard.Interrupted: call it again with what happened added to ``interrupted``.
     """
     faults = list(interrupted)
     unexplained: Exception | None = None
     late = {guard.name_in(fault) for fault in interrupted}
-    excluded = {name for name in late if not _stays(name)}
+    excluded = {name for name in late if not _takes_part_when_late(name)}
     errors: dict[str, Exception] = {}
     failed: dict[str, guard.Failure] = {}
     while True:
         try:
-            way = guard.Guard(watch, everyone=unexplained is not None, failed=failed)
-            plugins = instances(policy, excluded, way)
+            plugin_guard = guard.Guard(watch, everyone=unexplained is not None, failed=failed)
+            plugins = instances(policy, excluded, plugin_guard)
             used = memory if memory is not None and not errors else Memory()
             session = Session(
                 snapshot, now, seed, policy_digest=policy.digest, outside=outside, left_out=sorted(excluded | late)
             )
-            framework = Framework(session, policy, plugins, used, way, mark, trace)
+            framework = Framework(session, policy, plugins, used, plugin_guard, mark, trace)
             if all(registry.actions()[name].treats_alike for name in policy.actions):
                 framework.find_alike()
             session.take_turns()
@@ -99,7 +101,7 @@ def run(
             if memory is not None:
                 memory.reset()
             if faulty is None and unexplained is None:
-                unexplained = error  # the same happens again, and then the plugin's gate tells whose doing it is
+                unexplained = error  # it is raised again, and guarding every plugin then shows whose fault it is
                 continue
             before = None if faulty is None else failed.get(faulty)
             if faulty is None or faulty in excluded or (before is guard.Failure.BROKEN):
@@ -120,7 +122,6 @@ def run(
 
 
 def _execute(names: Sequence[str], framework: Framework, mark: Callable[[str], None]) -> None:
-    """Run actions, one after the other."""
     for name in names:
         action = registry.actions()[name]
         values = framework.policy.values(name, action.arguments, framework.policy.configurations.get(name))
@@ -129,39 +130,42 @@ def _execute(names: Sequence[str], framework: Framework, mark: Callable[[str], N
 
 
 def instances(
-    policy: Policy, excluded: Collection[str] = (), way: guard.Guard | None = None
+    policy: Policy, excluded: Collection[str] = (), plugin_guard: guard.Guard | None = None
 ) -> list[list[tuple[PluginOption, Plugin]]]:
-    """A policy's plugins, tier by tier, made anew for one session; those ``excluded`` are left out."""
-    way = way or guard.Guard()
+    """Return new instances of a policy's plugins for one session, tier by tier, without those ``excluded``."""
+    plugin_guard = plugin_guard or guard.Guard()
 
-    def made(option: PluginOption) -> Plugin:
+    def make(option: PluginOption) -> Plugin:
         kind = registry.plugins()[option.name]
-        return way.make(kind, policy.values(option.name, kind.arguments, option.arguments), option.enabled)
+        return plugin_guard.make(kind, policy.values(option.name, kind.arguments, option.arguments), option.enabled)
 
-    return [[(option, made(option)) for option in tier if option.name not in excluded] for tier in policy.tiers]
+    return [[(option, make(option)) for option in tier if option.name not in excluded] for tier in policy.tiers]
 
 
-def _stays(name: str) -> bool:
-    """Whether a plugin that took too long takes part all the same, and is told that it did."""
+def _takes_part_when_late(name: str) -> bool:
+    """Whether a plugin that took too long still takes part. It then finds itself in ``Session.left_out``."""
     kind = registry.plugins().get(name)
     return kind is not None and guard.is_ours(kind) and kind.asks_outside
 
 
 PLAN = "plan"
-"""How ``versions`` names the version of what plans hold."""
+"""The key in ``versions`` of the version of the format of plans."""
 PLAN_VERSION = "3"
-"""Since 2 reasons are codes, words before; since 3 conditions have no words."""
+"""2: reasons are codes instead of text. 3: conditions have no messages."""
 
 
 RULES = "rules"
-"""How ``versions`` names the version of the decision rules."""
+"""The key in ``versions`` of the version of the decision rules."""
 RULES_VERSION = "2"
-"""Raise it with each change of a decision on the same input, and list the change in CHANGELOG.md: ``vcd replay`` then
-attributes different plans of earlier sessions to it. Sessions that record no version were decided by rules 1."""
+"""Raise it with each change of a decision on the same input, and list the change in CHANGELOG.md.
+
+``vcd replay`` then attributes different plans of earlier sessions to it. Sessions without a recorded version were
+decided by rules 1.
+"""
 
 
 def versions() -> dict[str, str]:
-    """Return what decides a session: the code, its rules, and each third-party plugin."""
+    """Return the versions of what decides a session: the code, its rules, and each third-party plugin."""
     return {
         "vcd": __version__,
         "projection": "2",
@@ -172,5 +176,5 @@ def versions() -> dict[str, str]:
 
 
 def rules_of(recorded: Mapping[str, str]) -> str:
-    """Return the version of the rules by which a session with these recorded versions was decided."""
+    """Return the version of the rules that decided a session with these recorded versions."""
     return recorded.get(RULES, "1")

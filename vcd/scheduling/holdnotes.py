@@ -3,8 +3,8 @@
 After the last action, each job that waits gets remarks (gate ``held``) on the holds behind the first of its reasons:
 capacity on nodes that is nominated for other jobs, reservations of admitted groups that lack pods, unused guarantees of
 other queues, and the job's own pause after a refused eviction. A remark changes no cause, metric or decision. It is
-displayed only after a reason or a verdict that it explains (``remarks_on``). Its words stay as long as the same holds
-last: they name no pod, and of nominations, which change from session to session, one owner alone.
+displayed only after a reason or a verdict that it explains (``remarks_on``). Its text stays the same as long as the
+holds do: it names no pod, and only one owner of nominations, which change from session to session.
 """
 
 from __future__ import annotations
@@ -65,28 +65,31 @@ _EXPLAINED = {
         Cause.DEVICE, Cause.POD_AFFINITY, Cause.SPREAD, Cause.PORTS, Cause.VOLUME,
     ),
 }  # fmt: skip
-"""The causes that each remark explains. A verdict that found another cause needs no remark: ``others-guarantee`` names
-the queue itself, and a pod that is larger than any node could not use what is held."""
+"""The causes that each remark explains.
+
+A verdict with another cause needs no remark: ``others-guarantee`` names the queue itself, and a pod that is larger than
+any node could not use what is held.
+"""
 
 
 def note_holds(framework: Framework) -> None:
-    """Note on each job that waits which holds keep what it could use."""
+    """Note on each job that waits which holds reserve what it could use."""
     holds = _Holds(framework)
     for job in framework.session.views.jobs():
         if job.why and (job.counts[TaskStatus.PENDING] or job.is_pending()):
             first = next(filter(keeps_back, job.why), None)
-            for remark in () if first is None else holds.behind(job, first):
+            for remark in () if first is None else holds.remarks_behind(job, first):
                 job.note(HELD, "", remark)
 
 
 def remarks_on(cause: str, reasons: Iterable[Waiting]) -> list[Waiting]:
-    """Return the remarks among the reasons of a group that follow a reason or a verdict with this cause."""
+    """Return the remarks among a group's reasons that explain a reason or a verdict with this cause."""
     held = [(one, one.reason) for one in reasons if one.gate == HELD]
-    return [one for one, said in held if isinstance(said, Reason) and cause in _EXPLAINED.get(said.code, ())]
+    return [one for one, reason in held if isinstance(reason, Reason) and cause in _EXPLAINED.get(reason.code, ())]
 
 
 class _Holds:
-    """The holds at the end of a session, each kind found when it is first needed."""
+    """The holds at the end of a session, computed by kind on first use."""
 
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
@@ -94,30 +97,32 @@ class _Holds:
         self._reserved: dict[tuple[str, int, tuple[str, ...]], Reason | None] = {}
         self._resting = resting_preemptors(framework.session.backing_off.values(), framework.session.now)
 
-    def behind(self, job: Job, why: Waiting) -> list[Reason]:
-        """Return remarks on the holds behind a reason of a job; on none whose owners the reason names itself."""
+    def remarks_behind(self, job: Job, why: Waiting) -> list[Reason]:
+        """Return remarks on the holds behind a reason of a job, except holds whose owners the reason names itself."""
         cause, names = cause_of(why), dict(why.reason.names) if isinstance(why.reason, Reason) else {}
         limited = self._session.queues.get(names.get("queue", ""), job.queue)
         found: list[Reason | None] = []
         if why.gate == "predicate" and cause == Cause.NODE_ROOM:
-            found += [self._nominated_for_others(job, why)]
+            found += [self._nomination_remark(job, why)]
         if why.gate == "enqueue" and cause in _EXPLAINED[RESERVED.name] and "owners" not in names:
-            found += [self._reserved_in(None if cause == Cause.ADMISSION else limited, job, why)]
+            found += [self._reservation_remark(None if cause == Cause.ADMISSION else limited, job, why)]
         if why.gate in ("enqueue", "queue") and cause in _LIMITED:
-            found += [self._guaranteed_beside(limited, why)]
+            found += [self._guarantee_remark(limited, why)]
         if job.key in self._resting and cause in _EXPLAINED[EVICTION_REFUSED.name]:
             found += [EVICTION_REFUSED({"until": rfc3339(self._resting[job.key])})]
         return list(filter(None, found))
 
     # --- nodes --------------------------------------------------------------------------------------------------------
 
-    def _nominated_for_others(self, job: Job, why: Waiting) -> Reason | None:
-        """Return a job for which capacity is nominated on nodes that a pod could otherwise have: the one that was named
-        before, as long as it is one of them. Others come and go from session to session."""
+    def _nomination_remark(self, job: Job, why: Waiting) -> Reason | None:
+        """Return a remark with one job for which capacity is nominated on nodes that a pod could otherwise have.
+
+        The job named before stays named as long as it is one of them: the others change from session to session.
+        """
         task = next((task for task in job.pending() if task.key in why.pods[:1]), None)
         if task is None or not self._nominations.rows.size:
             return None
-        owners = self._nominations.in_the_way(task, self._framework.candidates(task).static.mask)
+        owners = self._nominations.blocking_owners(task, self._framework.candidates(task).static.mask)
         if not owners:
             return None
         before = [_owner_in(one) for one in self._session.snapshot.waiting.get(job.key, ())]
@@ -129,9 +134,8 @@ class _Holds:
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
-    def _reserved_in(self, queue: Queue | None, job: Job, why: Waiting) -> Reason | None:
-        """Return the reservations that count against the limit of a queue, or of the cluster, for a job: those of its
-        priority or above."""
+    def _reservation_remark(self, queue: Queue | None, job: Job, why: Waiting) -> Reason | None:
+        """Return the reservations, of at least the job's priority, that limit a queue or (None) the cluster."""
         resources = tuple(why.reason.by_resource()) if isinstance(why.reason, Reason) else ()
         key = "" if queue is None else queue.name, job.priority, resources
         if key not in self._reserved:
@@ -151,8 +155,8 @@ class _Holds:
             return False
         return queue is None or queue in session.lineage(session.job(index).queue)
 
-    def _guaranteed_beside(self, queue: Queue, why: Waiting) -> Reason | None:
-        """Return the guarantees of other queues that make the limit of a queue: no stated capability is as low."""
+    def _guarantee_remark(self, queue: Queue, why: Waiting) -> Reason | None:
+        """Return the guarantees of other queues that cause a queue's limit: no declared capability is as low."""
         session, above = self._session, self._session.lineage(queue)
         low = [
             limit.resource
@@ -161,8 +165,8 @@ class _Holds:
             and not any(0 < one.record.capability.get(limit.resource, 0) <= limit.limit for one in above)
         ]
         others = [(hold, session.queues.get(hold.owner, queue)) for hold in (self._guarantees if low else ())]
-        beside = [hold for hold, other in others if other not in above and queue not in session.lineage(other)]
-        return _of_owners(GUARANTEED, beside, low)
+        excluding = [hold for hold, other in others if other not in above and queue not in session.lineage(other)]
+        return _of_owners(GUARANTEED, excluding, low)
 
     @cached_property
     def _guarantees(self) -> list[Hold]:
@@ -171,8 +175,10 @@ class _Holds:
 
 
 class _Nominations:
-    """Capacity that pods wait for until others have terminated: in columns, since each job that waits is compared with
-    all of it. ``rows`` are the nodes, one for each of these pods."""
+    """Capacity for which pods wait until others have terminated.
+
+    Stored in columns, since each waiting job is compared with all of it. ``rows`` are the nodes, one for each pod.
+    """
 
     def __init__(self, session: Session) -> None:
         usage, waiting = session.nodes.usage, [job for job in session.views.jobs() if job.counts[TaskStatus.PIPELINED]]
@@ -183,11 +189,10 @@ class _Nominations:
         self._owner = np.array([place[task.job.key] for task in self._pods], np.int64)
         self._without = usage.future_idle + usage.pipelined
 
-    def in_the_way(self, task: Task, mask: Mask) -> list[str]:
-        """Return the other jobs for which capacity is nominated where a pod would find it otherwise, by key; ``mask``
-        has the nodes that it may be on."""
+    def blocking_owners(self, task: Task, mask: Mask) -> list[str]:
+        """Return the other jobs, by key, with nominated capacity that a pod could use; ``mask``: its feasible nodes."""
         capacity = self._without
-        if task.job.key in self._owners:  # what its own job waits for stays nominated
+        if task.job.key in self._owners:  # its own job's nominations stay
             capacity = capacity.copy()
             for row in np.flatnonzero(self._owner == self._owners.index(task.job.key)).tolist():
                 capacity[:, self._pods[row].node] -= self._pods[row].request
@@ -197,13 +202,13 @@ class _Nominations:
 
 
 def _owner_in(why: Waiting) -> str:
-    """Return the job that a remark on nominated capacity names; empty for another reason."""
-    said = why.reason
-    return dict(said.names).get("owner", "") if isinstance(said, Reason) and said.code == NOMINATED.name else ""
+    """Return the job named by a remark on nominated capacity; empty for another reason."""
+    reason = why.reason
+    return dict(reason.names).get("owner", "") if isinstance(reason, Reason) and reason.code == NOMINATED.name else ""
 
 
 def _of_owners(code: ReasonCode, holds: Iterable[Hold], resources: Sequence[str]) -> Reason | None:
-    """Return a remark on what is held of some resources: for whom, how much and until when; None if nothing is."""
+    """Return a remark on the holds of some resources: owners, amounts and end; None if there are none."""
     held = [hold for hold in holds if hold.resources.keys() & set(resources)]
     if not held:
         return None

@@ -1,4 +1,4 @@
-"""Admitted groups that lack pods of their minimum: their reservations end after ``Settings.admission_timeout``."""
+"""End reservations of admitted groups with fewer pods than minMember after ``Settings.admission_timeout``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LAPSED = ReasonCode(
 
 
 def end_reservations(session: Session) -> None:
-    """Note the groups whose reservation ends with this session (``Plan.lapsed``), and why those wait whose ended."""
+    """Record groups whose reservation ends in this session (``Plan.lapsed``); note it on groups without reservation."""
     snapshot, columns = session.snapshot, session.jobs
     timeout = snapshot.settings.admission_timeout
     for key, admission in sorted(snapshot.admissions.items()):

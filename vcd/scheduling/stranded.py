@@ -1,7 +1,7 @@
-"""Gangs that the API server let in only in part: they come first, and are released when they stay incomplete.
+"""Gangs that the API server admitted only in part: they come first, and are released if they stay incomplete.
 
-A bind of a gang may fail for good after its others went through (docs/laws.md, law 3). It holds room that helps
-nobody, so after ``Settings.release_after`` its pods are evicted, and it waits for its whole minimum again.
+A bind of a gang may fail for good after its others went through (docs/laws.md, law 3). The gang then holds resources in
+vain. After ``Settings.release_after`` its pods are evicted, and it waits for its whole minimum again.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ _PLACED = (TaskStatus.BOUND, TaskStatus.RUNNING)
 
 
 def release(framework: Framework) -> None:
-    """Evict what is placed of each gang that has been incomplete for too long, as the plugins see it that say what is
-    complete: without them any part of a group is."""
+    """Evict the placed pods of each gang that has been incomplete for too long.
+
+    Plugins decide what is complete. Without such a plugin, any part of a group is.
+    """
     session = framework.session
     limit = session.snapshot.settings.release_after * 1_000_000_000
     for key in sorted(session.snapshot.stranded):

@@ -1,4 +1,4 @@
-"""A configuration tried out before it is taken: its plugins are wired, and one cycle is decided on a small cluster."""
+"""Try out a configuration before it is used: open its plugins, and decide one cycle on a small cluster."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ _REQUESTS: Final = {"cpu": "1", "memory": "1Gi"}
 
 
 def faults(policy: Policy) -> Mapping[str, str]:
-    """What a cycle under ``policy`` fails with, by the plugin that fails (empty for what is no plugin's doing).
+    """Return the errors of a cycle under ``policy``, by plugin (empty: no plugin is responsible).
 
-    Plugins and actions that are not ours are left out: a session that they fail in goes on without them, and says so.
+    Third-party plugins and actions are left out: if one fails in a session, the session continues without it and
+    reports it.
     """
     try:
-        session = run(_snapshot(), _ours(policy), 0, 0)
+        session = run(_snapshot(), _built_in(policy), 0, 0)
         plan_of(session)
     except Exception as error:  # noqa: BLE001 - whatever it is, a cycle would end with it
         return {"": f"{error!r}"}
     return {guard.name_in(fault): fault.partition(": ")[2] for fault in session.faults}
 
 
-def _ours(policy: Policy) -> Policy:
+def _built_in(policy: Policy) -> Policy:
     plugins, actions = registry.plugins(), registry.actions()
     tiers = tuple(tuple(option for option in tier if guard.is_ours(plugins[option.name])) for tier in policy.tiers)
     names = tuple(name for name in policy.actions if guard.is_ours(actions[name]))
@@ -41,7 +42,7 @@ def _ours(policy: Policy) -> Policy:
 
 
 def _snapshot() -> Snapshot:
-    """Two queues, two nodes, a group that runs and two that wait: one fits, one makes room."""
+    """Return two queues, two nodes, a running group and two waiting ones: one fits, one needs evictions."""
     state = ClusterState()
     for manifest in (
         _object("Queue", "default", "", {"weight": 1}),
@@ -57,7 +58,7 @@ def _snapshot() -> Snapshot:
 
 
 def _group(name: str, queue: str, nodes: list[str]) -> list[dict[str, Any]]:
-    """A group and its pods: the node of each, empty for one that waits."""
+    """Return a group and its pods; ``nodes`` has the node of each pod, empty for a waiting one."""
     spec = {"minMember": len(nodes), "queue": queue, "minResources": _REQUESTS}
     return [
         _object("PodGroup", name, "default", spec, {"phase": "Running" if all(nodes) else "Pending"}),

@@ -1,4 +1,4 @@
-"""Whether a statement still holds against the state as it is now: between decide and log (docs/laws.md, law 3)."""
+"""Verify statements against the current state, between decision and log (docs/laws.md, law 3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vcd.model.objects import Pod, PodGroup, PodGroupSpec, Queue
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.scheduling.framework import registry
-from vcd.scheduling.search.predicates.claims import outdated
+from vcd.scheduling.search.predicates.claims import why_outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.session import ROOT_QUEUE
@@ -23,8 +23,8 @@ from vcd.state.sums import sum_of
 
 _NOWHERE = -1
 _READY = tuple(map(int, READY_STATUSES))
-_HELD = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
-"""Those that are on their way out still hold what plugins limit."""
+_HOLDING = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
+"""Terminating pods still hold what plugins limit."""
 
 
 Reference = tuple[str, str]
@@ -32,15 +32,16 @@ Reference = tuple[str, str]
 
 
 def placed_under(snapshot: Snapshot, group: str) -> tuple[Reference, ...]:
-    """Return the objects of other kinds that decide how a group's pods are placed: the group, its queue and the queues
-    above that one."""
+    """Return the objects that decide how a group's pods are placed: the group, its queue and the queues above."""
     queues = _lineage(snapshot, queue_name(snapshot, group) or "")
     return (("PodGroup", group), *(("Queue", name) for name in queues))
 
 
 def evicted_under(snapshot: Snapshot, plan: Plan) -> dict[str, tuple[Reference, ...]]:
-    """Return, by key of each pod that a plan evicts, the objects that can protect it: its group, the group's queue and
-    the queues above that one. A pod without a group has none."""
+    """Return, by key of each pod that a plan evicts, the objects that can protect it.
+
+    These are its group, the group's queue and the queues above. A pod without a group has none.
+    """
     victims = {operation.key for operation in plan.operations("evict")}
     if not victims:
         return {}
@@ -52,10 +53,10 @@ def evicted_under(snapshot: Snapshot, plan: Plan) -> dict[str, tuple[Reference, 
 
 
 def differing(snapshot: Snapshot, read: Mapping[Reference, PodGroup | Queue | None]) -> dict[Reference, str]:
-    """Return why objects that a snapshot holds differ from those that were read at the API server.
+    """Return why objects in a snapshot differ from those read from the API server.
 
-    Only what a decision depends on is compared: identity, spec, the annotations that plugins read, and whether a queue
-    is open. ``read`` has None for an object that is gone. An object that the snapshot lacks is not compared.
+    Only what a decision depends on is compared: identity, spec, annotations, and whether a queue is open. ``read`` has
+    None for a deleted object. An object that is not in the snapshot is not compared.
     """
     found: dict[Reference, str] = {}
     for (kind, key), now in read.items():
@@ -75,41 +76,43 @@ def _object(snapshot: Snapshot, reference: Reference) -> PodGroup | Queue | None
 
 
 def _difference(known: PodGroup | Queue, now: PodGroup | Queue | None) -> str:
-    """How an object differs from the known one in what decisions depend on; empty if it does not."""
+    """Return how an object differs from the known one in what decisions depend on; empty if it does not."""
     if now is known:
         return ""
     if now is None or now.metadata.uid != known.metadata.uid:
         return "is gone"
-    return "has changed" if _meaning(now) != _meaning(known) else ""
+    return "has changed" if _decisive_fields(now) != _decisive_fields(known) else ""
 
 
-def _meaning(obj: PodGroup | Queue) -> tuple[object, ...]:
+def _decisive_fields(obj: PodGroup | Queue) -> tuple[object, ...]:
     return obj.spec, obj.metadata.annotations, isinstance(obj, PodGroup) or obj.is_open
 
 
 def stale_statements(
     plan: Plan, head: Snapshot, base: Snapshot, doubts: Mapping[Reference, str] | None = None
 ) -> tuple[tuple[int, str], ...]:
-    """The statements of a plan that no longer hold, as pairs of index and reason.
+    """Return the statements of a plan that no longer hold, as pairs of index and reason.
 
-    A bind needs its pod pending under the same UID, its node there with room left by the statements before it, and
-    the volumes chosen for it free; a pipelined pod must still be pending under the same UID, so that nobody is evicted
-    for a pod that is gone; an eviction needs its pod placed under the same UID. Each needs its pod to be of the same
-    group, with the same labels and marks; and who is to get room may not ask for more than it did. One operation that
-    does not hold drops its statement whole, and the later ones of its group with it: what a gang gets beyond its
-    minimum must not come without the minimum. For the same reason nothing is bound for a gang that lost a pod on which
-    its minimum rests, be it deleted or not let in, or whose minimum is another one.
+    An operation holds under these conditions:
 
-    ``base`` is what the plan was decided from. A queue that holds more than it did then, or whose capability is
-    another one, must stay within its capability; of all others the plan knew what it does. What else limits a queue
-    only a plugin can count (``Plugin.quotas``): where such a queue holds something that it did not, or its limits or
-    the labels of its nodes are others, nothing is bound for it before it was decided on anew.
+    - bind: the pod is pending under the same UID, its node exists with enough idle resources after the earlier
+      statements, and the volumes chosen for it are free;
+    - pipeline: the pod is pending under the same UID, so that no pod is evicted for a deleted one;
+    - evict: the pod is placed under the same UID;
+    - all: the pod has the same group, labels and relevant annotations, and does not request more than before.
 
-    A statement is stale, too, if the queue that it places pods in was closed, or if the PodGroup, the queue or a queue
-    above of a victim has changed (``minMember``, ``reclaimable``).
+    An operation that does not hold drops its statement as a whole, and later ones of its group: what a gang gets beyond
+    its minimum must not come without the minimum. For the same reason, nothing is bound for a gang that lost a pod
+    needed for its minimum (deleted or not admitted), or whose minimum changed.
 
-    ``doubts`` has objects that the head does not hold as the API server does, with the reason. Statements whose pods
-    are placed or evicted under one of them are stale.
+    ``base`` is the snapshot that the plan was decided from. A queue that holds more than at the base, or whose
+    capability changed, must stay within its capability; for all others the plan has checked it. Other limits of a queue
+    are known only to plugins (``Plugin.quotas``). If such a queue holds something new, or its limits or the labels of
+    its nodes changed, nothing is bound for it until the next decision.
+
+    A statement is also stale if the queue in which it places pods was closed, or if the PodGroup or a queue of a victim
+    changed (``minMember``, ``reclaimable``). ``doubts`` has objects that differ from the API server, with the reason.
+    Statements whose pods are placed or evicted under one of them are stale.
     """
     if not plan.statements:
         return ()
@@ -129,8 +132,11 @@ def stale_statements(
 
 
 def _doubted_statements(plan: Plan, head: Snapshot, base: Snapshot, doubts: Mapping[Reference, str]) -> dict[int, str]:
-    """The first reason of each statement, by index, that depends on an object in doubt, evicts under a changed one, or
-    places pods in a queue that was closed."""
+    """Return the first reason of each stale statement, by index.
+
+    A statement is stale here if it depends on an object in doubt, evicts under a changed object, or places pods in a
+    queue that was closed.
+    """
     protecting = evicted_under(base, plan)
     changed = _changed_objects(base, head, (each for objects in protecting.values() for each in objects))
     closed = {name: f"queue {name} was closed" for name in head.queues if _is_closed_since(base, head, name)}
@@ -154,7 +160,7 @@ def _is_closed_since(base: Snapshot, head: Snapshot, name: str) -> bool:
 
 
 def _changed_objects(base: Snapshot, head: Snapshot, references: Iterable[Reference]) -> dict[Reference, str]:
-    """Why objects of the head are not what they were at the base."""
+    """Return why objects changed between base and head."""
     found: dict[Reference, str] = {}
     for reference in dict.fromkeys(references):
         known, now = _object(base, reference), _object(head, reference)
@@ -164,7 +170,7 @@ def _changed_objects(base: Snapshot, head: Snapshot, references: Iterable[Refere
 
 
 def _lineage(snapshot: Snapshot, name: str) -> tuple[str, ...]:
-    """A queue and those above it by ``spec.parent``; ends at one that is not there, or that came before."""
+    """Return a queue and its ancestors by ``spec.parent``, up to one that does not exist or is repeated."""
     found: dict[str, None] = {}
     while name in snapshot.queues and name not in found:
         found[name] = None
@@ -173,7 +179,7 @@ def _lineage(snapshot: Snapshot, name: str) -> tuple[str, ...]:
 
 
 def _with_children(snapshot: Snapshot, held: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
-    """What queues and those below them have."""
+    """Return what queues hold together with their descendants."""
     total = {name: Counter(own) for name, own in held.items()}
     for name, own in held.items():
         for above in _lineage(snapshot, name)[1:]:
@@ -182,7 +188,7 @@ def _with_children(snapshot: Snapshot, held: dict[str, Counter[str]]) -> dict[st
 
 
 def _binds_of(plan: Plan, base: Snapshot) -> dict[str, Counter[str]]:
-    """What a plan binds, by queue."""
+    """Return what a plan binds, by queue."""
     row_of = {key: row for row, key in enumerate(base.tasks.keys) if key is not None}
     found = {name: Counter[str]() for name in base.queues}
     requests = base.shape_columns.requests
@@ -196,12 +202,12 @@ def _binds_of(plan: Plan, base: Snapshot) -> dict[str, Counter[str]]:
 
 
 def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dict[str, int]]:
-    """What is left of the capability of queues that hold more, or may hold something else, than at the base.
+    """Return the remaining capability of queues that hold more, or may hold something else, than at the base.
 
-    A queue above others counts with what these have, where the plan held it to its capability: it may be flat.
+    A parent queue counts with its children if the plan enforced its capability; it does not if the hierarchy is flat.
     """
-    before, now = _held(base), _held(head)
-    left: dict[str, dict[str, int]] = {}
+    before, now = _allocated_by_queue(base), _allocated_by_queue(head)
+    remaining: dict[str, dict[str, int]] = {}
     parents = {record.queue.spec.parent or ROOT_QUEUE for record in head.queues.values()}
     if any(head.queues[name].capability for name in parents & head.queues.keys()):
         had, has, gets = (
@@ -223,18 +229,21 @@ def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dic
         known = {} if old is None else old.capability
         other = known != record.capability or name in moved
         if record.capability and (other or now[name] - before[name]):
-            left[name] = {
+            remaining[name] = {
                 resource: limit - now[name][resource]
                 for resource, limit in record.capability.items()
-                # cpu or memory of zero is no limit to some plugins, and none of it to others; the plan knew which
+                # # cpu or memory of zero means no limit to some plugins, and none of it to others; the plan has decided
+                # which
                 if resource != PODS and (limit or resource not in (CPU, MEMORY) or known.get(resource) != limit)
             }
-    return left
+    return remaining
 
 
-class _Uncounted:
-    """Queues that plugins limit by annotations, as far as the plan may not know what they hold or may hold, and nodes
-    that may count as something else than they did."""
+class _PluginLimits:
+    """Queues that plugins limit by annotations and that changed, and nodes whose labels or resources changed.
+
+    The plan may be wrong about what these queues hold or may hold.
+    """
 
     def __init__(self, base: Snapshot, head: Snapshot) -> None:
         limits = sorted({quota.annotation for kind in registry.plugins().values() for quota in kind.quotas})
@@ -246,14 +255,14 @@ class _Uncounted:
         self.nodes: frozenset[str] = frozenset()
         self.queues: frozenset[str] = frozenset()
         if self.limited:
-            self.nodes = frozenset(_relabelled(base, head)) if head.facts is not base.facts else self.nodes
+            self.nodes = frozenset(_changed_nodes(base, head)) if head.facts is not base.facts else self.nodes
             changed = {name for name in self.limited if _limits(base, name, limits) != _limits(head, name, limits)}
-            self.queues = frozenset(changed.union(self._moved(base, head)))
+            self.queues = frozenset(changed.union(self._queues_with_changes(base, head)))
 
-    def _moved(self, base: Snapshot, head: Snapshot) -> Iterator[str]:
-        """Queues with a pod on a node where it was not, or that is not what it was."""
-        queues, nodes = _places(head, self.limited, _HELD)
-        before, places = _places(base, self.limited, _HELD)
+    def _queues_with_changes(self, base: Snapshot, head: Snapshot) -> Iterator[str]:
+        """Yield queues with a pod that came to another node, or that is another pod than before."""
+        queues, nodes = _places(head, self.limited, _HOLDING)
+        before, places = _places(base, self.limited, _HOLDING)
         if head.facts is not base.facts:
             rows = [head.facts.row_of.get(name, _NOWHERE) for name in base.facts.names]
             places = np.array([*rows, _NOWHERE], np.int64)[places]
@@ -277,8 +286,8 @@ def _limits(snapshot: Snapshot, name: str, limits: Iterable[str]) -> list[str | 
     return [None if record is None else record.queue.metadata.annotations.get(limit) for limit in limits]
 
 
-def _relabelled(base: Snapshot, head: Snapshot) -> Iterator[str]:
-    """Nodes whose labels or resources are others than they were, and new ones."""
+def _changed_nodes(base: Snapshot, head: Snapshot) -> Iterator[str]:
+    """Yield new nodes, and nodes whose labels or resource names changed."""
     for name, row in head.facts.row_of.items():
         now, old = head.facts.nodes[row], base.facts.row_of.get(name)
         before = None if old is None else base.facts.nodes[old]
@@ -293,7 +302,7 @@ def _relabelled(base: Snapshot, head: Snapshot) -> Iterator[str]:
 
 
 def _places(snapshot: Snapshot, queues: Sequence[str], statuses: tuple[int, ...]) -> tuple[Ints, Ints]:
-    """By row, which of the queues a placed pod of such a status is in, and its node; both nowhere (-1) for others."""
+    """Return, by row, which of the queues a placed pod with one of the statuses is in, and its node; -1 for others."""
     tasks, number_of = snapshot.tasks, {name: number for number, name in enumerate(queues)}
     held = (tasks.node >= 0) & np.isin(tasks.status, statuses)
     jobs = np.unique(tasks.job[held & (tasks.job >= 0)])
@@ -308,20 +317,20 @@ def _places(snapshot: Snapshot, queues: Sequence[str], statuses: tuple[int, ...]
 
 
 def _minimum(spec: PodGroupSpec) -> tuple[object, ...]:
-    """What of a group has to be placed together."""
+    """Return the fields of a group that decide what must be placed together."""
     return spec.min_member, spec.min_task_member, spec.sub_group_policy
 
 
 def _ready(snapshot: Snapshot) -> Ints:
-    """How many pods of each job count towards its minimum."""
+    """Return how many pods of each job count towards its minimum."""
     tasks = snapshot.tasks
     ready = np.isin(tasks.status, _READY) & (tasks.job >= 0)
     counts: Ints = np.bincount(tasks.job[ready], minlength=len(snapshot.job_keys))
     return counts
 
 
-def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
-    """What each queue has allocated, by resource, pods included whose group is gone."""
+def _allocated_by_queue(snapshot: Snapshot) -> dict[str, Counter[str]]:
+    """Return what each queue has allocated, by resource, including pods whose group was deleted."""
     names = sorted(snapshot.queues)
     orphans = Orphans(snapshot, {name: number for number, name in enumerate(names)})
     sums = snapshot.group_columns.sums("allocated") + orphans.allocated
@@ -332,27 +341,31 @@ def _held(snapshot: Snapshot) -> dict[str, Counter[str]]:
 
 
 def queue_name(snapshot: Snapshot, group: str) -> str | None:
-    """The queue of a group; None where there is no such group."""
+    """Return the queue of a group, or None if there is no such group."""
     record = snapshot.groups.get(group)
     return None if record is None else snapshot.settings.queue_of(record.group)
 
 
 class _Head:
-    """The head state's pods and rooms, less what accepted statements take."""
+    """The pods and idle resources of the head state, less what accepted statements take."""
 
     def __init__(self, plan: Plan, head: Snapshot, base: Snapshot) -> None:
         self._head, self._base = head, base
-        self._left = _changed_queues(plan, base, head)
-        self._uncounted = _Uncounted(base, head)
+        self._remaining = _changed_queues(plan, base, head)
+        self._plugin_limits = _PluginLimits(base, head)
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
         self._requests = head.shape_columns.requests
         self._idle = head.usage[: len(head.resources)].T.copy()
-        self._heeded = tuple(sorted({name for kind in registry.plugins().values() for name in kind.annotations}))
+        self._relevant_annotations = tuple(
+            sorted({name for kind in registry.plugins().values() for name in kind.annotations})
+        )
 
     def broken(self, statements: Sequence[Statement]) -> dict[str, str]:
-        """Groups that something is bound for and that may not get their minimum by it, and why: it is another one, or
-        they lost more placed pods than they would have had above it. Those whose minimum is one of roles or of
-        sub-groups may not lose any."""
+        """Return groups with binds that may miss their minimum, with the reason.
+
+        Either the minimum changed, or they lost more placed pods than they would have had above it. Groups with minima
+        of roles or sub-groups may not lose any.
+        """
         jobs, bound, found = dict[str, int](), Counter[str](), dict[str, str]()
         for statement in statements:
             for operation in statement.operations:
@@ -374,9 +387,9 @@ class _Head:
         return found
 
     def doubtful(self, statements: Sequence[Statement]) -> list[bool]:
-        """Which statements have to be looked at operation by operation, in order; all others hold.
+        """Return which statements must be checked operation by operation, in order; all others hold.
 
-        They only bind pending pods, to nodes and for queues that have room for all statements together.
+        The others only bind pending pods, to nodes and for queues with enough capacity for all statements together.
         """
         row_of, node_of, pods = self._row_of, self._head.facts.row_of, self._head.tasks.pods
         known, there = self._base.tasks.pods, len(self._base.tasks.pods)
@@ -393,7 +406,7 @@ class _Head:
                 if row is None or node is None:
                     doubtful[number] = True
                 elif operation.verb == "bind":
-                    doubtful[number] |= row >= there or pod is not known[row]  # it may be another by now
+                    doubtful[number] |= row >= there or pod is not known[row]  # it may be a different pod by now
                     of.append(number)
                     rows.append(row)
                     nodes.append(node)
@@ -406,34 +419,35 @@ class _Head:
         return found
 
     def _short_nodes(self, rows: Ints, nodes: Ints) -> npt.NDArray[np.bool_]:
-        """By node, whether these pods together may not fit, or what is counted of it has changed."""
-        asked = np.zeros_like(self._idle)
-        np.add.at(asked, nodes, self._requests[self._head.tasks.shape[rows]])
-        counts = asked > 0
-        counts[:, :2] = True  # as `room_needed` has it
-        short = np.logical_or.reduce((asked > self._idle) & counts, axis=1)
-        short[[self._head.facts.row_of[name] for name in sorted(self._uncounted.nodes)]] = True
+        """Return, by node, whether these pods together may not fit, or a plugin's count may have changed."""
+        requested = np.zeros_like(self._idle)
+        np.add.at(requested, nodes, self._requests[self._head.tasks.shape[rows]])
+        counts = requested > 0
+        counts[:, :2] = True  # as in `room_needed`
+        short = np.logical_or.reduce((requested > self._idle) & counts, axis=1)
+        short[[self._head.facts.row_of[name] for name in sorted(self._plugin_limits.nodes)]] = True
         result: npt.NDArray[np.bool_] = short
         return result
 
     def _in_short_queue(self, rows: Ints) -> npt.NDArray[np.bool_]:
-        """Whether the queue of each pod may not have room for all of these, or what is counted of it has changed."""
+        """Return, by pod, whether its queue may lack capacity for all of these, or a plugin's count may have
+        changed."""
         jobs, of_job = np.unique(self._head.tasks.job[rows], return_inverse=True)
         names = [self._queue_of_job(job) for job in jobs.tolist()]
-        short = set(self._uncounted.queues)
+        short = set(self._plugin_limits.queues)
         requests = self._requests[self._head.tasks.shape[rows]]
         lineages = {name: _lineage(self._head, name) for name in dict.fromkeys(names)}
-        for name in sorted({above for lineage in lineages.values() for above in lineage} & self._left.keys()):
+        for name in sorted({above for lineage in lineages.values() for above in lineage} & self._remaining.keys()):
             mine = np.array([name in lineages[each] for each in names])[of_job]
-            asked = dict(zip(self._head.resources, sum_of(requests[mine]).tolist(), strict=True))
-            if any(asked.get(resource, 0) > max(0, left) for resource, left in self._left[name].items()):
+            requested = dict(zip(self._head.resources, sum_of(requests[mine]).tolist(), strict=True))
+            if any(requested.get(resource, 0) > max(0, left) for resource, left in self._remaining[name].items()):
                 short.add(name)
         refused = [not short.isdisjoint((name, *lineages[name])) for name in names]
         in_short: npt.NDArray[np.bool_] = np.array(refused)[of_job]
         return in_short
 
-    def _changed(self, row: int, verb: str) -> str:
-        """What of a pod is another than it was decided about; empty where nothing is, or it was not there then."""
+    def _pod_change(self, row: int, verb: str) -> str:
+        """Return what changed in a pod since the decision; empty if nothing did, or it did not exist then."""
         tasks, known = self._head.tasks, self._base.tasks
         now, before = tasks.pods[row], known.pods[row] if row < len(known.pods) else None
         if now is None or before is None or now is before or now.metadata.uid != before.metadata.uid:
@@ -442,18 +456,18 @@ class _Head:
             return "it is of another group now"
         if self._marks_of(now) != self._marks_of(before):
             return "its labels, or annotations that plugins heed, have changed"
-        asked, shape = dict(self._asked(row)), self._base.shapes[int(known.shape[row])]
-        known_to_ask = {} if shape is None else shape.requests
-        if verb != "evict" and any(value > known_to_ask.get(name, 0) for name, value in asked.items()):
+        requested, shape = dict(self._requests_of(row)), self._base.shapes[int(known.shape[row])]
+        known_requests = {} if shape is None else shape.requests
+        if verb != "evict" and any(value > known_requests.get(name, 0) for name, value in requested.items()):
             return "it asks for more now"
         return ""
 
     def _marks_of(self, pod: Pod) -> tuple[object, ...]:
         marks = pod.metadata.annotations
-        return pod.metadata.labels, *(marks.get(name) for name in self._heeded)
+        return pod.metadata.labels, *(marks.get(name) for name in self._relevant_annotations)
 
     def accept(self, operations: tuple[Operation, ...]) -> str:
-        """Take the room that the operations need; an empty text when all hold, else the first reason."""
+        """Take the resources that the operations need. Return "" if all hold, else the first reason."""
         taken: list[tuple[int, int]] = []
         for operation in operations:
             reason = self._accept(operation, taken)
@@ -464,17 +478,17 @@ class _Head:
         return ""
 
     def _move(self, row: int, node: int, times: int) -> None:
-        """A pod takes room of a node and of its queue, or gives it back."""
+        """Take a pod's resources from a node and its queue (times 1), or give them back (-1)."""
         tasks = self._head.tasks
         self._idle[node] -= times * self._requests[tasks.shape[row]]
-        for left in self._left_of(row):
-            for name, value in self._asked(row):
+        for left in self._remaining_of(row):
+            for name, value in self._requests_of(row):
                 if name in left:
                     left[name] -= times * value
 
-    def _left_of(self, row: int) -> list[dict[str, int]]:
-        """What is left of the capability of a pod's queue, and of those above it, as far as it has to be looked at."""
-        return [self._left[name] for name in _lineage(self._head, self._queue_of(row)) if name in self._left]
+    def _remaining_of(self, row: int) -> list[dict[str, int]]:
+        """Return the remaining capability of a pod's queue and of those above it, for queues that must be checked."""
+        return [self._remaining[name] for name in _lineage(self._head, self._queue_of(row)) if name in self._remaining]
 
     def _queue_of(self, row: int) -> str:
         return self._queue_of_job(int(self._head.tasks.job[row]))
@@ -483,16 +497,16 @@ class _Head:
         key = self._head.job_keys[job] if job >= 0 else None
         return queue_name(self._head, key or "") or ""
 
-    def _uncounted_for(self, row: int, node: str) -> str:
-        """Why what the plan counted for a pod's queue may be wrong; empty where it is not."""
-        uncounted, queue = self._uncounted, self._queue_of(row)
-        if queue not in uncounted.limited:
+    def _plugin_limit_doubt(self, row: int, node: str) -> str:
+        """Return why the plan's count for a pod's queue may be wrong; empty if it is not."""
+        plugin_limits, queue = self._plugin_limits, self._queue_of(row)
+        if queue not in plugin_limits.limited:
             return ""
-        if node in uncounted.nodes:
+        if node in plugin_limits.nodes:
             return f"the labels of node {node} have changed"
-        return "what its queue holds, or may hold, has changed" if queue in uncounted.queues else ""
+        return "what its queue holds, or may hold, has changed" if queue in plugin_limits.queues else ""
 
-    def _asked(self, row: int) -> Iterable[tuple[str, int]]:
+    def _requests_of(self, row: int) -> Iterable[tuple[str, int]]:
         shape = self._head.shapes[int(self._head.tasks.shape[row])]
         return () if shape is None else [(name, value) for name, value in shape.requests.items() if value > 0]
 
@@ -504,7 +518,7 @@ class _Head:
             return "the pod is gone"
         if pod.metadata.uid != operation.uid:
             return "another pod has its name now"
-        if reason := self._changed(row, operation.verb):
+        if reason := self._pod_change(row, operation.verb):
             return reason
         if operation.verb == "evict":
             if tasks.status[row] in TERMINATED_STATUSES:
@@ -523,12 +537,14 @@ class _Head:
         if not fits(room_needed(request), self._idle[node][:, None])[0]:
             return f"node {operation.node} has no room left"
         for choice in operation.volumes:
-            reason = outdated(choice, operation.node, self._head.others)
+            reason = why_outdated(choice, operation.node, self._head.others)
             if reason:
                 return reason
-        if any(value > left.get(name, value) for left in self._left_of(row) for name, value in self._asked(row)):
+        if any(
+            value > left.get(name, value) for left in self._remaining_of(row) for name, value in self._requests_of(row)
+        ):
             return "its queue has no room left within its capability"
-        reason = self._uncounted_for(row, operation.node)
+        reason = self._plugin_limit_doubt(row, operation.node)
         if reason:
             return reason
         self._move(row, node, 1)

@@ -1,9 +1,8 @@
-"""Admitted groups without all pods of their minimum: since when they reserve resources, and which reservations ended
-(docs/laws.md, law 8).
+"""Incomplete admissions: admitted groups without all pods of their minimum (docs/laws.md, law 8).
 
-A group with minResources is listed here while it is Inqueue and fewer pods than its minMember name it. The session that
-finds it listed for ``Settings.admission_timeout`` ends its reservation (``Plan.lapsed``). The group stays Inqueue: its
-pods are placed as those of any admitted group once all of its minimum exist, and from then on it reserves again.
+A group with minResources is listed while it is Inqueue and fewer pods than its minMember belong to it. A session that
+finds it listed for ``Settings.admission_timeout`` ends its reservation (``Plan.lapsed``). The group stays Inqueue: once
+all pods of its minimum exist, they are placed like those of any admitted group, and it reserves again.
 """
 
 from __future__ import annotations
@@ -20,14 +19,17 @@ _SECOND = 1_000_000_000
 
 
 class IncompleteAdmission(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An admission without all pods of the minimum: ``since`` when (ns since the epoch; 0: not known before the next
-    session), and whether its reservation ``ended``."""
+    """An admission without all pods of the minimum.
+
+    ``since``: start in ns since the epoch; 0 if unknown, which the next session replaces. ``ended``: it reserves
+    nothing any more.
+    """
 
     since: int
     ended: bool = False
 
     def due(self, timeout: int) -> int:
-        """Return when the reservation ends (ns since the epoch); 0 where it has ended, or no time is known.
+        """Return when the reservation ends (ns since the epoch); 0 if it has ended, or the time is unknown.
 
         Args:
             timeout: ``Settings.admission_timeout`` in seconds, 0 for never.
@@ -36,7 +38,7 @@ class IncompleteAdmission(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def is_incomplete(record: GroupRecord | None, pods: int) -> bool:
-    """Return whether a group is admitted and states minimum resources, and fewer pods than its minimum name it."""
+    """Whether a group is admitted, has minimum resources, and has fewer pods than its minimum."""
     if record is None or record.phase is not Phase.INQUEUE or record.min_resources is None:
         return False
     return pods < max(record.group.spec.min_member, 1)
@@ -45,7 +47,7 @@ def is_incomplete(record: GroupRecord | None, pods: int) -> bool:
 def admission_holds(
     admissions: Mapping[str, IncompleteAdmission], groups: Mapping[str, GroupRecord], timeout: int
 ) -> Iterator[Hold]:
-    """Yield the reservations of admitted groups without all pods of their minimum that have not ended."""
+    """Yield the reservations of incomplete admissions that have not ended."""
     for key, admission in admissions.items():
         record = groups.get(key)
         if record is not None and record.min_resources and not admission.ended:

@@ -5,8 +5,8 @@ server admitted it only in part. The records are folded from outcomes and sessio
 from these events, never from a clock. During its back-off a pod or gang holds no resources and is not tried; afterwards
 it comes behind others of equal order. A gang that the API server admitted only in part comes before them (law 3).
 
-The record names the nodes that the binds were for, since what refuses a bind may do so on some nodes only. allocate and
-backfill try other nodes with idle resources first.
+The record names the nodes of refused binds, since a webhook or policy may refuse some nodes only. allocate and backfill
+try other nodes with idle resources first.
 """
 
 from __future__ import annotations
@@ -18,28 +18,32 @@ import msgspec
 from vcd.state.holds import Hold, HoldKind
 
 RELEASE = "release"
-"""The action that evicts what is bound of a gang that the API server admitted only in part."""
+"""The action that evicts the bound pods of a gang that the API server admitted only in part."""
 
 NAMESPACE = "namespace"
-"""In place of a refused operation: the pod's namespace is held back."""
+"""Used as a verb: no operation was refused, but the pod's namespace is held back."""
 
 _SECOND = 1_000_000_000
 _FIRST_OF_POD, _LONGEST_OF_POD = 1, 300
-"""Seconds. kube-scheduler begins with the same; its longest back-off of 10 s would let a preemptor that is always
-refused evict others every 10 s."""
+"""Seconds. kube-scheduler begins with the same.
+
+Its longest back-off of 10 s would let a preemptor whose evictions are always refused evict others every 10 s.
+"""
 _FIRST_OF_GANG, _LONGEST_OF_GANG = 60, 3600
-"""Seconds, as Kueue requeues a workload whose pods were not ready in time (``requeuingStrategy``)."""
+"""Seconds, as in Kueue for workloads whose pods were not ready in time (``requeuingStrategy``)."""
 _LONGEST_MESSAGE = 200
-"""Characters of the API server's answer that are stored."""
+"""Maximum number of stored characters of the API server's answer."""
 _MOST_NODES = 100
-"""Nodes that are stored. A pod that was refused so many times in a row has waited for more than seven hours."""
+"""Maximum number of stored nodes. A pod refused so many times in a row has waited for more than seven hours."""
 
 
 class RefusalBackoff(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A refused operation on the pod or group with ``uid``: how many refusals there were in a row, and until when
-    (ns since the epoch) it is not tried again. ``message`` is the last answer of the API server. ``preemptor`` is the
-    key of the PodGroup for which the pod was to be evicted. ``nodes`` are the nodes that its binds were refused for,
-    the last refused one last."""
+    """A refused operation on the pod or group with ``uid``.
+
+    ``attempts`` counts refusals in a row. It is not tried again before ``until`` (ns since the epoch). ``message`` is
+    the last answer of the API server. ``preemptor`` is the key of the PodGroup for which the pod was to be evicted.
+    ``nodes`` are the nodes of refused binds, the latest last.
+    """
 
     uid: str
     verb: str
@@ -51,17 +55,21 @@ class RefusalBackoff(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def others_from(self) -> int:
-        """When the preemptor looks for other victims in place of one whose eviction was refused (ns since the epoch).
-        Otherwise each refusal would start a session that finds the next victim, as fast as the API server can refuse
-        it."""
+        """When the preemptor may look for other victims after a refused eviction (ns since the epoch).
+
+        Without this, each refusal would start a session that finds the next victim, as fast as the API server can
+        refuse it.
+        """
         return self.until - (_seconds(self.attempts, _FIRST_OF_POD, _LONGEST_OF_POD) - _FIRST_OF_POD) * _SECOND
 
 
 def after_refusal(
     before: RefusalBackoff | None, uid: str, verb: str, at: int, message: str, preemptor: str = "", node: str = ""
 ) -> RefusalBackoff:
-    """Return the back-off of a pod whose operation was refused at ``at`` (ns since the epoch). ``node`` is empty if the
-    refusal is no matter of a node."""
+    """Return the back-off of a pod whose operation was refused at ``at`` (ns since the epoch).
+
+    ``node`` is empty if the refusal does not concern a node.
+    """
     found = _next(before, uid, verb, at, message, _FIRST_OF_POD, _LONGEST_OF_POD)
     nodes = before.nodes if before is not None and found.attempts > 1 else ()
     if node:
@@ -94,11 +102,13 @@ def _seconds(attempts: int, first: int, longest: int) -> int:
 
 
 def resting_preemptors(backoffs: Iterable[RefusalBackoff], now: int) -> dict[str, int]:
-    """Return the PodGroups whose last evictions were refused, by key, and when each looks for other victims (ns since
-    the epoch). Other PodGroups are unaffected by these refusals."""
+    """Return PodGroups whose last evictions were refused, by key, with the time of their next search for victims.
+
+    Times are in ns since the epoch. Refusals do not affect other PodGroups.
+    """
     found: dict[str, int] = {}
     for backoff in backoffs:
-        if backoff.preemptor and backoff.others_from > now:  # of an eviction: no other verb has a preemptor
+        if backoff.preemptor and backoff.others_from > now:  # of an eviction: only evictions have a preemptor
             found[backoff.preemptor] = max(backoff.others_from, found.get(backoff.preemptor, 0))
     return found
 

@@ -1,4 +1,4 @@
-"""A state's content as bytes, for checkpoints: canonical, so that equal states have equal bytes."""
+"""Encode a state for checkpoints. The encoding is canonical: equal states have equal bytes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class Dump(msgspec.Struct, omit_defaults=True):
-    """All that a state holds; ``objects`` are kind, key, payload and digest, in order. Most pods and
-    PodGroups are in tables instead; older checkpoints have none there."""
+    """All contents of a state. ``objects`` are kind, key, payload and digest, in order.
+
+    Most pods and PodGroups are in tables instead; older checkpoints have none there.
+    """
 
     sequence: int
     session: int
@@ -65,7 +67,7 @@ class Dump(msgspec.Struct, omit_defaults=True):
     groups: GroupTable = msgspec.field(default_factory=GroupTable)
 
     def every_object(self) -> Iterator[tuple[str, str, bytes, int]]:
-        """All objects as ``objects`` holds them, those of ``pods``, too."""
+        """Yield all objects in the form of ``objects``, including those in tables."""
         for key, payload, digest in zip(self.pods.keys(), self.pods.payloads(), self.pods.digests, strict=True):
             yield "Pod", key, payload, digest
         for group, digest in zip(self.groups.groups(), self.groups.digests, strict=True):
@@ -74,13 +76,13 @@ class Dump(msgspec.Struct, omit_defaults=True):
 
 
 def _without(names: tuple[str, ...]) -> type[msgspec.Struct]:
-    """A dump that lacks some fields."""
+    """Return a variant of ``Dump`` that lacks some fields."""
     fields: list[tuple[str, Any, Any]] = []
     for one in msgspec.structs.fields(Dump):
         default = {} if one.default is msgspec.NODEFAULT else {"default": one.default}
-        made = {} if one.default_factory is msgspec.NODEFAULT else {"default_factory": one.default_factory}
+        factory = {} if one.default_factory is msgspec.NODEFAULT else {"default_factory": one.default_factory}
         if one.name not in names:
-            fields.append((one.name, one.type, msgspec.field(name=one.encode_name, **default, **made)))
+            fields.append((one.name, one.type, msgspec.field(name=one.encode_name, **default, **factory)))
     return msgspec.defstruct("FirstDump", fields, omit_defaults=True)
 
 
@@ -100,16 +102,16 @@ _FirstDump = _without(
     )
 )
 """A dump of version 0.1.0."""
-AS_THEY_ARE = (
+COPIED_FIELDS = (
     "session", "epoch", "leading", "policy", "listed", "answers", "intended_status", "waiting", "stranded", "backoffs",
     "released", "admissions", "nominated",
     "nomination_turns", "rounds", "late", "faults", "held_namespaces", "turns",
 )  # fmt: skip
-"""What a dump holds as the state does, by the name of both."""
+"""The fields that a dump takes unchanged from the state, under the same name."""
 
 
-class Frozen(msgspec.Struct, eq=False):
-    """A state's content at one moment; ``encode`` may run in another thread."""
+class StateCopy(msgspec.Struct, eq=False):
+    """A state's contents at one moment; ``encode`` may run in another thread."""
 
     _digests: dict[str, dict[str, int]]
     _objects: dict[str, dict[str, Any]]
@@ -119,7 +121,7 @@ class Frozen(msgspec.Struct, eq=False):
     _dump: Dump
 
     def encode(self) -> bytes:
-        """The canonical bytes."""
+        """Return the canonical bytes."""
         pods, groups = PodTableMaker(), GroupTableMaker()
         for kind in sorted(self._digests):
             digests = self._digests[kind]
@@ -138,7 +140,7 @@ class Frozen(msgspec.Struct, eq=False):
         return _encode(self._dump)
 
     def _pod(self, key: str, digest: int, pods: PodTableMaker) -> bytes | None:
-        """A pod's payload, empty where it cannot be read; None where it is in the table."""
+        """Return a pod's payload: empty for an invalid pod, None if it was added to the table."""
         row = self._rows.get(key)
         pod = None if row is None else self._pods[row]
         if row is None or pod is None:
@@ -148,20 +150,20 @@ class Frozen(msgspec.Struct, eq=False):
 
 
 def events_between(objects: int, most: int) -> int:
-    """How many events may follow a checkpoint of so many objects before the next, at most ``most``.
+    """Return how many events may follow a checkpoint of so many objects before the next, at most ``most``.
 
-    A question reads a checkpoint and folds what follows it; an object costs about half of what an event does.
+    A query reads a checkpoint and folds the events after it; an object costs about half as much as an event.
     """
     return min(max(objects // 2, _LEAST_BETWEEN), most)
 
 
 def decoded(data: bytes) -> Dump:
-    """What was encoded. Raises msgspec.MsgspecError for other bytes."""
+    """Decode a dump. Raises msgspec.MsgspecError for other bytes."""
     return msgspec.msgpack.decode(data, type=Dump)
 
 
 class _Faults(msgspec.Struct):
-    """The part of a dump that has the faults of the installation."""
+    """The part of a dump with the faults of the installation."""
 
     faults: dict[str, ev.InstallationFault] = {}
 
@@ -172,16 +174,20 @@ def faults_of(data: bytes) -> dict[str, ev.InstallationFault]:
 
 
 def without_tables(data: bytes) -> bytes:
-    """An encoded state as version 0.1.0 encodes it, which has no tables of pods and groups. Raises
-    msgspec.MsgspecError."""
+    """Return an encoded state in the encoding of version 0.1.0, which has no tables of pods and groups.
+
+    Raises msgspec.MsgspecError.
+    """
     dump = decoded(data)
     whole = _encode(msgspec.structs.replace(dump, objects=sorted(dump.every_object())))
     return _encode(msgspec.msgpack.decode(whole, type=_FirstDump))
 
 
 def is_same_for_first_version(state: bytes, stored: bytes) -> bool:
-    """Return whether version 0.1.0 stored an encoded state, as far as both versions know what the state holds: of
-    evictions they remember other things. Raises msgspec.MsgspecError."""
+    """Whether ``stored``, written by version 0.1.0, is the same state in what both versions store.
+
+    Evictions are not compared: the versions store different facts about them. Raises msgspec.MsgspecError.
+    """
     if decoded(stored).pods.names:
         return False
     first, second = (
@@ -192,7 +198,7 @@ def is_same_for_first_version(state: bytes, stored: bytes) -> bool:
 
 
 def on_node(pod: Pod, node_name: str) -> Pod:
-    """The pod with its node's name, which the state keeps apart."""
+    """Return the pod with its node's name, which the state stores separately."""
     if not node_name:
         return pod
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node_name))
@@ -200,7 +206,7 @@ def on_node(pod: Pod, node_name: str) -> Pod:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No collection of garbage meanwhile: what is made lasts, and to look it through again and again takes long."""
+    """Disable garbage collection for code that creates many lasting objects: each collection would scan them."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -19,7 +19,7 @@ from vcd.model.requests import countable, counted_spec, may_be_resized
 from vcd.model.status import Phase, TaskStatus, phase_of
 from vcd.state.admissions import IncompleteAdmission, is_incomplete
 from vcd.state.backoff import RELEASE, RefusalBackoff, after_refusal, after_release
-from vcd.state.checkpoint import AS_THEY_ARE, Dump, Frozen, decoded, on_node
+from vcd.state.checkpoint import COPIED_FIELDS, Dump, StateCopy, decoded, on_node
 from vcd.state.completion import Completion
 from vcd.state.grouptable import GroupTable
 from vcd.state.immunity import ENDED, GroupProgress, Immunity
@@ -49,10 +49,10 @@ _VOID = -1
 
 
 class ClusterState:
-    """What is known after ``sequence`` events.
+    """The state after ``sequence`` events.
 
-    Pods live in columns (one row a pod), other objects as records by key. Rows are arbitrary numbers: nothing that
-    is decided may depend on them, and ``dump`` does not show them.
+    Pods are stored in columns (one row a pod), other objects as records by key. Row numbers are arbitrary: no decision
+    may depend on them, and ``dump`` does not contain them.
     """
 
     def __init__(self) -> None:
@@ -70,13 +70,13 @@ class ClusterState:
         self.nodes: dict[str, NodeRecord] = {}
         self.groups: dict[str, GroupRecord] = {}
         self.former: dict[str, str | None] = {}
-        """Groups that pods name and that are not there: the queue that each was in, None where it was never seen."""
+        """Groups that pods name and that do not exist, with their last queue; None if the group was never observed."""
         self.queues: dict[str, QueueRecord] = {}
         self.others: dict[str, dict[str, Object]] = {}
         self.facts_version = 0
         self.others_version: dict[str, int] = {}
         self.changed_rows: Changes[int] = Changes(lambda: len(self.pods))
-        """Rows of ``tasks`` whose pod, status or node is another."""
+        """Rows of ``tasks`` whose pod, status or node changed."""
         self.changed_groups: Changes[str] = Changes(self.groups.__len__)
         self.changed_queues: Changes[str] = Changes(self.queues.__len__)
         self.changed_waiting: Changes[str] = Changes(lambda: len(self.waiting))
@@ -103,70 +103,75 @@ class ClusterState:
 
         self.intents: dict[str, Intent] = {}
         self.intended_volumes: dict[str, tuple[ev.VolumeChoice, ...]] = {}
-        """Of the intents that bind volumes, what they bind, by pod."""
+        """Volumes that intended binds bind, by pod."""
         self.intended_annotations: dict[str, dict[str, str]] = {}
-        """Annotations that pods get with their bind and do not show yet, by pod."""
+        """Annotations that pods get with their bind and that are not observed yet, by pod."""
         self.lifting: dict[str, str] = {}
-        """Pods whose queue's scheduling gate is being lifted and still shows, with their UIDs."""
+        """Pods whose queue admission gate is being removed, with their UIDs, until the removal is observed."""
         self.intended_status: dict[str, ev.GroupStatus] = {}
         self.waiting: dict[str, tuple[ev.Waiting, ...]] = {}
         self.stranded: dict[str, int] = {}
-        """Groups of which a bind failed while others held, and since when (the session's time)."""
+        """Groups with a failed bind while other binds succeeded, and since when (time of the session)."""
         self.backoffs: dict[str, RefusalBackoff] = {}
-        """Pods of which the API server refused an operation, until they are bound or gone or their spec changes."""
+        """Pods with an operation that the API server refused, until they are bound or deleted or their spec changes."""
         self.released: dict[str, RefusalBackoff] = {}
-        """Gangs that were released, until they have their minimum or are gone or their spec changes."""
+        """Released gangs, until they have their minimum or are deleted or their spec changes."""
         self.admissions: dict[str, IncompleteAdmission] = {}
-        """Admitted groups that no pod names; none where the settings state no time for them."""
+        """Admitted groups without all pods of their minimum; empty if the settings have no timeout for them."""
         self.nominated: dict[str, str] = {}
-        """Pods that wait for room that evictions free, and the node where, as decided and not shown yet."""
-        self.shown_nominations: dict[str, str] = {}
-        """The same as the API server shows it (``status.nominatedNodeName``)."""
+        """Pods that wait for evictions, with their node, as decided and not observed yet."""
+        self.observed_nominations: dict[str, str] = {}
+        """Observed nominations (``status.nominatedNodeName``)."""
         self.nomination_turns: dict[str, tuple[str, int]] = {}
-        """Of pods that sessions of this log nominated, or took the nomination from: the node, and the turn. Each
-        session's is higher than those before; numbers of sessions would not do, an import gives new ones."""
+        """Pods that sessions of this log nominated, or whose nomination they ended: the node, and the turn.
+
+        Turns rise with each session. Session numbers would not do, since an import renumbers them.
+        """
         self.immunity = Immunity()
-        """Groups that lost pods to others, while spec, nodes, queues and configuration stay as they were then."""
+        """Groups that lost pods to others, while spec, nodes, queues and configuration stay the same."""
         self.rounds: dict[str, int] = {}
-        """When plugins that act in rounds held their last one (``Plan.rounds``), ns since the epoch."""
+        """When plugins that act in rounds had their last one (``Plan.rounds``), ns since the epoch."""
         self.late: dict[str, ev.PluginLate] = {}
-        """Plugins and actions that took too long under this configuration, by name, as last told."""
+        """Plugins and actions that took too long under this configuration, by name, with the latest event."""
         self.faults: dict[str, ev.InstallationFault] = {}
-        """Faults of the installation that last, by their keys."""
+        """Active faults of the installation, by key."""
         self.held_namespaces: dict[str, int] = {}
-        """Namespaces in which another scheduler binds pods of ours, and until when no session decides on their pending
-        pods (ns since the epoch). An entry is removed by the first session after that."""
+        """Namespaces in which another scheduler binds vcd's pods, with the end of the hold (ns since the epoch).
+
+        Until then no session decides on their pending pods. The first session after that removes the entry.
+        """
         self.turns: dict[str, TurnsTaken] = {}
-        """Namespaces with more kinds of pending pods than one session tries, and how far the last one came."""
+        """Namespaces with more kinds of pending pods than one session tries, and where the last session stopped."""
         self.as_intended = False
-        """Whether the last event only showed what a session intended, a bind or a status: it calls for no session."""
+        """Whether the last event only confirmed a session's intent (a bind or a status): it requires no session."""
         self._decided_at = 0
         self._lists_admissions = True
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
-    # --- what others ask ------------------------------------------------------------------------------------------
+    # # --- queries
+    # -----------------------------------------------------------------------------------------------------
 
     def digest(self, kind: str, key: str) -> int | None:
-        """The digest of an object's last payload, None where it is not there or could not be decoded."""
+        """Return the digest of an object's last payload, or None if it does not exist or could not be decoded."""
         return self.digests.get(kind, {}).get(key) or None
 
     @property
     def size(self) -> int:
-        """How many objects the log shows, readable or not."""
+        """The number of objects in the log, valid or not."""
         return sum(map(len, self.digests.values()))
 
     def keys(self, kind: str) -> list[str]:
-        """The keys of all objects of a kind that the log shows, readable or not."""
+        """Return the keys of all objects of a kind in the log, valid or not."""
         return list(self.digests.get(kind, {}))
 
     def pod(self, key: str) -> Pod | None:
-        """A pod as the API server last showed it."""
+        """Return a pod as last observed."""
         row = self.tasks.row_of.get(key)
         pod = None if row is None else self.pods[row]
         return None if row is None or pod is None else on_node(pod, self.shown_nodes[row])
 
     def is_work(self, kind: str, key: str) -> bool:
-        """Whether an object is a pod of ours without a node, or a group that is not admitted."""
+        """Whether an object is a pending pod for vcd without a node, or a group that is not admitted."""
         if kind == "PodGroup":
             return key in self.groups and self.groups[key].phase == Phase.PENDING
         row, names = self.tasks.row_of.get(key) if kind == "Pod" else None, self.settings.scheduler_names
@@ -177,7 +182,7 @@ class ClusterState:
     # --- folding --------------------------------------------------------------------------------------------------
 
     def apply(self, sequence: int, event: ev.Event) -> None:
-        """Fold one event. Events come in order; a bad object is set aside, never raised."""
+        """Fold one event. Events come in order. An invalid object is recorded in ``bad`` and never raises."""
         self.as_intended = False
         match event:
             case ev.ObjectPut():
@@ -196,11 +201,11 @@ class ClusterState:
                 self.policy = event
                 self.settings = Settings.from_text(event.settings)
                 self._list_admissions()
-                self.facts_version += 1  # which nodes are ours is a setting
+                self.facts_version += 1  # settings select the nodes
             case ev.LeadershipChanged():
                 self.epoch, self.leading = event.epoch, event.leading
             case ev.ClockJumped():
-                pass  # told for who reads the log; times come with what was decided
+                pass  # informs readers of the log only; times come with decisions
             case ev.Answered():
                 self.answers[event.question] = event.answer
             case ev.PluginLate():
@@ -222,7 +227,7 @@ class ClusterState:
         self.sequence = sequence
 
     def _is_news(self, event: ev.Event) -> bool:
-        """Whether an event that was folded may change what is decided, and no session foresaw it."""
+        """Whether a folded event may change decisions and was not foreseen by a session."""
         match event:
             case ev.ObjectPut():
                 return event.payload is not None and not self.as_intended
@@ -231,7 +236,7 @@ class ClusterState:
         return not isinstance(event, ev.SessionDecided)
 
     def session_in_steps(self, sequence: int, event: ev.SessionDecided) -> Iterator[None]:
-        """Fold a session as ``apply`` does, with a pause wherever it yields; the state is whole when it has ended."""
+        """Fold a session as ``apply`` does, pausing wherever it yields; the state is consistent once it has ended."""
         yield from self._intend(event)
         self.sequence = sequence
 
@@ -259,8 +264,8 @@ class ClusterState:
                     self.as_intended = key in self.groups and self.groups[key].group == group.group
                     before = self.groups.get(key)
                     if before is None or before.group.spec != obj.spec:
-                        self.immunity.group_ended(key)
-                        self.immunity.arrived(key)
+                        self.immunity.forget_group(key)
+                        self.immunity.record_arrival(key)
                         self.released.pop(key, None)
                     self._set_group(key, group)
                     self.former.pop(key, None)
@@ -287,7 +292,7 @@ class ClusterState:
         self._drop(kind, key)
 
     def offered(self) -> frozenset[str]:
-        """Return the names of the resources that nodes offer or queues limit, with those that always count."""
+        """Return the names of the resources that nodes offer or queues limit, plus the ones that always count."""
         nodes = [node.allocatable for node in self.nodes.values()]
         stated = [(queue.capability, queue.deserved, queue.guarantee) for queue in self.queues.values()]
         return frozenset(_ALWAYS).union(*nodes, *chain.from_iterable(stated))
@@ -310,7 +315,7 @@ class ClusterState:
             self.stranded.pop(key, None)
             self.released.pop(key, None)
             self.admissions.pop(key, None)
-            self.immunity.group_ended(key)
+            self.immunity.forget_group(key)
         elif kind == "Queue":
             if self.queues.pop(key, None) is not None:
                 self.changed_queues.note(key)
@@ -324,7 +329,7 @@ class ClusterState:
         self.changed_groups.note(key)
 
     def _note_admission(self, key: str) -> None:
-        """List a group while it is admitted and fewer pods than its minimum name it."""
+        """Record a group while it is admitted and has fewer pods than its minimum."""
         is_listed = bool(self.settings.admission_timeout) and is_incomplete(
             self.groups.get(key), self.job_keys.uses(key)
         )
@@ -334,7 +339,7 @@ class ClusterState:
             self.changed_groups.note(key)
 
     def _list_admissions(self) -> None:
-        """Look at all groups where the time for them is another: not at all, or since now."""
+        """Check all groups after the setting for admissions was turned on or off."""
         if bool(self.settings.admission_timeout) != self._lists_admissions:
             self._lists_admissions = bool(self.settings.admission_timeout)
             for key in sorted(self.groups):
@@ -352,16 +357,18 @@ class ClusterState:
     def _put_pod(self, key: str, pod: Pod) -> None:
         row = self.tasks.row_of.get(key)
         spec = msgspec.structs.replace(pod.spec, node_name="")
-        if row is not None and self._is_as_it_was(row, pod, spec):
-            shown, intent = cast(Pod, self.pods[row]), self.intents.get(key)
-            self._show_pod(key, row, pod, msgspec.structs.replace(pod, metadata=shown.metadata, spec=shown.spec))
+        if row is not None and self._is_unchanged(row, pod, spec):
+            stored, intent = cast(Pod, self.pods[row]), self.intents.get(key)
+            self._set_observed_pod(
+                key, row, pod, msgspec.structs.replace(pod, metadata=stored.metadata, spec=stored.spec)
+            )
             if intent is not None and intent.verb == "bind" and self.tasks.at(row, "status") == TaskStatus.BOUND:
                 self.as_intended = intent.node == pod.spec.node_name
         else:
             self._put_other_pod(key, pod, spec)
 
-    def _is_as_it_was(self, row: int, pod: Pod, spec: PodSpec) -> bool:
-        """Whether all that columns hold of a pod, status and node aside, is what it was."""
+    def _is_unchanged(self, row: int, pod: Pod, spec: PodSpec) -> bool:
+        """Whether a pod is the same as before in all columns except status and node."""
         if cast(Pod, self.pods[row]).metadata != pod.metadata or may_be_resized(pod):
             return False
         return self.shapes.is_known_as(self.tasks.at(row, "shape"), spec_key(spec))
@@ -375,12 +382,12 @@ class ClusterState:
             cut = countable(pod)
             if not pod.spec.node_name or cut == pod:
                 raise bad from error
-            self._put_pod(key, cut)  # nobody gets its room, whatever it asks for
+            self._put_pod(key, cut)  # its capacity is in use, whatever it requests
             self.bad["Pod", key] = str(bad)
             return
         meta = pod.metadata
         job_key = pod.group_key
-        # taken before the row's own is given back: what is known of a group that is gone lasts while a pod names it
+        # # before releasing the row's own: what is known of a deleted group lasts while a pod names it
         job = self.job_keys.acquire(job_key, lambda: job_key) if job_key else _NOWHERE
         if job_key and job_key not in self.groups:
             self.former.setdefault(job_key, None)
@@ -400,7 +407,7 @@ class ClusterState:
                 self.backoffs.pop(key, None)
             self._release(row)
         if is_new:
-            (self.immunity.arrived if job_key in self.groups else self.immunity.input)(job_key)
+            (self.immunity.record_arrival if job_key in self.groups else self.immunity.record_end)(job_key)
         labels = self.label_sets.acquire(frozenset(meta.labels.items()), lambda: meta.labels)
         namespace = self.namespaces.acquire(meta.namespace, lambda: meta.namespace)
         name = spec.scheduler_name
@@ -417,13 +424,13 @@ class ClusterState:
         )
         if job_key in self.admissions:
             self._note_admission(job_key)
-        # what many pods have in common is kept once
+        # # shared values are stored once
         meta = msgspec.structs.replace(meta, labels=self.label_sets[labels], namespace=self.namespaces[namespace])
-        self._show_pod(key, row, pod, msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec))
+        self._set_observed_pod(key, row, pod, msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec))
 
-    def _show_pod(self, key: str, row: int, pod: Pod, kept: Pod) -> None:
-        """From now on the API server shows a pod so; ``kept`` is what is kept of it, without its node."""
-        self.pods[row] = kept
+    def _set_observed_pod(self, key: str, row: int, pod: Pod, stored: Pod) -> None:
+        """Record the observed pod. ``stored`` is the stored part of it, without its node."""
+        self.pods[row] = stored
         self.shown_nodes[row] = pod.spec.node_name
         self._place(key, row)
         node = self.tasks.at(row, "node")
@@ -431,7 +438,7 @@ class ClusterState:
             self.shown_nodes[row] = self.node_names[node]
 
     def _shape(self, spec: PodSpec, counted: PodSpec | None) -> int:
-        """``counted`` is the spec that quantities are taken from, where that is another one."""
+        """Return the number of a shape; quantities are taken from ``counted`` if it is given."""
         make = partial(Shape.of, spec, counted)
         key = spec_key(spec)
         if counted is None:
@@ -440,12 +447,12 @@ class ClusterState:
         return self.shapes.acquire((key, _amounts_key(amounts)), make)
 
     def _put_table(self, table: PodTable) -> None:
-        """Take over a checkpoint's pods, where there are none yet, as if each had been put by itself."""
+        """Load a checkpoint's pods into an empty state, with the same result as putting each by itself."""
         keys = table.keys()
         self.digests.setdefault("Pod", {}).update(zip(keys, table.digests, strict=True))
         try:
             taken = taken_over(self, table)
-        except (QuantityError, ValueError):  # a version wrote them that could read what this one cannot
+        except (QuantityError, ValueError):  # written by a version that accepts what this one does not
             for key, payload in zip(keys, table.payloads(), strict=True):
                 self._put_object("Pod", key, payload)
             return
@@ -457,12 +464,12 @@ class ClusterState:
                 self._place(key, row)
 
     def _put_groups(self, table: GroupTable) -> None:
-        """Take over a checkpoint's PodGroups, where there are none yet, as if each had been put by itself."""
+        """Load a checkpoint's PodGroups into an empty state, with the same result as putting each by itself."""
         groups = {group.key: group for group in table.groups()}
         self.digests.setdefault("PodGroup", {}).update(zip(groups, table.digests, strict=True))
         try:
             records = {key: GroupRecord.of(group) for key, group in groups.items()}
-        except BadObject:  # a version wrote them that could read what this one cannot
+        except BadObject:  # written by a version that accepts what this one does not
             for key, group in groups.items():
                 self._put_object("PodGroup", key, encode_payload(group))
             return
@@ -472,14 +479,14 @@ class ClusterState:
             self.former.pop(key, None)
 
     def _place(self, key: str, row: int) -> None:
-        """Status and node of a row: what the API server shows, under what was intended and is not shown yet."""
+        """Set status and node of a row: what was observed, overlaid by an intent that is not observed yet."""
         pod = cast(Pod, self.pods[row])
         self.changed_rows.note(row)
         node_name = self.shown_nodes[row]
         status = task_status(pod, node_name)
         intent = self.intents.get(key)
         if intent is not None:
-            if self._is_shown(intent, status, pod.spec):
+            if self._is_observed(intent, status, pod.spec):
                 if not node_name:
                     self._strand_unbound(intent, row)
                 self._forget_intent(key)
@@ -498,12 +505,12 @@ class ClusterState:
                 self._end_backoff(key, status)
 
     def _end_backoff(self, key: str, status: TaskStatus) -> None:
-        """A pod that is bound backs off from evictions only, and from these until it terminates."""
+        """End a back-off after the pod was placed. A back-off from evictions lasts until the pod terminates."""
         if self.backoffs[key].verb != "evict" or status not in (TaskStatus.BOUND, TaskStatus.RUNNING):
             del self.backoffs[key]
 
     def _node_instead_of(self, old: int, name: str) -> int:
-        """The number of the node that a pod is on now, which was on another, or on none; of none where it has none."""
+        """Return the number of a pod's current node (-1: none), and release the ``old`` number if it differs."""
         names = self.node_names
         if old >= 0 and names.is_known_as(old, name):
             return old
@@ -512,21 +519,21 @@ class ClusterState:
             names.release(old)
         return new
 
-    def _nominate(self, key: str, shown: str) -> None:
-        """Take over what the API server shows; a new word of it is younger than what was decided before."""
-        if shown == self.shown_nominations.get(key, ""):
+    def _nominate(self, key: str, node: str) -> None:
+        """Record an observed nomination. A change of it is newer than what was decided before."""
+        if node == self.observed_nominations.get(key, ""):
             return
         self.nominated.pop(key, None)
-        if shown:
-            self.shown_nominations[key] = shown
+        if node:
+            self.observed_nominations[key] = node
         else:
-            del self.shown_nominations[key]
+            del self.observed_nominations[key]
             self.nomination_turns.pop(key, None)
 
     def nominations(self) -> dict[str, tuple[str, int]]:
-        """Pods that room was made for: the node, and the turn of that, 0 where only the API server shows it."""
+        """Return nominated pods with their node and the turn of the nomination; 0 if it was only observed."""
         found: dict[str, tuple[str, int]] = {}
-        for key, node in {**self.shown_nominations, **self.nominated}.items():
+        for key, node in {**self.observed_nominations, **self.nominated}.items():
             where, turn = self.nomination_turns.get(key, ("", 0))
             if where != node:
                 turn = 0
@@ -535,7 +542,7 @@ class ClusterState:
         return found
 
     @staticmethod
-    def _is_shown(intent: Intent, status: TaskStatus, spec: PodSpec) -> bool:
+    def _is_observed(intent: Intent, status: TaskStatus, spec: PodSpec) -> bool:
         if intent.verb == "ungate":
             return status is not TaskStatus.PENDING or not has_queue_gate(spec)
         if intent.verb == "bind":
@@ -570,10 +577,10 @@ class ClusterState:
         self.pods[row], self.shown_nodes[row] = None, ""
         self.changed_rows.note(row)
         self.tasks.remove(key)
-        self.shown_nominations.pop(key, None)
+        self.observed_nominations.pop(key, None)
 
     def _forget_plans(self, key: str, row: int) -> None:
-        """Forget what was meant for a pod that goes, or in whose place another one is; its row is still its own."""
+        """Forget plans for a pod that was deleted or replaced, while its row is still its own."""
         if key in self.intents:
             self._strand_unbound(self.intents[key], row)
         self._forget_intent(key)
@@ -594,12 +601,12 @@ class ClusterState:
             is_news = bool(decided.stale) or decided.head != self.sequence
             self.turns = after_session(self.turns, plan, is_news=is_news)
         self._end_admissions(plan.lapsed)
-        if not self.settings.shadow:  # of what a shadow decides nothing is done: the next session sees what really is
+        if not self.settings.shadow:  # a shadow executes nothing: its next session sees the cluster as it is
             yield from self._take_over(decided, plan)
         yield from self._wait(plan.waiting)
 
     def _end_admissions(self, lapsed: Iterable[str]) -> None:
-        """End reservations, and date admissions that were there before the first session."""
+        """End reservations, and set the start of admissions older than the first session."""
         for key in [key for key, admission in self.admissions.items() if not admission.since]:
             self.admissions[key] = IncompleteAdmission(self._decided_at)
         for key in lapsed:
@@ -608,7 +615,7 @@ class ClusterState:
                 self.changed_groups.note(key)
 
     def _take_over(self, decided: ev.SessionDecided, plan: ev.Plan) -> Iterator[None]:
-        """Count what was decided as done."""
+        """Fold what was decided as if it were done."""
         forgotten = self._forget_completed()
         if self.immunity.evicted:
             self.immunity.settle(GroupProgress(self.tasks, self.job_keys))
@@ -621,7 +628,7 @@ class ClusterState:
                 if operation.verb == "pipeline":
                     continue
                 is_there = self._intend_operation(decided.session, number, position, operation)
-                if operation.verb == "bind" and not is_there:  # it went while it was decided on
+                if operation.verb == "bind" and not is_there:  # deleted during the decision
                     self._strand_group(statement.group)
         self._strand_again(forgotten)
         self._back_off_released(each for number, each in enumerate(plan.statements) if number not in stale)
@@ -639,10 +646,13 @@ class ClusterState:
                 self._set_group(status.key, _with_status(record, status))
 
     def _nominate_pipelined(self, statements: Sequence[ev.Statement], stale: Mapping[int, str]) -> None:
-        """Note the pods that others are evicted for, and the node where. An older nomination to a node ends when the
-        session gives that node's capacity to a pod that others are evicted for, or to one of higher priority, and has
-        nothing for the older one's group. A gang loses all of its nominations then."""
-        made = {
+        """Record the pods that others are evicted for, with their node.
+
+        An older nomination to a node ends when the session gives that node's capacity to a pod that others are evicted
+        for, or to one of higher priority, and has nothing for the older one's group. A gang then loses all of its
+        nominations.
+        """
+        nominated = {
             operation.key: operation.node
             for number, statement in enumerate(statements)
             if number not in stale and any(operation.verb == "evict" for operation in statement.operations)
@@ -650,12 +660,12 @@ class ClusterState:
             if operation.verb == "pipeline" and operation.key in self.tasks.row_of
         }
         older = self.nominations()
-        if not (made or older):
+        if not (nominated or older):
             return
         served, taken = self._served(statements, stale)
         priorities, jobs = self.tasks.column("priority"), self.tasks.column("job")
         turn = 1 + max([0, *(turn for _, turn in self.nomination_turns.values())])
-        nodes, rows = set(made.values()), {key: self.tasks.row_of[key] for key in older}
+        nodes, rows = set(nominated.values()), {key: self.tasks.row_of[key] for key in older}
         lost: dict[str, int] = {}
         for key, (node, _) in older.items():
             job, priority = int(jobs[rows[key]]), int(priorities[rows[key]])
@@ -666,8 +676,8 @@ class ClusterState:
         for key, (node, _) in older.items():
             if key in lost or int(jobs[rows[key]]) in gangs:
                 self.nomination_turns[key] = (node, _VOID)
-        self.nominated.update(made)
-        self.nomination_turns.update({key: (node, turn) for key, node in made.items()})
+        self.nominated.update(nominated)
+        self.nomination_turns.update({key: (node, turn) for key, node in nominated.items()})
 
     def _is_gang(self, job: int) -> bool:
         """Whether the pods of a group start together or not at all."""
@@ -677,7 +687,7 @@ class ClusterState:
     def _served(
         self, statements: Sequence[ev.Statement], stale: Mapping[int, str]
     ) -> tuple[Collection[str], dict[str, int]]:
-        """The groups that a session had something for, and of each node the highest priority that got its capacity."""
+        """Return the groups that a session placed pods of, and by node the highest priority that got its capacity."""
         served: set[str] = set()
         taken: dict[str, int] = {}
         priorities, rows = self.tasks.column("priority"), self.tasks.row_of
@@ -691,7 +701,7 @@ class ClusterState:
         return served, taken
 
     def _remember_evictions(self, statements: Iterable[ev.Statement]) -> None:
-        """Note the pods that each group loses to the groups of ``statements``."""
+        """Record the pods that each group loses to the groups of ``statements``."""
         jobs = self.tasks.column("job")
         lost: dict[tuple[str, int], list[str]] = {}
         for statement in statements:
@@ -714,24 +724,24 @@ class ClusterState:
         return cast(Pod, self.pods[row]).metadata.uid
 
     def _group_input(self, row: int) -> None:
-        """A pod of a row came, ended or goes."""
+        """Record that the pod of a row is new, ended or was deleted."""
         job = self.tasks.at(row, "job")
-        self.immunity.input(self.job_keys[job] if job >= 0 else "")
+        self.immunity.record_end(self.job_keys[job] if job >= 0 else "")
 
     def _wait(self, changes: Iterable[ev.Waiting]) -> Iterator[None]:
         for group, reasons in ev.waits_by_group(changes).items():
             yield
-            if group in self.groups:  # it may have gone while the session was decided
+            if group in self.groups:  # it may have been deleted during the decision
                 self._set_waiting(group, reasons)
 
     def _intend_operation(self, session: int, statement: int, position: int, operation: ev.Operation) -> bool:
-        """Count an operation as done; False where its pod is not there."""
+        """Fold an operation as done; return False if its pod does not exist."""
         row = self.tasks.row_of.get(operation.key)
         pod = None if row is None else self.pods[row]
         if row is None or pod is None or pod.metadata.uid != operation.uid:
             return False
-        made = (operation.verb, operation.uid, operation.node, operation.volumes, operation.annotations)
-        self._remember_intent(operation.key, Intent(session, statement, position, *made))
+        fields = (operation.verb, operation.uid, operation.node, operation.volumes, operation.annotations)
+        self._remember_intent(operation.key, Intent(session, statement, position, *fields))
         self._place(operation.key, row)
         return True
 
@@ -742,7 +752,7 @@ class ClusterState:
         if key is None:
             return
         intent, row = self.intents[key], self.tasks.row_of.get(key)
-        if row is None:  # another version kept the pod, which this one set aside
+        if row is None:  # another version stored the pod, which is invalid for this one
             self._forget_intent(key)
             return
         preemptor = node = ""
@@ -761,23 +771,23 @@ class ClusterState:
             )
 
     def _strand(self, row: int) -> None:
-        """Remember of the gang of a row what ``_strand_group`` does."""
+        """Call ``_strand_group`` for the group of a row."""
         job = self.tasks.at(row, "job")
         if job >= 0:
             self._strand_group(self.job_keys[job])
 
     def _strand_group(self, key: str) -> None:
-        """Remember that a gang was let in only in part, unless it has its minimum all the same."""
+        """Record that a gang was admitted only in part; removed later if it has its minimum all the same."""
         if key in self.groups:
             self.stranded.setdefault(key, self._decided_at)
 
     def _strand_unbound(self, intent: Intent, row: int) -> None:
-        """A pod went before it was bound, and the others of its gang may have been."""
+        """Strand the group of a pod that was deleted before its bind, since others of its gang may have been bound."""
         if intent.verb == "bind":
             self._strand(row)
 
     def _forget_completed(self) -> list[str]:
-        """Drop from ``stranded`` the gangs that have what they ask for, or nothing any more; their keys."""
+        """Remove gangs from ``stranded`` that are complete or have no pods left; return their keys."""
         forgotten = []
         if self.stranded or self.released:
             completion = Completion(self.tasks, self.pods, self.job_keys)
@@ -790,18 +800,20 @@ class ClusterState:
         return forgotten
 
     def _back_off_released(self, statements: Iterable[ev.Statement]) -> None:
-        """Let gangs back off that a session released, so that they are not bound in part again and again."""
+        """Start the back-off of gangs released by a session, so that they are not bound in part repeatedly."""
         for key in {each.group: None for each in statements if each.action == RELEASE}:
             before = self.released.get(key)
-            # an eviction that is tried again belongs to the same release
+            # # an eviction that is retried belongs to the same release
             if key in self.groups and (before is None or before.until <= self._decided_at):
                 uid = self.groups[key].group.metadata.uid
                 self.released[key] = after_release(before, uid, self._decided_at)
                 self.changed_groups.note(key)
 
     def _strand_again(self, forgotten: list[str]) -> None:
-        """Remember anew the gangs that had nothing left, and are bound in part: what they had went as that was
-        decided."""
+        """Strand gangs again that had no pods left and were bound in part by the session.
+
+        Their earlier pods were deleted during the decision.
+        """
         if forgotten:
             completion = Completion(self.tasks, self.pods, self.job_keys, believed=True)
             settled = set(completion.settled(forgotten, self.groups))
@@ -829,13 +841,13 @@ class ClusterState:
             del self._intent_of_call[intent.session, intent.statement, intent.operation]
 
     def _with_intended_status(self, key: str, record: GroupRecord) -> GroupRecord:
-        """What was decided about a group holds until the API server shows a phase that is neither old nor new."""
+        """Return the record with the decided status, until a phase other than the old and the new one is observed."""
         intended = self.intended_status.get(key)
         if intended is None:
             return record
         before = self.groups.get(key)
-        shown = record.group.status.phase
-        if before is None or shown == intended.phase or phase_of(shown) is not phase_of(intended.was):
+        phase = record.group.status.phase
+        if before is None or phase == intended.phase or phase_of(phase) is not phase_of(intended.was):
             del self.intended_status[key]
             return record
         return _with_status(record, intended)
@@ -843,12 +855,12 @@ class ClusterState:
     # --- checkpoints ----------------------------------------------------------------------------------------------
 
     def dump(self) -> bytes:
-        """The whole state as canonical bytes: equal states have equal dumps, however they came about."""
+        """Return the whole state as canonical bytes: equal states have equal dumps, however they came about."""
         return self.freeze().encode()
 
-    def freeze(self) -> Frozen:
-        """What dump encodes, copied: cheap, so that the encoding can be done while the state goes on."""
-        return Frozen(
+    def freeze(self) -> StateCopy:
+        """Copy what ``dump`` encodes: cheap, so that the encoding can run while the state changes."""
+        return StateCopy(
             {kind: dict(digests) for kind, digests in self.digests.items()},
             {
                 "Node": {key: record.node for key, record in self.nodes.items()},
@@ -861,7 +873,7 @@ class ClusterState:
             list(self.shown_nodes),
             Dump(
                 sequence=self.sequence,
-                **{name: copy(getattr(self, name)) for name in AS_THEY_ARE},
+                **{name: copy(getattr(self, name)) for name in COPIED_FIELDS},
                 bad=sorted((kind, key, message) for (kind, key), message in self.bad.items()),
                 objects=[],
                 intents={
@@ -879,12 +891,12 @@ class ClusterState:
 
     @classmethod
     def load(cls, data: bytes) -> ClusterState:
-        """The state that dump wrote. Raises msgspec.MsgspecError for other bytes."""
+        """Load a state from a dump. Raises msgspec.MsgspecError for other bytes."""
         return cls.of(decoded(data))
 
     @classmethod
     def of(cls, dump: Dump) -> ClusterState:
-        """The state of a dump, which loses its objects to it: nothing large is there twice."""
+        """Build the state of a dump. This empties the dump's objects, so that nothing large exists twice."""
         state = cls()
         for key, fields in dump.intents.items():
             volumes, annotations = dump.intended_volumes.get(key, ()), dump.intended_annotations.get(key, {})
@@ -900,16 +912,16 @@ class ClusterState:
             state.digests.setdefault(kind, {})[key] = digest
         for kind, key, message in dump.bad:
             state.bad[kind, key] = message
-        for name in AS_THEY_ARE:
+        for name in COPIED_FIELDS:
             setattr(state, name, getattr(dump, name))
         state._decided_at = dump.decided_at
-        state._lists_admissions = False  # a checkpoint of version 0.1.0 has none: groups are listed from here on
+        state._lists_admissions = False  # checkpoints of version 0.1.0 have no admissions
         state.former.update(dump.former)
         state.immunity = Immunity.load(dump.immunity, dump.inputs, dump.older)
         if state.policy is not None:
-            state.apply(dump.sequence, state.policy)  # the same as before: what it would make void holds
+            state.apply(dump.sequence, state.policy)  # the same configuration as before: what it would invalidate stays
         state._list_admissions()
-        state.turns = dump.turns  # nor is it news
+        state.turns = dump.turns  # nor does it count as news
         state.sequence = dump.sequence
         return state
 
@@ -918,7 +930,7 @@ def _with_status(record: GroupRecord, intended: ev.GroupStatus) -> GroupRecord:
     conditions = record.group.status.conditions
     if intended.condition is not None:
         kind, state, reason, message = intended.condition
-        others = tuple(shown for shown in conditions if shown.type != kind)
+        others = tuple(condition for condition in conditions if condition.type != kind)
         conditions = (*others, Condition(kind, state, reason, message))
     status = PodGroupStatus(intended.phase, conditions, intended.running, intended.succeeded, intended.failed)
     group = msgspec.structs.replace(record.group, status=status)

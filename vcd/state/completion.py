@@ -1,4 +1,4 @@
-"""Gangs that were let in only in part: which of them are so no more."""
+"""Gangs that the API server admitted only in part: find the ones that are complete or have no pods left."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Ints = npt.NDArray[np.integer[Any]]
 
 
 class Completion:
-    """What the pods of each group have at one moment, counted once for all groups.
+    """The placed pods of each group at one moment, counted once for all groups.
 
-    A bind under way completes no gang, as it may fail as the last one did, unless it is ``believed`` to be done.
+    A bind in progress does not complete a gang, since it may fail as the last one did, unless it is ``believed``.
     """
 
     def __init__(
@@ -38,11 +38,11 @@ class Completion:
         return np.bincount(self._job[of & (self._job >= 0)], minlength=len(self._job_keys.values))
 
     def settled(self, gangs: Iterable[str], groups: Mapping[str, GroupRecord]) -> list[str]:
-        """The gangs, by key, that have all that their group asks for, or nothing that could be given back."""
+        """Return the gangs, by key, that have their whole minimum, or no pods that could be released."""
         return [key for key in gangs if not self._is_partial(self._job_keys.number(key), groups.get(key))]
 
     def completed(self, gangs: Iterable[str], groups: Mapping[str, GroupRecord]) -> list[str]:
-        """Return the gangs, by key, that have all that their group asks for and hold something."""
+        """Return the gangs, by key, that have their whole minimum and placed pods."""
         return [key for key in self.settled(gangs, groups) if self._holds_any(self._job_keys.number(key))]
 
     def _holds_any(self, number: int | None) -> bool:
@@ -58,7 +58,7 @@ class Completion:
 
     def _roles_reach(self, number: int, spec: PodGroupSpec) -> bool:
         minima = spec.min_task_member
-        if not minima or sum(minima.values()) > spec.min_member:  # then they do not bind: docs/semantics/status.md
+        if not minima or sum(minima.values()) > spec.min_member:  # then they do not apply: docs/semantics/status.md
             return True
         roles = Counter(map(task_role, self._sure_pods(number)))
         return all(roles[role] >= minimum for role, minimum in minima.items())

@@ -1,4 +1,4 @@
-"""What a snapshot holds: copies of the mutable columns beside shared immutable records."""
+"""The contents of a snapshot: copies of mutable columns, and shared immutable records."""
 
 from __future__ import annotations
 
@@ -28,15 +28,17 @@ Index = npt.NDArray[np.int32]
 
 _NOWHERE = -1
 _FEW = 10
-"""Up to so many rows are read one by one, more of them column by column."""
+"""Up to this many rows are read one by one, more of them column by column."""
 _ALIVE = np.array([status not in TERMINATED_STATUSES for status in TaskStatus])
 GONE = -2
-"""The row of a node that pods name and that is not there."""
+"""The row for nodes that pods name and that do not exist."""
 
 
 class Objects(dict[str, Object]):
-    """The objects of one kind by key, never changed; shared by all snapshots until one of them is another. ``cached``
-    keeps what follows from these objects alone."""
+    """The objects of one kind by key, never changed, shared by snapshots until one object changes.
+
+    ``cached`` holds results computed from these objects alone.
+    """
 
     def __init__(self, found: Mapping[str, Object]) -> None:
         super().__init__(found)
@@ -47,7 +49,7 @@ NO_OBJECTS = Objects({})
 
 
 def values_of(columns: Sequence[npt.NDArray[np.integer[Any]]], rows: Sequence[int]) -> list[tuple[int, ...]]:
-    """What some rows have in columns: few are read one by one, more column by column, which is faster."""
+    """Return the values of some rows, from several columns."""
     if len(rows) <= _FEW:
         return [tuple([column.item(row) for column in columns]) for row in rows]
     places = np.array(rows, np.intp)
@@ -55,8 +57,11 @@ def values_of(columns: Sequence[npt.NDArray[np.integer[Any]]], rows: Sequence[in
 
 
 class TaskColumns(msgspec.Struct, frozen=True, dict=True):
-    """One row a pod; ``node`` is a row of the facts (-1: none, -2: a node that is not there), ``job`` a number of
-    ``job_keys`` (-1: none). Freed rows have no node and no job."""
+    """One row per pod.
+
+    ``node`` is a row of the facts (-1: none, -2: a node that does not exist), ``job`` a number of ``job_keys`` (-1:
+    none). Freed rows have no node and no job.
+    """
 
     status: npt.NDArray[np.int8]
     node: Index
@@ -71,56 +76,57 @@ class TaskColumns(msgspec.Struct, frozen=True, dict=True):
     pods: Pages[Pod | None]
 
     def pod(self, row: int) -> Pod:
-        """The pod of a row that is not free."""
+        """Return the pod of a row that is not free."""
         return cast(Pod, self.pods[row])
 
     def pods_of(self, rows: Iterable[int]) -> list[Pod]:
-        """The pods of rows that are not free."""
+        """Return the pods of rows that are not free."""
         return cast(list[Pod], self.pods.at(rows))
 
     def keys_of(self, rows: Iterable[int]) -> list[str]:
-        """The keys of rows that are not free."""
+        """Return the keys of rows that are not free."""
         return cast(list[str], self.keys.at(rows))
 
     def uids_of(self, rows: Iterable[int]) -> list[str]:
-        """The uids of pods of rows that are not free."""
+        """Return the UIDs of the pods of rows that are not free."""
         return [pod.metadata.uid for pod in self.pods_of(rows)]
 
     def in_order(self, rows: Sequence[int]) -> list[int]:
-        """Rows that are not free in order of key."""
+        """Sort rows that are not free by key."""
         return [row for _, row in sorted(zip(self.keys_of(rows), rows, strict=True))]
 
     @cached_property
     def alive(self) -> npt.NDArray[np.bool_]:
-        """Which pods did not end; freed rows are among them."""
+        """Which pods did not end; freed rows are marked too."""
         alive: npt.NDArray[np.bool_] = _ALIVE[self.status]
         return alive
 
     @cached_property
     def placed(self) -> npt.NDArray[np.bool_]:
-        """Which pods are on a node that is there, or on their way to it, and did not end."""
+        """Which pods did not end and are on an existing node, or being bound to one."""
         placed: npt.NDArray[np.bool_] = (self.node >= 0) & self.alive
         return placed
 
     def is_placed(self, rows: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-        """The same of some rows."""
+        """Return ``placed`` for some rows."""
         placed: npt.NDArray[np.bool_] = (self.node[rows] >= 0) & _ALIVE[self.status[rows]]
         return placed
 
 
 @dataclass(frozen=True)
 class Content:
-    """What a snapshot holds of the cluster at ``sequence``.
+    """The contents of a snapshot of the cluster at ``sequence``.
 
-    ``resources`` names the columns of every matrix of quantities: cpu, memory, then by name. ``facts`` are the
-    nodes in order of name. ``job_keys``, ``shapes``, ``label_sets``, ``namespaces``, ``schedulers`` give meaning to
-    the numbers in the columns of ``tasks``. ``volumes`` are what pods that are being bound get for their claims,
-    ``annotations`` what they get with the bind and do not show yet. ``lifting`` are pods whose
-    queue's scheduling gate is being lifted, with their UIDs. ``nominated`` are pods that wait for room that
-    evictions free, and the node where; ``nomination_turns`` say of each when it was decided, the later the higher, 0
-    where only the API server tells of it. ``evicted`` is what groups lost to others; ``rounds`` when plugins that act
-    in rounds held their last one. ``former`` are groups that pods name and that are not there, with the queue that
-    each was in, None where it was never seen.
+    ``resources`` names the columns of every matrix of quantities: cpu, memory, then by name. ``facts`` are the nodes in
+    order of name. ``job_keys``, ``shapes``, ``label_sets``, ``namespaces`` and ``schedulers`` are indexed by the
+    numbers in the columns of ``tasks``. ``volumes`` are the volumes chosen for claims of pods that are being bound,
+    ``annotations`` are those set with a bind and not observed yet. ``lifting`` are pods whose queue admission gate is
+    being removed, with their UIDs.
+
+    ``nominated`` are pods that wait for evictions, with their node. ``nomination_turns`` orders these nominations,
+    later is higher; 0 if only the API server states it. ``evicted`` are the pods that groups lost to others. ``rounds``
+    is when plugins that act in rounds had their last one. ``former`` are groups that pods name and that do not exist,
+    with their last queue, None if they were never observed.
     """
 
     sequence: int
@@ -141,15 +147,15 @@ class Content:
     waiting: Mapping[str, tuple[Waiting, ...]]
     stranded: Mapping[str, int]
     backoffs: Mapping[int, RefusalBackoff]
-    """Pods of which the API server refused an operation, by row, whether or not their time has come."""
+    """Pods with an operation that the API server refused, by row, whether or not the back-off is over."""
     released: Mapping[str, RefusalBackoff]
-    """The same of gangs that were released, by key of the group."""
+    """Released gangs with their back-off, by key of the group."""
     held_namespaces: Mapping[str, int]
-    """Namespaces in which another scheduler binds pods of ours, and until when (ns since the epoch)."""
+    """Namespaces in which another scheduler binds vcd's pods, with the end of the hold (ns since the epoch)."""
     turns: Mapping[str, TurnsTaken]
-    """Where namespaces with many kinds of pending pods go on."""
+    """Where the next session continues in namespaces with many kinds of pending pods."""
     admissions: Mapping[str, IncompleteAdmission]
-    """Admitted groups that no pod names, by key."""
+    """Admitted groups without all pods of their minimum, by key."""
     volumes: Mapping[str, tuple[VolumeChoice, ...]]
     annotations: Mapping[str, Mapping[str, str]]
     lifting: Mapping[str, str]
@@ -162,7 +168,7 @@ class Content:
 
     @cached_property
     def held_rows(self) -> dict[int, int]:
-        """The pending pods of namespaces in ``held_namespaces``, by row, and until when."""
+        """The pending pods of ``held_namespaces``, by row, with the end of the hold."""
         found: dict[int, int] = {}
         for number, name in enumerate(self.namespaces) if self.held_namespaces else ():
             if until := self.held_namespaces.get(name or ""):
@@ -172,9 +178,11 @@ class Content:
 
     @cached_property
     def orphans(self) -> Mapping[int, str]:
-        """Pods that are on a node, or on their way there, and whose group is gone, by row: the queue that each counts
-        against as long as it is there. It is the one that the group was in, or, where nobody saw it, that the pod names
-        itself; pods that tell neither are left out."""
+        """The queues of placed pods whose group was deleted, by row of the pod.
+
+        The queue is that of the former group or, if it was never observed, the one that the pod names. Pods without
+        either are left out. The queue may have been deleted, too.
+        """
         if not self.former:
             return {}
         numbers = [number for number, key in enumerate(self.job_keys) if key in self.former]
@@ -191,13 +199,13 @@ class Content:
                 found[row] = queue
         return found
 
-    earlier: Earlier | None = field(default=None, init=False, repr=False, compare=False)
+    earlier: EarlierSnapshot | None = field(default=None, init=False, repr=False, compare=False)
 
     # --- what follows from these ------------------------------------------------------------------------------------
 
     @cached_property
     def shape_columns(self) -> ShapeColumns:
-        """What each shape asks for."""
+        """The requests of each shape."""
         earlier = self.earlier
         if earlier is None or earlier.shapes is None or earlier.snapshot.resources != self.resources:
             return ShapeColumns(self.shapes, self.resources)
@@ -205,9 +213,12 @@ class Content:
         return columns.with_changes(self.shapes, earlier.shapes) if earlier.shapes else columns
 
 
-class Earlier(msgspec.Struct, frozen=True):
-    """An earlier snapshot of the same state, and what changed since: keys of groups, and of those that wait for
-    something else, rows of tasks, numbers of shapes; None where it may be anything."""
+class EarlierSnapshot(msgspec.Struct, frozen=True):
+    """An earlier snapshot of the same state, and what changed since.
+
+    These are keys of groups, keys of groups with other reasons for waiting, rows of tasks, and numbers of shapes. None:
+    unknown.
+    """
 
     snapshot: Content
     groups: list[str] | None

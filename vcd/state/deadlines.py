@@ -1,4 +1,4 @@
-"""Deadlines: when time alone changes what a session decides, so that the cycle wakes then and does not poll."""
+"""Deadlines: when time alone changes what a session decides. The cycle wakes at that time instead of polling."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _SECOND = 1_000_000_000
 
 
 def next_deadline(state: ClusterState, now: int, wakes: Iterable[int] = ()) -> int | None:
-    """Return the first time after ``now`` at which a session has to run without an event; None if there is none.
+    """Return the first time after ``now`` at which a session must run without an event; None if there is none.
 
-    That is when a back-off or the hold on a namespace ends, other victims are looked for, an incomplete gang is
-    released, or a reservation ends. ``wakes`` are the times that plugins named in the last session. Times are in ns
-    since the epoch.
+    That is the end of a back-off or of a namespace's hold, the next search for victims after a refusal, the release of
+    an incomplete gang, or the end of a reservation. ``wakes`` are times that plugins requested in the last session.
+    Times are in ns since the epoch.
     """
     release_after = state.settings.release_after * _SECOND
     ends = [

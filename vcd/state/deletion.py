@@ -1,4 +1,4 @@
-"""Since when a pod that is being deleted has been asked to go."""
+"""The time at which a pod's deletion was requested."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from vcd.state.records import seconds_of
 
 _SECOND = 10**9
 _GRACE = 30
-"""Kubernetes' termination grace period where a pod states none, in seconds."""
+"""Kubernetes' default termination grace period, in seconds."""
 
 
 def asked_since(pod: Pod, now: int) -> int:
-    """When a pod that is being deleted was asked to go, in nanoseconds since the epoch.
+    """Return when the deletion of a terminating pod was requested, in nanoseconds since the epoch.
 
-    The API server writes that time plus the grace period, which who deletes it may choose. ``now`` where it shows
-    nothing that can be read: the eviction has been decided, and the pod does not say so yet.
+    The API server stores that time plus the grace period, which the deleting client may choose. Return ``now`` if there
+    is no valid time: the eviction is decided, and the pod is not marked for deletion yet.
     """
     until = pod.metadata.deletion_timestamp
     if until is None:

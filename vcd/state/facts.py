@@ -1,5 +1,7 @@
-"""What is fixed about the nodes, in columns: labels, taints, images, room. Shared by all snapshots until a node
-changes, with whatever was computed from it."""
+"""Fixed properties of nodes in columns: labels, taints, images, allocatable.
+
+Shared by all snapshots until a node changes, together with results computed from them.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ Mask = npt.NDArray[np.bool_]
 _BOUNDLESS = int(np.iinfo(np.int64).max) // 2
 
 _CELLS, _LEAST_CACHED = 1 << 26, 1000
-"""Results are cached of about so many nodes together, and of so many selectors and lists of tolerations at least."""
+"""Cached results cover about this many nodes in total, and at least this many selectors or lists of tolerations."""
 
 _NOWHERE = -2
 NO_VALUE = -1
@@ -42,13 +44,12 @@ NO_VALUE = -1
 
 
 def _code_of(values: list[str], text: str) -> int:
-    """The place of a text in sorted values; one that no node has where it is not there."""
+    """Return the index of a text in sorted values, or a code that no node has."""
     place = bisect_left(values, text)
     return place if place < len(values) and values[place] == text else _NOWHERE
 
 
 def rows_as_bytes(matrix: npt.NDArray[np.generic]) -> list[bytes]:
-    """The rows of a matrix."""
     rows = np.ascontiguousarray(matrix)
     found: list[bytes] = rows.view(f"V{rows.itemsize * rows.shape[1]}").ravel().tolist()
     return found
@@ -72,7 +73,7 @@ class NodeFacts:
             self.allocatable[:, column] = [each.get(resource, 0) for each in amounts]
         self._labels: dict[str, tuple[npt.NDArray[np.int32], list[str]]] = {}
         self.cached = Computed(max(_CELLS // max(1, len(self)), _LEAST_CACHED))
-        """What follows from these facts alone."""
+        """Results computed from these facts alone."""
 
     def __len__(self) -> int:
         return len(self.names)
@@ -81,26 +82,25 @@ class NodeFacts:
 
     @cached_property
     def largest(self) -> npt.NDArray[np.int64]:
-        """The most that any node has of each resource; places for pods are not compared."""
+        """The largest amount of each resource on any node; the number of pods is unlimited."""
         found = self.allocatable.max(axis=0) if len(self) else np.zeros(len(self.resources), np.int64)
         found[self.column_of[PODS]] = _BOUNDLESS
         return found
 
     @cached_property
     def sizes(self) -> npt.NDArray[np.int64]:
-        """What the nodes have of each resource, those left out that have no more of any than another one."""
+        """The distinct sizes of nodes, without those that another one equals or exceeds in every resource."""
         rows = np.array(self.allocatable, np.int64, order="C")
         rows[:, self.column_of[PODS]] = _BOUNDLESS
         sizes = rows[list(dict(zip(rows_as_bytes(rows), range(len(rows)), strict=True)).values())]
-        kept: list[npt.NDArray[np.int64]] = []
+        maximal: list[npt.NDArray[np.int64]] = []
         for size in sizes[np.argsort(-sizes.sum(axis=1), kind="stable")]:
-            if not any((size <= other).all() for other in kept):
-                kept.append(size)
-        return np.array(kept, np.int64).reshape(len(kept), len(self.resources))
+            if not any((size <= other).all() for other in maximal):
+                maximal.append(size)
+        return np.array(maximal, np.int64).reshape(len(maximal), len(self.resources))
 
     def too_large(self, requests: npt.NDArray[np.int64]) -> Mask:
-        """Which of some requests, as (requests, resources), no node would have room for were it empty; none where
-        there is no node."""
+        """Return which requests, as (requests, resources), fit no node even if empty; none if there is no node."""
         rest = np.arange(len(requests) if len(self) else 0)
         for size in self.sizes:
             rest = rest[(requests[rest] > size).any(axis=1)]
@@ -113,7 +113,7 @@ class NodeFacts:
     # --- labels -----------------------------------------------------------------------------------------------------
 
     def label(self, key: str) -> tuple[npt.NDArray[np.int32], list[str]]:
-        """A label over the nodes: codes (NO_VALUE where absent) and the sorted values that they stand for."""
+        """Return a label over the nodes: codes (NO_VALUE where absent), and the sorted values that codes index."""
         if key not in self._label_keys:  # selectors may name any number of keys
             return self._no_value, []
         found = self._labels.get(key)
@@ -127,9 +127,10 @@ class NodeFacts:
         return found
 
     def ties(self, seed: int) -> npt.NDArray[np.int64]:
-        """Rank of each row in the seeded order of nodes; equal scores go to the smallest (docs/semantics/actions.md).
+        """Return each row's rank in the seeded order of nodes; ties go to the smallest (docs/semantics/actions.md).
 
-        Seed 0 is the order of the names, in which Volcano's list of nodes starts; every other one is drawn from them.
+        Seed 0 is the order of names, in which Volcano's list of nodes starts. For other seeds it is derived from seed
+        and names.
         """
         if seed == 0:
             return np.arange(len(self.names))
@@ -156,7 +157,7 @@ class NodeFacts:
         return np.full(len(self), NO_VALUE, np.int32)
 
     def matches_labels(self, wanted: Mapping[str, str]) -> Mask:
-        """Nodes that have all the given labels."""
+        """Return nodes that have all the given labels."""
         result = np.ones(len(self), np.bool_)
         for key, text in wanted.items():
             codes, values = self.label(key)
@@ -164,12 +165,12 @@ class NodeFacts:
         return result
 
     def matches_term(self, term: NodeSelectorTerm) -> Mask:
-        """Nodes that match a term; an empty term matches none. Raises SelectorError."""
+        """Return nodes that match a term; an empty term matches none. Raises SelectorError."""
         check_node_terms((term,))
         result = np.full(len(self), bool(term.match_expressions or term.match_fields), np.bool_)
         for need in term.match_expressions:
             result &= self._matches_requirement(need)
-        for need in term.match_fields:  # the name is the only one, and it is compared with one value
+        for need in term.match_fields:  # the name is the only field, and it is compared with one value
             is_named = np.arange(len(self)) == self.row_of.get(need.values[0], NO_VALUE)
             result &= is_named if need.operator == IN else ~is_named
         return result
@@ -187,7 +188,7 @@ class NodeFacts:
         return result
 
     def _compares(self, need: NodeSelectorRequirement) -> Mask:
-        """Which nodes' label is above (Gt) or below (Lt) a number; labels that are no int64 are neither."""
+        """Return nodes whose label is above (Gt) or below (Lt) a number; labels that are no int64 match neither."""
         codes, values = self.label(need.key)
 
         def read() -> tuple[npt.NDArray[np.int64], Mask]:
@@ -205,7 +206,7 @@ class NodeFacts:
     # --- taints -----------------------------------------------------------------------------------------------------
 
     def taint_sets(self) -> tuple[npt.NDArray[np.int32], list[tuple[Taint, ...]]]:
-        """A number per node and the distinct lists of taints that the numbers stand for."""
+        """Return a number per node, and the distinct lists of taints that the numbers index."""
 
         def collect() -> tuple[npt.NDArray[np.int32], list[tuple[Taint, ...]]]:
             numbers: dict[tuple[Taint, ...], int] = {}
@@ -221,7 +222,7 @@ class NodeFacts:
         return frozenset(taint.effect for taints in self.taint_sets()[1] for taint in taints)
 
     def untolerated(self, tolerations: tuple[Toleration, ...], effects: tuple[str, ...]) -> npt.NDArray[np.int64]:
-        """How many taints of the given effects each node has that the tolerations do not cover."""
+        """Return how many taints of the given effects each node has that the tolerations do not cover."""
 
         def count() -> npt.NDArray[np.int64]:
             codes, sets = self.taint_sets()

@@ -1,7 +1,7 @@
-"""Groups in columns, with what their pods sum up to: what a session and its plugins read of all groups at once.
+"""Groups in columns, with sums over their pods: what a session and its plugins read of all groups at once.
 
-The columns of one snapshot are made from those of the one before by what changed in between; made from nothing, they
-are the same.
+The columns of a snapshot are derived from those of the previous one and the changes since. Built from scratch, they
+must be equal.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ Rows = npt.NDArray[np.intp]
 Counts = npt.NDArray[np.int32]
 Column = npt.NDArray[Any]
 Derived = Callable[["GroupColumns", Rows], Column]
-"""What is computed of some groups, by index, in their order."""
+"""Computes a value for each of some groups, given by index, in their order."""
 
 NO_GROUP = -1
 _NOWHERE = -1
 _FEW = 1000
-"""Up to so many groups are looked for one by one."""
+"""Up to this many groups are looked up one by one."""
 _ALLOCATED = np.array([status in ALLOCATED_STATUSES for status in TaskStatus])
 _HOLDABLE = np.array([status in (*READY_STATUSES, TaskStatus.PENDING) for status in TaskStatus], np.int32)
 _VOLCANO_JOBS = "batch.volcano.sh/"
 
 
 class By(enum.Enum):
-    """What groups are summed up by."""
+    """The keys by which groups are summed up."""
 
     QUEUE = enum.auto()
     PRIORITY = enum.auto()
@@ -62,18 +62,17 @@ class By(enum.Enum):
 class GroupColumns:
     """The groups whose queue exists, in order of key, one row each.
 
-    ``queue`` is a position among the queues' sorted names. ``counts`` (groups, statuses); ``allocated``, ``pending``,
-    ``min_resources`` (groups, resources), where ``pending`` sums the requests of pending tasks; ``states_minimum``
-    whether minResources is given; ``releasing`` counts those being deleted that are still on a node, be it one that is
-    gone. ``of_row`` is the group of each row of the snapshot's tasks, NO_GROUP where there is
-    none, or where the pod is another scheduler's and waits.
+    ``queue`` is an index into the sorted names of queues. ``counts`` is (groups, statuses). ``allocated``, ``pending``
+    and ``min_resources`` are (groups, resources); ``pending`` sums the requests of pending tasks. ``states_minimum`` is
+    whether minResources is given. ``releasing`` counts terminating pods on a node, even a deleted one. ``of_row`` is
+    the group of each row of the snapshot's tasks, NO_GROUP if there is none or if the pod is pending and belongs to
+    another scheduler.
 
-    ``too_large`` marks groups that no node could hold: of whose pods too few for the minimum are as small as a node,
-    or, before a Volcano Job has pods, whose mean pod is larger than any. Not ``reserves`` one that no node could hold,
-    or that asks for what is not supported; ``held_back`` (groups, resources) is what pods ask for that a foreign
-    scheduling gate holds, that are larger than any node, or of which the API server refused an operation. A group that
-    was released reserves nothing either, before it has its minimum, nor one whose pods did not come in time.
-    ``lacks_role`` marks groups with fewer pods of some role than its minimum (minTaskMember).
+    ``too_large`` marks groups that fit no nodes: too few of their pods for the minimum fit a node or, before a Volcano
+    Job has pods, its mean pod fits none. ``reserves`` is false for groups that are too large or unsupported, that were
+    released and have not got their minimum since, or whose pods did not arrive in time. ``held_back`` (groups,
+    resources) are the requests of pods with a foreign scheduling gate, of pods larger than any node, and of pods with a
+    refused operation. ``lacks_role`` marks groups with fewer pods of some role than its minimum (minTaskMember).
     """
 
     keys: list[str]
@@ -103,7 +102,7 @@ class GroupColumns:
         self._basis = _basis(snapshot)
         self._queues = len(snapshot.queues)
         self.cached = Computed()
-        """What follows from these columns alone."""
+        """Results computed from these columns alone."""
         self._sums: dict[tuple[str | Derived, By], Ints] = {}
         self._derived: dict[Derived, Column] = {}
         self.tasks, self.shapes, self.waiting = snapshot.tasks, snapshot.shapes, snapshot.waiting
@@ -124,7 +123,7 @@ class GroupColumns:
         self._fill(snapshot, np.arange(count), np.arange(count))
 
     def with_changes(self, snapshot: Content, groups: Sequence[str], rows: Sequence[int]) -> GroupColumns:
-        """The columns of a later snapshot in which no more than some groups, by key, and rows of tasks are others."""
+        """Return the columns of a later snapshot, in which only the given groups (by key) and rows of tasks changed."""
         if self._basis != _basis(snapshot) or not len(self):
             return GroupColumns(snapshot)
         if not (groups or rows):
@@ -137,7 +136,7 @@ class GroupColumns:
         result.of_row = np.concatenate([of_row, np.full(more, NO_GROUP, np.int64)]) if more else of_row
         changed = np.zeros(len(result.of_row), np.bool_)
         changed[rows] = True
-        if (place_before == NEW).any():  # pods may have been there before their group
+        if (place_before == NEW).any():  # pods may be older than their group
             changed |= (result.of_row == NO_GROUP) & (snapshot.tasks.job >= 0)
         moved = np.flatnonzero(changed)
         then = result.of_row[moved].tolist()
@@ -152,32 +151,37 @@ class GroupColumns:
         result._carry_sums(self, np.concatenate([before[before != NEW], gone]), touched)
         return result
 
-    # --- what others ask --------------------------------------------------------------------------------------------
+    # # --- queries
+    # -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def index(self, key: str) -> int | None:
-        """The row of a group, None where it is not among these."""
+        """Return the row of a group, or None if it is not among these."""
         at = bisect_left(self.keys, key)
         return at if at < len(self.keys) and self.keys[at] == key else None
 
     def records_of(self, rows: Rows) -> list[GroupRecord]:
-        """The records of some rows, ascending."""
+        """Return the records of some rows, in ascending order."""
         return self.records if len(rows) == len(self) else [self.records[row] for row in rows.tolist()]
 
     def derived(self, of: Derived) -> Column:
-        """A column that a function of a module computes of each group, from its record and these columns alone; it is
-        computed again only for groups of which something changed."""
+        """Return a column computed by a function of a module, from each group's record and these columns alone.
+
+        It is computed again only for changed groups.
+        """
         found = self._derived.get(of)
         if found is None:
             found = self._derived[of] = of(self, np.arange(len(self)))
         return found
 
     def sums(self, of: str | Derived, by: By = By.QUEUE) -> Ints:
-        """Sums of one of these columns, by its name, or of what a function of a module computes of groups: one row by
-        queue, by rank of the priority, or for each queue its ranks; by resource. Groups that did not change are not
-        looked at again."""
+        """Return sums of a column, given by name, or of values computed by a function of a module.
+
+        The result has one row per queue, per rank of priority, or per queue and rank, with a column per resource. Only
+        changed groups are summed again.
+        """
         found = self._sums.get((of, by))
         if found is None:
             found = self._sums[of, by] = self._sum_of_all(of, by)
@@ -185,28 +189,28 @@ class GroupColumns:
 
     @cached_property
     def priorities(self) -> Ints:
-        """The priorities of groups, ascending; one's rank is its place here."""
+        """The distinct priorities of groups, ascending; the rank of a priority is its index here."""
         first = self.priority[:1]
         return first if (self.priority == first).all() else np.unique(self.priority)
 
     def reservable(self, rows: int | Rows) -> Ints:
-        """What an admitted group's minimum counts as: nothing where it does not reserve."""
+        """Return what an admitted group's minimum counts as: nothing if it does not reserve."""
         return self._not_held_back(self.min_resources[rows], rows)
 
     def missing(self, rows: int | Rows) -> Ints:
-        """The same beside what it holds."""
+        """Return the part of ``reservable`` that exceeds what the group holds."""
         return self._not_held_back(np.maximum(self.min_resources[rows] - self.allocated[rows], 0), rows)
 
     def rows_of(self, index: int) -> list[int]:
-        """The rows of a group's pods, ascending."""
+        """Return the rows of a group's pods, ascending."""
         return list(self._rows[index])
 
     def members(self, indices: Rows) -> list[list[int]]:
-        """Of each of some groups the rows of its pods, in order of key."""
+        """Return the rows of the pods of each group, in order of key."""
         return [self.tasks.in_order(self._rows[index]) for index in indices.tolist()]
 
     def mean_minimum(self, index: int | slice | Rows) -> Ints:
-        """What a pod of the minimum asks for on average, rounded up."""
+        """Return the mean request of a pod of the minimum, rounded up."""
         members = np.maximum(self.min_member[index], 1)
         return -(-self.min_resources[index] // members[..., None])
 
@@ -215,7 +219,7 @@ class GroupColumns:
         return left
 
     def holding_back(self, rows: Rows, more: Ints, never: npt.NDArray[np.bool_]) -> GroupColumns:
-        """These columns with ``more`` held back of some rows, of which those marked ``never`` reserve nothing."""
+        """Return these columns with ``more`` held back of some rows; rows marked ``never`` reserve nothing."""
         if not len(rows):
             return self
         result = copy(self)
@@ -225,37 +229,36 @@ class GroupColumns:
         result.reserves[rows[never]] = False
         return result
 
-    # --- keeping up -------------------------------------------------------------------------------------------------
+    # # --- updates
+    # -----------------------------------------------------------------------------------------------------
 
     def _sum_of_all(self, of: str | Derived, by: By) -> Ints:
         if self._base is None:
-            return self._summed(of, by, np.arange(len(self)))
+            return self._sum_over(of, by, np.arange(len(self)))
         base, rows = self._base
-        found = changed(base.sums(of, by), base._summed(of, by, rows), self._summed(of, by, rows))
-        return self._summed(of, by, np.arange(len(self))) if found is None else found
+        found = changed(base.sums(of, by), base._sum_over(of, by, rows), self._sum_over(of, by, rows))
+        return self._sum_over(of, by, np.arange(len(self))) if found is None else found
 
-    def _summed(self, of: str | Derived, by: By, rows: Rows) -> Ints:
-        """The sums over some groups."""
+    def _sum_over(self, of: str | Derived, by: By, rows: Rows) -> Ints:
         return sums_by(self._numbers(by, rows), self._amounts(of, rows), self._count(by))
 
     def _amounts(self, of: str | Derived, rows: Rows) -> Ints:
-        """What is summed up of some groups."""
         amounts: Ints = getattr(self, of)[rows] if isinstance(of, str) else of(self, rows)
         return amounts
 
     def _count(self, by: By) -> int:
-        """How many sums there are."""
+        """Return the number of sums."""
         return (1 if by is By.PRIORITY else self._queues) * (1 if by is By.QUEUE else len(self.priorities))
 
     def _numbers(self, by: By, rows: Rows) -> Ints:
-        """Which sum each of some groups counts in."""
+        """Return the index of the sum in which each group counts."""
         if by is By.QUEUE:
             return self.queue[rows].astype(np.int64)
         ranks = np.searchsorted(self.priorities, self.priority[rows])
         return ranks if by is By.PRIORITY else self.queue[rows] * len(self.priorities) + ranks
 
     def _carry_sums(self, before: GroupColumns, then: Rows, now: Rows) -> None:
-        """Take over sums, less those of some groups as they were before, and with those of some as they are now."""
+        """Take over sums, minus the earlier values of groups ``then``, plus the current values of groups ``now``."""
         ranked = np.array_equal(self.priorities, before.priorities)
         numbers: dict[By, Ints] = {}
         for (of, by), sums in before._sums.items():
@@ -271,8 +274,11 @@ class GroupColumns:
                 self._sums[of, by] = carried
 
     def _arrange(self, before: GroupColumns, snapshot: Content, groups: Iterable[str]) -> tuple[Ints, Ints]:
-        """Take over what was, with rows for new groups, yet to be filled, and none for those that are gone: where each
-        row is now, with a last entry for none, and where each was before."""
+        """Take over rows, with unfilled rows for new groups and without deleted ones.
+
+        Return the current row of each earlier row (with a last entry for none), and the earlier row of each current
+        one.
+        """
         default, queues = snapshot.settings.default_queue, snapshot.queues
         gone: list[int] = []
         new: dict[str, GroupRecord] = {}
@@ -290,14 +296,14 @@ class GroupColumns:
         gone.sort()
         stays = np.ones(len(before), np.bool_)
         stays[gone] = False
-        kept, added = np.flatnonzero(stays), sorted(new)
+        remaining, added = np.flatnonzero(stays), sorted(new)
         places = [at - bisect_left(gone, at) for at in [bisect_left(before.keys, key) for key in added]]
-        is_old = np.ones(len(kept) + len(added), np.bool_)
+        is_old = np.ones(len(remaining) + len(added), np.bool_)
         is_old[[at + others for others, at in enumerate(places)]] = False
         place_before = np.full(len(is_old), NEW, np.int64)
-        place_before[is_old] = kept
+        place_before[is_old] = remaining
         place = np.full(len(before) + 1, NO_GROUP, np.int64)
-        place[kept] = np.flatnonzero(is_old)
+        place[remaining] = np.flatnonzero(is_old)
         now = Rearranged(place_before)
         self.keys = now.items(before.keys, added)
         self.records = now.items(before.records, [new[key] for key in added])
@@ -309,14 +315,14 @@ class GroupColumns:
         return place, place_before
 
     def _take(self, blocks: list[Column]) -> None:
-        """Have the columns that some arrays hold, one for each of ``_BLOCKS``."""
+        """Set the columns as attributes, from one array for each of ``_BLOCKS``."""
         self._blocks = blocks
         for block, columns in zip(_BLOCKS, blocks, strict=True):
             for name, column in zip(block.names, columns, strict=True):
                 setattr(self, name, column)
 
     def _move(self, rows: Sequence[int], then: Sequence[int], now: Sequence[int]) -> None:
-        """Note of pods, by row, that they are of other groups now than they were, if they are."""
+        """Record pods, by row, that now belong to another group."""
         held: dict[int, list[int]] = {}
         for row, left, joined in zip(rows, then, now, strict=True):
             if left == joined:
@@ -332,7 +338,7 @@ class GroupColumns:
             self._rows[group] = tuple(pods)
 
     def _find_groups(self, snapshot: Content, rows: Rows) -> None:
-        """Of which group the pods of some rows are."""
+        """Find the groups of the pods in some rows."""
         tasks, names = snapshot.tasks, snapshot.settings.scheduler_names
         ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)
         jobs = tasks.job[rows]
@@ -345,7 +351,7 @@ class GroupColumns:
         self.of_row[rows] = np.where(visible, of_number[jobs], NO_GROUP)
 
     def _fill(self, snapshot: Content, indices: Rows, renewed: Rows) -> None:
-        """Compute the rows of some groups anew; the objects of those ``renewed`` are others."""
+        """Recompute the rows of some groups; the objects of those ``renewed`` changed."""
         self._read(snapshot, renewed)
         self._sum_up(snapshot, indices)
         self._judge_sizes(snapshot, indices)
@@ -386,7 +392,7 @@ class GroupColumns:
         self.releasing[indices] = np.bincount(group[releasing], minlength=count)
         held = _ALLOCATED[status]
         self.allocated[indices] = sums_by(group[held], shapes.requests[shape[held]], count)
-        waits = status == TaskStatus.PENDING  # few beside those that run
+        waits = status == TaskStatus.PENDING  # few compared to the running ones
         rows, group, shape = rows[waits], group[waits], shape[waits]
         best_effort = shapes.flags(needs_no_room)[shape]
         too_large = snapshot.facts.too_large(shapes.requests[shape])
@@ -397,8 +403,7 @@ class GroupColumns:
         self.held_back[indices] = sums_by(group[held_back], shapes.requests[shape[held_back]], count)
 
     def lacks(self, index: int, rows: Iterable[int]) -> bool:
-        """Return whether too few of some pods of a group, by row, are of some role; only pods count that are pending or
-        ready."""
+        """Whether too few of some pods of a group, by row, have some role. Only pending and ready pods count."""
         spec = self.records[index].group.spec
         if not spec.min_task_member or spec.min_member < sum(spec.min_task_member.values()):
             return False
@@ -425,11 +430,11 @@ class GroupColumns:
     unsupported: npt.NDArray[np.bool_]
     too_large_pending: Counts
     _base: tuple[GroupColumns, Rows] | None = None
-    """The columns of which these differ in some rows alone (``holding_back``)."""
+    """The columns from which these differ in some rows alone (``holding_back``)."""
 
 
 class _Block(NamedTuple):
-    """Columns of one type that are kept in one array, each with a number a group, or one ``by`` resource or status."""
+    """Columns of one type that share an array: a value per group, or (``by``) per group and resource or status."""
 
     dtype: type[np.generic]
     by: str
@@ -447,24 +452,24 @@ _BLOCKS = (
 
 
 def _basis(snapshot: Content) -> Hashable:
-    """What else the columns follow from; where it is another one, they are made anew."""
+    """Return what else the columns depend on; if it changes, they are built from scratch."""
     return (
         snapshot.settings,
         snapshot.resources,
         tuple(sorted(snapshot.queues)),
         frozenset(snapshot.held_namespaces),
         snapshot.others_version.get("PriorityClass", 0),
-        snapshot.facts.sizes.tobytes(),  # and so whether there are nodes, and the most that any of them has
+        snapshot.facts.sizes.tobytes(),  # includes whether there are nodes, and the largest amounts of any
     )
 
 
 def _is_spent(of: Derived) -> bool:
-    """Whether what computes a column says that it should begin anew."""
+    """Whether the function of a derived column declares that the column must be rebuilt."""
     return bool(getattr(of, "is_spent", False))
 
 
 def priorities_of(snapshot: Content, records: Sequence[GroupRecord]) -> Ints:
-    """Groups' priorities: of their class, else of the global default class, else 0."""
+    """Return groups' priorities: of their class, else of the global default class, else 0."""
     classes = snapshot.others.get("PriorityClass", {})
     values = {name: obj.value for name, obj in classes.items() if isinstance(obj, PriorityClass)}
     defaults = [
@@ -477,9 +482,11 @@ def priorities_of(snapshot: Content, records: Sequence[GroupRecord]) -> Ints:
 
 
 def scheduling_gated(snapshot: Content, rows: Rows) -> npt.NDArray[np.bool_]:
-    """Of tasks, by row, those that `has_gate` is true of, that wait at their queue's gate and do not ask for it to be
-    lifted, of which the API server refused an operation, or whose namespace is held back: what nobody lets through
-    holds no quota."""
+    """Return which tasks, by row, cannot be placed at present, so that they do not count against quotas.
+
+    They have a foreign gate or unsupported field (`has_gate`), wait at their queue's gate without the annotation that
+    lets vcd remove it, back off after a refused operation, or belong to a namespace that is held back.
+    """
     tasks, columns = snapshot.tasks, snapshot.shape_columns
     shapes = tasks.shape[rows]
     held = columns.flags(has_gate)[shapes] | np.isin(rows, [*snapshot.backoffs, *snapshot.held_rows])
@@ -495,7 +502,9 @@ def _has_queue_gate(shape: Any) -> bool:
 
 
 def _is_of_volcano_job(group: PodGroup) -> bool:
-    """Whether a group's minimum is the sum of what minMember pods ask for, as the controller of Volcano Jobs writes
-    it: others, such as Spark's, write what all of their pods together need."""
+    """Whether a group's minResources is the sum of the requests of minMember pods.
+
+    The controller of Volcano Jobs writes it so. Other controllers, such as Spark's, write the sum of all their pods.
+    """
     owners = group.metadata.owner_references
     return any(owner.kind == "Job" and owner.api_version.startswith(_VOLCANO_JOBS) for owner in owners)

@@ -1,4 +1,4 @@
-"""PodGroups in a checkpoint, as a table: specs that many have are there once, and a state takes all over at once."""
+"""PodGroups of a checkpoint as a table: equal specs are stored once, and a state loads all groups at once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import msgspec
 
 from vcd.model.codec import encode_payload
 from vcd.model.objects import ObjectMeta, PodGroup, PodGroupSpec, PodGroupStatus
-from vcd.state.interning import Shared
+from vcd.state.interning import DistinctValues
 from vcd.state.records import encoded_spec
 
 
 class GroupTable(msgspec.Struct, array_like=True):
-    """PodGroups in the order of their keys, a column a field; ``spec_of`` are places among ``specs``, ``digests`` those
-    of their last payloads."""
+    """PodGroups in the order of their keys, a column per field.
+
+    ``spec_of`` are indexes into ``specs``. ``digests`` are those of the last payloads.
+    """
 
     metas: list[ObjectMeta] = []
     statuses: list[PodGroupStatus] = []
@@ -23,21 +25,21 @@ class GroupTable(msgspec.Struct, array_like=True):
     specs: list[PodGroupSpec] = []
 
     def groups(self) -> Iterator[PodGroup]:
-        """The groups."""
+        """Yield the groups."""
         specs = self.specs
         rows = zip(self.metas, self.spec_of, self.statuses, strict=True)
         return (PodGroup(meta, specs[spec], status) for meta, spec, status in rows)
 
 
 class GroupTableMaker:
-    """Makes a table of PodGroups that are given one by one, in the order of their keys."""
+    """Builds a table of PodGroups that are added one by one, in the order of their keys."""
 
     def __init__(self) -> None:
         self._table = GroupTable()
-        self._specs: Shared[PodGroupSpec] = Shared(encoded_spec)
+        self._specs: DistinctValues[PodGroupSpec] = DistinctValues(encoded_spec)
 
     def add(self, key: str, group: PodGroup, digest: int) -> bytes | None:
-        """Add a group; the payload instead of one that goes by another key than its own."""
+        """Add a group, or return its payload if it is stored under another key and cannot be added."""
         if key != group.key:
             return encode_payload(group)
         table = self._table
@@ -48,6 +50,6 @@ class GroupTableMaker:
         return None
 
     def table(self) -> GroupTable:
-        """All that were added."""
+        """Return the table of all added groups."""
         self._table.specs = self._specs.values
         return self._table

@@ -25,9 +25,9 @@ from vcd.model.status import TaskStatus
 from vcd.state.interning import Interner, Rows
 
 ENDED = (TaskStatus.SUCCEEDED, TaskStatus.FAILED)
-"""Statuses of pods that run no more."""
+"""Statuses of pods that have ended."""
 _SURE = (TaskStatus.BOUND, TaskStatus.RUNNING, *ENDED)
-"""Statuses of pods that need no place, or have one for certain: a bind under way may fail."""
+"""Statuses of pods that need no node, or have one for certain: a bind in progress may fail."""
 Dumped = tuple[dict[str, tuple[str, ...]], tuple[str, ...], bool]
 DumpedInputs = tuple[int, dict[str, int]]
 DumpedOlder = dict[str, dict[str, tuple[str, ...]]]
@@ -37,12 +37,12 @@ Ints = npt.NDArray[np.integer[Any]]
 class Evicted(msgspec.Struct, frozen=True):
     """What preemption and reclaim took from a group.
 
-    ``losses`` holds the UIDs of the evicted pods by the key of the PodGroup that they were evicted for, ``known`` the
-    UIDs of all pods that the group had before the first of them was evicted. ``older`` holds by owner the other pods
-    that the group had before the first eviction for that owner: they replace no pod that was evicted for it.
-    ``undisturbed`` is true as long as nothing happened since the last of these evictions but what the sessions decided:
-    a pod that is evicted once more then is evicted by the scheduler's own doing, whoever the preemptor is. Without
-    losses the group only waits for its pods to come back.
+    ``losses`` holds the UIDs of evicted pods by the key of the PodGroup for which they were evicted. ``known`` holds
+    the UIDs of all pods of the group before its first eviction. ``older`` holds, by owner, the other pods of the group
+    before the first eviction for that owner: these replace no pod that was evicted for it. ``undisturbed`` is true
+    while nothing happened since the last of these evictions, except decisions of sessions. A second eviction at such a
+    time would be the scheduler's own doing, whichever group is the preemptor. Without losses, the group only waits for
+    its pods to come back.
     """
 
     losses: dict[str, tuple[str, ...]]
@@ -51,13 +51,12 @@ class Evicted(msgspec.Struct, frozen=True):
     older: dict[str, tuple[str, ...]] = {}
 
     def with_losses(self, losses: dict[str, tuple[str, ...]]) -> Evicted:
-        """Return the same with fewer owners or evicted pods."""
+        """Return a copy with fewer owners or evicted pods."""
         older = {owner: uids for owner, uids in self.older.items() if owner in losses}
         return msgspec.structs.replace(self, losses=losses, older=older)
 
     def older_for(self, owners: Iterable[str]) -> frozenset[str]:
-        """Return the UIDs of the pods, beside those in ``known``, that each of some owners found when its first
-        eviction was made."""
+        """Return UIDs of pods, in addition to ``known``, that preceded the first eviction for every owner given."""
         found = [frozenset(self.older.get(owner, ())) for owner in owners]
         return frozenset.intersection(*found) if found else frozenset()
 
@@ -68,7 +67,7 @@ class Evicted(msgspec.Struct, frozen=True):
 
 
 class GroupProgress:
-    """How many pods of each group have a place, wait or ended, counted once for all groups."""
+    """How many pods of each group are placed, pending or ended, counted once for all groups."""
 
     def __init__(self, tasks: Rows, job_keys: Interner[str]) -> None:
         status, job = tasks.column("status"), tasks.column("job")
@@ -86,12 +85,12 @@ class GroupProgress:
         return number is not None and 0 < self._all[number] == self._ended[number]
 
     def is_served(self, group: str) -> bool:
-        """Whether a group has pods and each of them has a place or ended."""
+        """Whether a group has pods and each of them is placed or ended."""
         number = self._job_keys.number(group)
         return number is not None and 0 < self._all[number] == self._sure[number]
 
     def waits(self, group: str, size: int) -> bool:
-        """Whether pods of a group that had ``size`` wait, or were not made again yet."""
+        """Whether pods of a group that had ``size`` pods are pending, or were not created again yet."""
         number = self._job_keys.number(group)
         return number is None or bool(self._pending[number] or self._sure[number] < size)
 
@@ -106,12 +105,12 @@ class Immunity:
         self._undisturbed: dict[str, None] = {}
         self._newest = 0
         self._inputs: dict[str, int] = {}
-        """By group, the number of the input that it needs resources for; 0 where it came before the oldest loss."""
+        """By group, the number of the input that it needs resources for; 0 for inputs before the oldest loss."""
 
     # --- beginnings ---------------------------------------------------------------------------------------------------
 
     def remember(self, owner: str, group: str, uids: Iterable[str], members: Iterable[str]) -> None:
-        """Note that pods of ``group``, which has ``members`` (UIDs), are evicted for ``owner``."""
+        """Record that pods of ``group``, which has ``members`` (UIDs), are evicted for ``owner``."""
         self._inherit_input(owner, group)
         before = self.evicted.get(group)
         has = tuple(sorted(members))
@@ -126,15 +125,17 @@ class Immunity:
         self._set(group, Evicted(losses, before.known, older=older))
 
     def _inherit_input(self, owner: str, group: str) -> None:
-        """A group that loses pods to ``owner`` needs resources because of the same input. If the input is newer than
-        what the group evicted others for, that need is no repetition: what others lost to the group ends."""
+        """Record that ``group``, which loses pods to ``owner``, needs resources because of the same input.
+
+        If that input is newer than the one for which the group evicted others, its need is not a repetition: losses to
+        the group end.
+        """
         number = self._inputs.get(owner, 0)
         if number > self._inputs.get(group, 0):
             self._inputs[group] = number
             self._end_owned(group)
 
     def take_over(self, found: Immunity) -> None:
-        """Take over what another state remembers."""
         self._newest, self._inputs = found._newest, dict(found._inputs)
         for group, evicted in found.evicted.items():
             self._set(group, evicted)
@@ -142,9 +143,11 @@ class Immunity:
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def withdraw(self, group: str, uid: str) -> str:
-        """Forget the eviction of one pod, which was not made after all. Return the key of the PodGroup for which it was
-        to be made; empty if none is remembered. A refusal is news: without it, the replacements that the group had
-        before would be immune to every PodGroup, though nothing was evicted."""
+        """Forget the eviction of one pod, which failed; return the key of its preemptor, empty if none is remembered.
+
+        A refusal counts as new information: otherwise replacements that the group already had would be immune to every
+        PodGroup, though nothing was evicted.
+        """
         before = self.evicted.get(group)
         if before is None or uid not in before.gone:
             return ""
@@ -154,29 +157,29 @@ class Immunity:
         return next(owner for owner, uids in before.losses.items() if uid in uids)
 
     def clear(self) -> None:
-        """Forget everything: nodes, queues or the configuration are other ones."""
+        """Forget everything, after a change of nodes, queues or configuration."""
         self.evicted.clear()
         self._owned.clear()
         self._undisturbed.clear()
         self._newest, self._inputs = 0, {}
 
-    def group_ended(self, group: str) -> None:
-        """Forget what a group lost and what it took: it is gone, or its specification is another one."""
+    def forget_group(self, group: str) -> None:
+        """Forget what a group lost and what it took, after it was deleted or its specification changed."""
         self._set(group, None)
         self._inputs.pop(group, None)
-        self.input(group)
+        self.record_end(group)
 
-    def arrived(self, group: str) -> None:
-        """Note that a group, or a pod of a group, is new: a pod that replaces an evicted one is no new input."""
-        self.input(group)
+    def record_arrival(self, group: str) -> None:
+        """Record that a group, or a pod of a group, is new. A pod that replaces an evicted one is no new input."""
+        self.record_end(group)
         if self.evicted and group not in self.evicted:
             self._newest += 1
             self._inputs[group] = self._newest
 
-    def input(self, group: str) -> None:
-        """Note that a pod of a group ended or went.
+    def record_end(self, group: str) -> None:
+        """Record that a pod of a group ended or was deleted.
 
-        Pods of a group that lost pods come and go because of that, so they are no new input.
+        Pods of a group that lost pods come and go for that reason, so they are no new input.
         """
         if group in self.evicted:
             return
@@ -186,11 +189,11 @@ class Immunity:
         self._undisturbed.clear()
 
     def settle(self, standing: GroupProgress) -> None:
-        """Forget the losses that no eviction cycle can be made of any more.
+        """Forget the losses that cannot be part of an eviction cycle any more.
 
-        A loss of which something happened since is over when its owner has its resources and no group waits that lost
-        pods in a chain that begins with this loss: a group that waits may evict the owner, which would evict again.
-        A group without losses is forgotten when its pods are back.
+        A loss after which something happened is over when its owner has its resources and no group is waiting in the
+        chain of losses that begins with this one: a waiting group may evict the owner, which would evict again. A group
+        without losses is forgotten when its pods are back.
         """
         waiting = self._waiting(standing)
         over = [
@@ -206,7 +209,7 @@ class Immunity:
             self._set(group, None)
 
     def _waiting(self, standing: GroupProgress) -> set[str]:
-        """The groups that lost pods and wait, or took pods from such a group in turn."""
+        """Return the groups that lost pods and wait, or that took pods from such a group."""
         left = [group for group, evicted in self.evicted.items() if standing.waits(group, len(evicted.known))]
         found = set(left)
         while left:
@@ -228,7 +231,7 @@ class Immunity:
             self._set(victim, before.with_losses(losses))
 
     def _set(self, group: str, evicted: Evicted | None) -> None:
-        """Replace what a group lost. Inputs count only while a group has lost something."""
+        """Replace what a group lost. Inputs count only while some group has lost something."""
         before = self.evicted.pop(group, None)
         for owner in () if before is None else before.losses:
             victims = self._owned.get(owner, {})
@@ -249,27 +252,29 @@ class Immunity:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def dump(self) -> dict[str, Dumped]:
-        """The losses as a checkpoint holds them."""
+        """Return the losses in the form of a checkpoint."""
         return {group: (one.losses, one.known, one.undisturbed) for group, one in self.evicted.items()}
 
     def dump_inputs(self) -> DumpedInputs:
-        """The numbers of inputs as a checkpoint holds them: the newest, and by group."""
+        """Return the numbers of inputs in the form of a checkpoint: the newest, and by group."""
         return self._newest, dict(self._inputs)
 
     def dump_older(self) -> DumpedOlder:
-        """Of each group, by owner, the pods that the group had before its first eviction for that owner."""
+        """Return, by group and owner, the pods that the group had before its first eviction for that owner."""
         return {group: one.older for group, one in self.evicted.items() if one.older}
 
     def copy(self) -> Immunity:
-        """Return the same losses and inputs, independent of these."""
+        """Return an independent copy."""
         return self.load(self.dump(), self.dump_inputs(), self.dump_older())
 
     @classmethod
     def load(
         cls, found: Mapping[str, Dumped], inputs: DumpedInputs = (0, {}), older: Mapping[str, Any] = {}
     ) -> Immunity:
-        """Return what ``dump``, ``dump_inputs`` and ``dump_older`` gave. Losses in checkpoints of versions before 0.2.0
-        name no owner and are not read."""
+        """Load the results of ``dump``, ``dump_inputs`` and ``dump_older``.
+
+        Losses in checkpoints of versions before 0.2.0 name no owner and are not read.
+        """
         immunity = cls()
         for group, fields in found.items():
             immunity._set(group, Evicted(*fields, older.get(group, {})))

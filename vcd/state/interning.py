@@ -1,4 +1,4 @@
-"""Small integers for values that many rows share, growing tables of rows, and what of either changed last."""
+"""Interned values with small numbers, growing tables of rows, and logs of their latest changes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
 _REMEMBERED = 256
-"""So many changes are known one by one, and of every sixteen things one: who missed more looks at all."""
+"""Number of changes remembered one by one, plus one sixteenth of all things. Readers that missed more look at all."""
 
 _BITS = 7
 _PAGE = 1 << _BITS
-"""Items of a page: what is copied for the first one of them that changes."""
+"""Items in a page, the unit that is copied on write."""
 
 
 class Changes(Generic[K]):
-    """Which of many things changed, the latest last, for any number of readers that look now and then.
+    """A log of changed keys, the latest last, for any number of readers that poll.
 
-    ``count`` is how many changes there were: a reader notes it, and asks next time what came ``since``. ``size`` says
+    ``count`` is the number of changes so far: a reader stores it and passes it to ``since`` next time. ``size`` returns
     how many things there are.
     """
 
@@ -36,7 +36,7 @@ class Changes(Generic[K]):
         self._most = _REMEMBERED
 
     def note(self, key: K) -> None:
-        """Something changed, was added or removed."""
+        """Record that something changed, was added or removed."""
         self.count += 1
         self._last.pop(key, None)
         self._last[key] = self.count
@@ -44,7 +44,7 @@ class Changes(Generic[K]):
             self._forget()
 
     def _forget(self) -> None:
-        """Forget the older half of what is known, where that is more than its share of all things."""
+        """Forget the older half of the changes if there are too many for the number of things."""
         self._most = _REMEMBERED + self._size() // 16
         if len(self._last) > self._most:
             half = list(self._last.items())[len(self._last) // 2 :]
@@ -52,13 +52,13 @@ class Changes(Generic[K]):
             self._last = dict(half)
 
     def note_many(self, count: int) -> None:
-        """So many things changed, which are not known one by one."""
+        """Record many changes without their keys."""
         self.count += count
         self._last.clear()
         self._known_since = self.count
 
     def since(self, count: int) -> list[K] | None:
-        """What changed after there were ``count`` changes; None where that is no longer known."""
+        """Return the keys changed after the first ``count`` changes, or None if that is no longer known."""
         if count < self._known_since:
             return None
         found: list[K] = []
@@ -70,37 +70,36 @@ class Changes(Generic[K]):
 
 
 class Pages(Generic[T]):
-    """A list that is copied often and changed little: copies share the pages that nobody wrote to since."""
+    """A list that is copied often and changed little: copies share unchanged pages."""
 
     def __init__(self, items: Iterable[T] = ()) -> None:
         listed = list(items)
         self._pages: list[list[T]] = [listed[start : start + _PAGE] for start in range(0, len(listed), _PAGE)]
         self._count = len(listed)
         self._own: set[int] = set(range(len(self._pages)))
-        """The pages that no copy has."""
+        """The pages that no copy shares."""
 
     def copy(self) -> Pages[T]:
-        """What is here now; later changes of either are not in the other."""
+        """Return a copy. Later changes of either do not affect the other."""
         copied: Pages[T] = Pages()
         copied._pages, copied._count = list(self._pages), self._count
         self._own.clear()
         return copied
 
     def append(self, item: T) -> None:
-        """Add one at the end."""
         page = self._count >> _BITS
         if page == len(self._pages):
             self._pages.append([])
             self._own.add(page)
-        self._written(page).append(item)
+        self._own_page(page).append(item)
         self._count += 1
 
     def __setitem__(self, place: int, item: T) -> None:
         if not 0 <= place < self._count:
             raise IndexError(place)
-        self._written(place >> _BITS)[place & _PAGE - 1] = item
+        self._own_page(place >> _BITS)[place & _PAGE - 1] = item
 
-    def _written(self, page: int) -> list[T]:
+    def _own_page(self, page: int) -> list[T]:
         if page not in self._own:
             self._own.add(page)
             self._pages[page] = list(self._pages[page])
@@ -110,7 +109,7 @@ class Pages(Generic[T]):
         return self._pages[place >> _BITS][place & _PAGE - 1]
 
     def at(self, places: Iterable[int]) -> list[T]:
-        """What is at some places."""
+        """Return the items at some indexes."""
         pages = self._pages
         return [pages[place >> _BITS][place & _PAGE - 1] for place in places]
 
@@ -122,15 +121,14 @@ class Pages(Generic[T]):
 
 
 class Computed:
-    """What was computed from something that does not change, by key, as long as that is there. Of more than ``most``
-    results all are dropped."""
+    """A cache of results computed from something that does not change. Above ``most`` results all are dropped."""
 
     def __init__(self, most: int = 20_000) -> None:
         self._most = most
         self._found: dict[Hashable, Any] = {}
 
     def __call__(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` computes, computed once."""
+        """Return the result of ``make``, computed once."""
         if key not in self._found:
             value = make()
             if len(self._found) >= self._most:
@@ -141,7 +139,7 @@ class Computed:
 
 
 class Interner(Generic[T]):
-    """Counts who uses a value and frees its number when nobody does: memory follows what is there, not what was."""
+    """Numbers for values, with reference counts: unused numbers are freed, so memory follows the values in use."""
 
     def __init__(self) -> None:
         self.values: Pages[T | None] = Pages()
@@ -150,10 +148,10 @@ class Interner(Generic[T]):
         self._uses: list[int] = []
         self._free: list[int] = []
         self.changes: Changes[int] = Changes(self.__len__)
-        """The numbers that stand for another value than they did."""
+        """The numbers whose value changed."""
 
     def acquire(self, key: Hashable, make: Callable[[], T], uses: int = 1) -> int:
-        """The number of the value known as ``key``, which ``make`` makes when it is new, for so many more uses."""
+        """Return the number of the value with ``key``, and add ``uses`` references. ``make`` creates a new value."""
         number = self._numbers.get(key)
         if number is not None:
             self._uses[number] += uses
@@ -172,7 +170,7 @@ class Interner(Generic[T]):
         return number
 
     def acquire_all(self, uses: Mapping[Hashable, int], make: Callable[[Any], T]) -> dict[Hashable, int]:
-        """The numbers of the values known as some keys, by key, for so many more uses of each."""
+        """Return the numbers of values by key, and add the given number of references to each."""
         if self._numbers:
             return {key: self.acquire(key, partial(make, key), count) for key, count in uses.items()}
         numbers = dict(zip(uses, range(len(uses)), strict=True))
@@ -182,12 +180,12 @@ class Interner(Generic[T]):
         return numbers
 
     def uses(self, key: Hashable) -> int:
-        """Return how many use the value known as ``key``."""
+        """Return the number of references to the value with ``key``."""
         number = self._numbers.get(key)
         return 0 if number is None else self._uses[number]
 
     def release(self, number: int) -> None:
-        """One user less."""
+        """Remove one reference."""
         self._uses[number] -= 1
         if self._uses[number] == 0:
             del self._numbers[self._keys[number]]
@@ -197,15 +195,15 @@ class Interner(Generic[T]):
             self.changes.note(number)
 
     def __contains__(self, key: Hashable) -> bool:
-        """Whether anybody uses the value known as ``key``."""
+        """Whether the value with ``key`` is in use."""
         return key in self._numbers
 
     def number(self, key: Hashable) -> int | None:
-        """The number of the value known as ``key``, None where nobody uses it."""
+        """Return the number of the value with ``key``, or None if it is not in use."""
         return self._numbers.get(key)
 
     def is_known_as(self, number: int, key: Hashable) -> bool:
-        """Whether a number stands for the value known as ``key``."""
+        """Whether ``key`` is the key of a number's value."""
         return self._keys[number] == key
 
     def __getitem__(self, number: int) -> T:
@@ -218,8 +216,8 @@ class Interner(Generic[T]):
         return len(self._numbers)
 
 
-class Shared(Generic[T]):
-    """Values, of which equal ones are one, at places in the order of their coming."""
+class DistinctValues(Generic[T]):
+    """A list of distinct values, in the order of their first occurrence."""
 
     def __init__(self, key_of: Callable[[T], Hashable]) -> None:
         self.values: list[T] = []
@@ -227,7 +225,7 @@ class Shared(Generic[T]):
         self._places: dict[Hashable, int] = {}
 
     def place(self, value: T) -> int:
-        """The place of a value that is equal to this one."""
+        """Return the index of the value, adding it if no equal one exists."""
         place = self._places.setdefault(self._key_of(value), len(self.values))
         if place == len(self.values):
             self.values.append(value)
@@ -235,35 +233,34 @@ class Shared(Generic[T]):
 
 
 class Rows:
-    """Row numbers for keys; freed rows are used again. Columns of any type grow with it."""
+    """Row numbers for keys; freed rows are reused. Columns of any type grow with it."""
 
     def __init__(self, **columns: npt.DTypeLike) -> None:
         self.row_of: dict[str, int] = {}
         self.keys: Pages[str | None] = Pages()
         self._free: list[int] = []
-        self._room = 16
-        self._columns = {name: np.zeros(self._room, dtype) for name, dtype in columns.items()}
+        self._capacity = 16
+        self._columns = {name: np.zeros(self._capacity, dtype) for name, dtype in columns.items()}
 
     def column(self, name: str) -> npt.NDArray[np.integer[Any]]:
-        """A column, as long as there are rows (freed ones included)."""
+        """Return a column with an entry per row, freed rows included."""
         return self._columns[name][: len(self.keys)]
 
     def at(self, row: int, name: str) -> int:
-        """What a column holds for a row."""
         value: int = self._columns[name].item(row)
         return value
 
-    def copied(self) -> dict[str, npt.NDArray[Any]]:
-        """A copy of each column."""
+    def copy_columns(self) -> dict[str, npt.NDArray[Any]]:
+        """Return a copy of each column."""
         return {name: self.column(name).copy() for name in self._columns}
 
     def put(self, row: int, **values: int) -> None:
-        """Write into columns of a row."""
+        """Write values into columns of a row."""
         for name, value in values.items():
             self._columns[name][row] = value
 
     def add(self, key: str) -> int:
-        """The row of ``key``, made when it is new."""
+        """Return the row of ``key``, added if it is new."""
         row = self.row_of.get(key)
         if row is not None:
             return row
@@ -273,19 +270,19 @@ class Rows:
         else:
             row = len(self.keys)
             self.keys.append(key)
-            if row == self._room:
-                self._room *= 2
+            if row == self._capacity:
+                self._capacity *= 2
                 for name, column in self._columns.items():
                     self._columns[name] = np.concatenate([column, np.zeros_like(column)])
         self.row_of[key] = row
         return row
 
     def begin(self, keys: Sequence[str], columns: Mapping[str, npt.NDArray[np.integer[Any]]]) -> None:
-        """Hold rows of these keys alone, in their order, with what the columns have for each."""
+        """Replace all rows by these keys, in this order, with the given columns."""
         self.row_of, self.keys, self._free = {key: row for row, key in enumerate(keys)}, Pages(keys), []
-        self._room = max(len(keys), self._room)
+        self._capacity = max(len(keys), self._capacity)
         for name, column in self._columns.items():
-            self._columns[name] = np.zeros(self._room, column.dtype)
+            self._columns[name] = np.zeros(self._capacity, column.dtype)
             self._columns[name][: len(keys)] = columns[name]
 
     def remove(self, key: str) -> int:

@@ -1,4 +1,4 @@
-"""Pods in a checkpoint, as a table: what many have in common is there once, and a state takes them over at once."""
+"""Pods of a checkpoint as a table: shared values are stored once, and a state loads all pods at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from vcd.model.codec import encode_payload
 from vcd.model.objects import ObjectMeta, Pod, PodSpec, PodStatus
 from vcd.model.requests import may_be_resized
-from vcd.state.interning import Interner, Shared
+from vcd.state.interning import DistinctValues, Interner
 from vcd.state.records import Shape, seconds_of, spec_key, task_priority, task_status
 
 Numbers = npt.NDArray[np.int64]
@@ -22,9 +22,11 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 class PodTable(msgspec.Struct, array_like=True):
-    """Pods in the order of their keys, a column a field: the name and UID of each, and the places of what it shares
-    with others: its metadata without these two, its spec without the node's name, its status, and that name.
-    ``digests`` are those of their last payloads."""
+    """Pods in the order of their keys, a column per field.
+
+    Each pod has its name and UID, and indexes into shared values: metadata without name and UID, spec without node
+    name, status, and node name. ``digests`` are those of the last payloads.
+    """
 
     names: list[str] = []
     uids: list[str] = []
@@ -39,12 +41,12 @@ class PodTable(msgspec.Struct, array_like=True):
     nodes: list[str] = []
 
     def keys(self) -> list[str]:
-        """The pods' keys, ``namespace/name``."""
+        """Return the pods' keys, ``namespace/name``."""
         begins = [f"{meta.namespace}/" for meta in self.metas]
         return [begins[meta] + name for meta, name in zip(self.meta_of, self.names, strict=True)]
 
     def pods(self) -> list[Pod]:
-        """The pods without their nodes' names."""
+        """Return the pods without their nodes' names."""
         metas, specs, statuses = self.metas, self.specs, self.statuses
         rows = zip(self.names, self.uids, self.meta_of, self.spec_of, self.status_of, strict=True)
         replace = msgspec.structs.replace
@@ -54,30 +56,32 @@ class PodTable(msgspec.Struct, array_like=True):
         ]
 
     def payloads(self) -> Iterator[bytes]:
-        """The pods' payloads as they were logged."""
+        """Yield the pods' payloads as they were logged."""
         for pod, node in zip(self.pods(), self.node_of, strict=True):
             spec = msgspec.structs.replace(pod.spec, node_name=self.nodes[node])
             yield encode_payload(msgspec.structs.replace(pod, spec=spec))
 
 
 class PodTableMaker:
-    """Makes a table of pods that are given one by one, in the order of their keys."""
+    """Builds a table of pods that are added one by one, in the order of their keys."""
 
     def __init__(self) -> None:
         self._table = PodTable()
-        self._metas: Shared[ObjectMeta] = Shared(_encode)
-        self._specs: Shared[PodSpec] = Shared(spec_key)
-        self._statuses: Shared[PodStatus] = Shared(_encode)
-        self._nodes: Shared[str] = Shared(str)
+        self._metas: DistinctValues[ObjectMeta] = DistinctValues(_encode)
+        self._specs: DistinctValues[PodSpec] = DistinctValues(spec_key)
+        self._statuses: DistinctValues[PodStatus] = DistinctValues(_encode)
+        self._nodes: DistinctValues[str] = DistinctValues(str)
         self._place_of_spec: dict[int, int] = {}
 
     def add(self, key: str, pod: Pod, node: str, digest: int) -> bool:
-        """Add a pod without its node's name, and say so; not one that counts with other amounts than its spec's, or
-        that goes by another key than its own."""
+        """Add a pod without its node's name; return whether it was added.
+
+        Not added are pods that may be resized in place, and pods stored under another key than their own.
+        """
         meta, table = pod.metadata, self._table
         if may_be_resized(pod) or key != f"{meta.namespace}/{meta.name}":
             return False
-        spec = self._place_of_spec.get(id(pod.spec))  # most pods share theirs
+        spec = self._place_of_spec.get(id(pod.spec))  # most pods share their spec object
         if spec is None:
             spec = self._place_of_spec[id(pod.spec)] = self._specs.place(pod.spec)
         table.names.append(meta.name)
@@ -90,7 +94,7 @@ class PodTableMaker:
         return True
 
     def table(self) -> PodTable:
-        """All that were added."""
+        """Return the table of all added pods."""
         table = self._table
         table.metas, table.specs = self._metas.values, self._specs.values
         table.statuses, table.nodes = self._statuses.values, self._nodes.values
@@ -98,7 +102,7 @@ class PodTableMaker:
 
 
 class Interners(Protocol):
-    """What numbers what pods have in common."""
+    """The interners of a state, which number the values that pods share."""
 
     shapes: Interner[Shape]
     label_sets: Interner[dict[str, str]]
@@ -108,9 +112,8 @@ class Interners(Protocol):
     node_names: Interner[str]
 
 
-class TakenOver(NamedTuple):
-    """What a state holds of a table: the pods without their nodes' names, these names, columns of numbers by name, and
-    the shapes of its specs."""
+class LoadedPods(NamedTuple):
+    """A table in the form of a state: pods without node names, node names, columns by name, and shapes of the specs."""
 
     pods: list[Pod]
     nodes: list[str]
@@ -118,10 +121,10 @@ class TakenOver(NamedTuple):
     shapes: list[Shape]
 
 
-def taken_over(interners: Interners, table: PodTable) -> TakenOver:
-    """The pods of a table as the API server shows them; what they share is numbered.
+def taken_over(interners: Interners, table: PodTable) -> LoadedPods:
+    """Convert a table to the form of a state; numbers are taken from ``interners``.
 
-    Raises QuantityError or ValueError, before anything is numbered, for a spec or a time that this version cannot read.
+    Raises QuantityError or ValueError, before any number is taken, for a spec or time that this version cannot read.
     """
     shapes = [Shape.of(spec) for spec in table.specs]
     created = [seconds_of(meta.creation_timestamp) for meta in table.metas]
@@ -151,14 +154,16 @@ def taken_over(interners: Interners, table: PodTable) -> TakenOver:
         specs=[interners.shapes[number].spec for number in numbers.tolist()],
     )
     pods, nodes = shared.pods(), [table.nodes[place] for place in table.node_of]
-    return TakenOver(pods, nodes, {**columns, **_of_kinds(table, pods, nodes)}, shapes)
+    return LoadedPods(pods, nodes, {**columns, **_of_kinds(table, pods, nodes)}, shapes)
 
 
 def _numbers(
     interner: Interner[Any], keys: Sequence[Hashable], places: Numbers, value: Callable[[Any], Any] = str
 ) -> Numbers:
-    """The numbers of the values that are known by ``keys``, -1 for None; each of ``places``, which say whose, is a
-    use."""
+    """Return the numbers of the values with ``keys``, -1 for None.
+
+    Each entry of ``places``, which are indexes into ``keys``, is one use.
+    """
     uses: Counter[Hashable] = Counter()
     for key, count in zip(keys, np.bincount(places, minlength=len(keys)).tolist(), strict=True):
         if key is not None:
@@ -168,8 +173,10 @@ def _numbers(
 
 
 def _of_kinds(table: PodTable, pods: Sequence[Pod], nodes: Sequence[str]) -> dict[str, Numbers]:
-    """Status and priority of each pod. Those with equal metadata, spec and status, and with a node or without, have the
-    same, which is found once."""
+    """Return status and priority of each pod.
+
+    They are computed once for pods with equal metadata, spec and status that all have a node, or all have none.
+    """
     codes = np.array(table.meta_of, np.int64) * len(table.specs) + table.spec_of
     codes = (codes * len(table.statuses) + table.status_of) * 2 + [name != "" for name in nodes]
     _, firsts, kinds = np.unique(codes, return_index=True, return_inverse=True)

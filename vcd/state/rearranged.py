@@ -1,4 +1,4 @@
-"""Rows that stay, rows that go, and new ones between them: columns and lists arranged anew, whole runs at a time."""
+"""Insert and remove rows of columns and lists, copying whole runs of rows at a time."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ T = TypeVar("T")
 Column = npt.NDArray[Any]
 
 NEW: Final = -1
-"""Where a row was that was not there."""
+"""The earlier index of a row that is new."""
 _FEW = 1000
-"""Up to so many runs are copied one by one, which is faster."""
+"""Up to this many runs are copied one by one, which is faster."""
 
 
 class Rearranged:
-    """Rows of which ``before`` says where each was, NEW where nowhere; those that stay are in the order of then."""
+    """A rearrangement of rows. ``before`` is the earlier index of each row, or NEW; the others stay in order."""
 
     def __init__(self, before: npt.NDArray[np.int64]) -> None:
         self.before = before
@@ -30,17 +30,17 @@ class Rearranged:
             None if first == NEW else slice(first, first + end - start)
             for first, (start, end) in zip(firsts, pairwise([*starts, len(before)]), strict=True)
         ]
-        """The rows that follow each other now as they did, None for each new one."""
+        """Runs of rows that were consecutive before, too; None for each new row."""
 
     def column(self, column: Column, axis: int = 0) -> Column:
-        """A column of these rows along an axis, made of that of before, which is not empty; new rows hold anything."""
+        """Return a rearranged copy of a column along an axis; it must not be empty. New rows hold arbitrary values."""
         if not 0 < len(self._runs) <= _FEW:
             return column.take(self.before, axis)
         runs = [slice(0, 1) if run is None else run for run in self._runs]
         return np.concatenate([column[:, run] if axis else column[run] for run in runs], axis)
 
     def items(self, items: Sequence[T], new: Iterable[T]) -> list[T]:
-        """A list of what these rows have, made of that of before and of what the new ones have, in order."""
+        """Return a rearranged copy of a list; ``new`` has the items of new rows, in order."""
         result: list[T] = []
         more = iter(new)
         for run in self._runs:

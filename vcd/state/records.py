@@ -33,15 +33,15 @@ TASK_PRIORITY = "volcano.sh/task-priority"
 PREEMPTABLE = "volcano.sh/preemptable"
 ZONE, ANY_ZONE = "volcano.sh/revocable-zone", "*"
 QUEUE_NAMES = ("volcano.sh/queue-name", "scheduling.volcano.sh/queue-name")
-"""By which a pod names its queue: the Job controller writes the first, users of other workloads the second."""
+"""Annotations or labels by which a pod names its queue: the Job controller sets the first, users set the second."""
 QUEUE_ADMISSION_GATE = "scheduling.volcano.sh/queue-allocation-gate"
 
 REPEATING_ACTIONS = ("shuffle", "release")
-"""Actions that may evict a pod's replacement again: they have their own bounds in time."""
+"""Actions that may evict a pod's replacement again: they limit their evictions by time."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _DIGITS = 18
-"""A longer number is no index: Volcano reads it into 64 bits."""
+"""A number with more digits is no index: Volcano parses it into 64 bits."""
 TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 
 
@@ -49,24 +49,24 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 
 MOST_RESOURCES = 1000
-"""Resources that a PodGroup's minResources may name. No cluster offers as many, and reading more makes others wait."""
+"""Maximum number of resources in minResources. More would slow down sessions, and no cluster offers as many."""
 
 
 def encoded_spec(spec: PodGroupSpec) -> bytes:
-    """What tells specs of PodGroups apart that are not equal."""
+    """Return bytes that differ for specs that are not equal."""
     return _encode(spec)
 
 
 def spec_key(spec: PodSpec) -> bytes:
-    """Return 256 bits that tell specs apart that are not equal: the encoded spec itself can be large."""
+    """Return 256 bits that differ for specs that are not equal: the encoded spec itself can be large."""
     return hashlib.blake2b(_encode(spec), digest_size=32).digest()
 
 
-@functools.lru_cache(maxsize=1024)  # pods of one job were made in few seconds
+@functools.lru_cache(maxsize=1024)  # the pods of a job are created within seconds
 def seconds_of(time: str | None) -> int:
-    """An RFC 3339 text as seconds since the epoch; 0 (before all others) where there is none.
+    """Parse an RFC 3339 time into seconds since the epoch; 0 (before all others) if there is none.
 
-    A time without a zone is UTC, whatever the machine's zone. Raises ValueError for a text that is no time.
+    A time without a zone is UTC, whatever the machine's zone. Raises ValueError for an invalid time.
     """
     if not time:
         return 0
@@ -75,14 +75,14 @@ def seconds_of(time: str | None) -> int:
 
 
 _TERMS_A_KIND = 4
-"""So many terms and requirements take about the time of one more kind of pods."""
+"""This many terms and requirements take about as long as one more kind of pods."""
 
 
 class Shape(msgspec.Struct, frozen=True, eq=False):
-    """All that scheduling looks at in a pod's spec; tasks with equal specs, counted alike, share one.
+    """All that scheduling reads from a pod's spec; tasks with equal specs and equal quantities share one.
 
-    ``requests`` by resource name (units of ``vcd.model.requests``); ``scored`` cpu and memory as scores count them;
-    ``unsupported`` the fields for which its tasks have to wait (``vcd.model.unsupported``).
+    ``requests`` by resource name (units of ``vcd.model.requests``). ``scored``: cpu and memory as scores count them.
+    ``unsupported``: the fields for which its tasks have to wait (``vcd.model.unsupported``).
     """
 
     spec: PodSpec
@@ -93,14 +93,16 @@ class Shape(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def weight(self) -> int:
-        """How many kinds it counts for where a session has a bound on them: more if it states many terms."""
+        """How many kinds it counts as for the limit of kinds per session: more if it has many terms."""
         terms = 0 if self.unsupported else terms_in_affinity(self.spec) + terms_in_spread(self.spec)
         return 1 + terms // _TERMS_A_KIND
 
     @classmethod
     def of(cls, spec: PodSpec, counted: PodSpec | None = None) -> Shape:
-        """The shape of a spec without node name; ``counted`` is the spec that quantities are taken from, where that is
-        another one (``requests.counted_spec``). Raises QuantityError."""
+        """Return the shape of a spec without node name. Raises QuantityError.
+
+        ``counted`` is the spec that quantities are taken from, if it is another one (``requests.counted_spec``).
+        """
         share_equal_parts(spec)
         counted = spec if counted is None else counted
         requests = pod_requests(counted)
@@ -108,13 +110,13 @@ class Shape(msgspec.Struct, frozen=True, eq=False):
 
 
 class NodeRecord(msgspec.Struct, frozen=True, eq=False):
-    """A node, what pods may use of it, and 64 bits of its name that the seeded order is made from."""
+    """A node, and what pods may use of it."""
 
     node: Node
     allocatable: dict[str, int]
 
     def offers_other_than(self, other: NodeRecord) -> bool:
-        """Whether tasks would find something else here: room, labels, taints, a cordon."""
+        """Whether tasks may find other conditions than on ``other``: allocatable, labels, taints, cordon."""
         return (self.allocatable, self.node.spec, self.node.metadata.labels) != (
             other.allocatable,
             other.node.spec,
@@ -123,7 +125,7 @@ class NodeRecord(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, node: Node) -> NodeRecord:
-        """Raises BadObject for a quantity that cannot be read."""
+        """Build a record. Raises BadObject for an invalid quantity."""
         try:
             return cls(node, node_allocatable(node))
         except QuantityError as error:
@@ -131,9 +133,9 @@ class NodeRecord(msgspec.Struct, frozen=True, eq=False):
 
 
 class GroupRecord(msgspec.Struct, frozen=True, eq=False):
-    """A PodGroup and its minimum resources (None where the group states none).
+    """A PodGroup and its minimum resources (None if the group has none).
 
-    ``unsupported`` are the fields for which its pods have to wait, ``passed_over`` says what else is not supported.
+    ``unsupported`` are the fields for which its pods have to wait; ``passed_over`` are other unsupported fields.
     """
 
     group: PodGroup
@@ -145,13 +147,13 @@ class GroupRecord(msgspec.Struct, frozen=True, eq=False):
 
     @classmethod
     def of(cls, group: PodGroup) -> GroupRecord:
-        """Raises BadObject for a quantity or time that cannot be read."""
+        """Build a record. Raises BadObject for an invalid quantity or time."""
         created, spec = _age_and_spec(group, group.metadata.creation_timestamp, encoded_spec(group.spec))
         return cls(group, spec.minimum, created, phase_of(group.status.phase), spec.unsupported, spec.passed_over)
 
 
 class _GroupSpec(NamedTuple):
-    """What is computed from a PodGroup's spec: the queue that it names, and as in ``GroupRecord``."""
+    """What is computed from a PodGroup's spec: its queue, and fields as in ``GroupRecord``."""
 
     queue: str
     minimum: dict[str, int] | None
@@ -159,9 +161,12 @@ class _GroupSpec(NamedTuple):
     passed_over: tuple[str, ...]
 
 
-@functools.lru_cache(maxsize=4096)  # groups of one kind of work have equal specs
+@functools.lru_cache(maxsize=4096)  # groups of one workload have equal specs
 def _group_spec(encoded: bytes) -> _GroupSpec:
-    """What an encoded spec comes to, which nobody may change. Raises QuantityError, and ValueError for other bytes."""
+    """Decode a spec; the result is shared and must not be changed.
+
+    Raises QuantityError, and ValueError for other bytes.
+    """
     spec = msgspec.msgpack.decode(encoded, type=PodGroupSpec)
     if spec.min_resources is not None and len(spec.min_resources) > MOST_RESOURCES:
         raise QuantityError(f"it names {len(spec.min_resources):,} resources, and may name {MOST_RESOURCES:,}")
@@ -178,13 +183,13 @@ def _age_and_spec(group: PodGroup | None, created: str | None, encoded: bytes) -
 
 
 def readable_group_queue(payload: bytes) -> str:
-    """The queue that a PodGroup's payload names, empty for none. Raises BadObject where no record can be made of it."""
+    """Return the queue that a PodGroup's payload names, or "". Raises BadObject if the object is invalid."""
     head = group_head(payload)
     return _age_and_spec(None, head.metadata.creation_timestamp, bytes(head.spec))[1].queue
 
 
 class QueueRecord(msgspec.Struct, frozen=True, eq=False):
-    """A queue and its quantities by resource name; ``passed_over`` says what of it is not supported."""
+    """A queue and its quantities by resource name; ``passed_over`` are unsupported fields."""
 
     queue: Queue
     capability: dict[str, int]
@@ -194,12 +199,12 @@ class QueueRecord(msgspec.Struct, frozen=True, eq=False):
     passed_over: tuple[str, ...] = ()
 
     def is_other_than(self, queue: Queue) -> bool:
-        """Whether what a queue may have is another: by its spec, or by annotations (quotas, limits, weights)."""
-        return queue.spec != self.queue.spec or _stated(queue) != _stated(self.queue)
+        """Whether a queue's limits may differ: its spec, or annotations (quotas, limits, weights), changed."""
+        return queue.spec != self.queue.spec or _volcano_annotations(queue) != _volcano_annotations(self.queue)
 
     @classmethod
     def of(cls, queue: Queue) -> QueueRecord:
-        """Raises BadObject naming the field that cannot be read."""
+        """Build a record. Raises BadObject naming the invalid field."""
         spec = queue.spec
         parsed = []
         for name, quantities in (
@@ -219,13 +224,13 @@ class QueueRecord(msgspec.Struct, frozen=True, eq=False):
         return cls(queue, parsed[0], parsed[1], parsed[2], created, wishes("Queue", spec))
 
 
-def _stated(queue: Queue) -> dict[str, str]:
-    """What a queue says to plugins beside its spec."""
+def _volcano_annotations(queue: Queue) -> dict[str, str]:
+    """Return the annotations of a queue that plugins read."""
     return {name: text for name, text in queue.metadata.annotations.items() if "volcano.sh/" in name}
 
 
 def task_status(pod: Pod, node_name: str) -> TaskStatus:
-    """A pod's status as a task (Volcano ``api/helpers.go`` getTaskStatus)."""
+    """Return a pod's status as a task (Volcano ``api/helpers.go`` getTaskStatus)."""
     phase = pod.status.phase or "Pending"
     if phase in ("Running", "Pending") and pod.metadata.deletion_timestamp:
         return TaskStatus.RELEASING
@@ -237,7 +242,7 @@ def task_status(pod: Pod, node_name: str) -> TaskStatus:
 
 
 def task_priority(pod: Pod) -> int:
-    """The pod's priority, 1 where it has none; the task-priority annotation overrides it (docs/semantics/status.md)."""
+    """Return the pod's priority, 1 if it has none; the annotation overrides it (docs/semantics/status.md)."""
     text = pod.metadata.annotations.get(TASK_PRIORITY)
     if text is not None and _INTEGER.fullmatch(text) and -(2**31) <= int(text) < 2**31:
         return int(text)
@@ -245,12 +250,12 @@ def task_priority(pod: Pod) -> int:
 
 
 def task_role(pod: Pod) -> str:
-    """The task of its job that a pod belongs to: annotation first, then label."""
+    """Return the task of its job that a pod belongs to: annotation first, then label."""
     return pod.metadata.annotations.get(TASK_SPEC) or pod.metadata.labels.get(TASK_SPEC, "")
 
 
 def index_in_name(name: str) -> int | None:
-    """The number at the end of a pod's name, where the name has three parts or more (Volcano ``CompareTask``)."""
+    """Return the number at the end of a pod's name with three parts or more (Volcano ``CompareTask``)."""
     parts = name.rsplit("-", 2)
     last = parts[-1]
     if len(parts) < 3 or len(last) > _DIGITS or not (last.isascii() and last.isdigit()):
@@ -259,7 +264,7 @@ def index_in_name(name: str) -> int | None:
 
 
 def indices_in_names(keys: Sequence[str]) -> list[int] | None:
-    """``index_in_name`` of pods by key; None unless every one has one."""
+    """Return ``index_in_name`` of pods by key; None unless every pod has one."""
     ends = [key[key.rfind("-") + 1 :] for key in keys]
     digits = "".join(ends)
     if not (digits.isascii() and digits.isdigit() and all(ends)) or max(map(len, ends)) > _DIGITS:
@@ -272,10 +277,10 @@ def indices_in_names(keys: Sequence[str]) -> list[int] | None:
 def alike_in_order(
     keys: Sequence[str], ages: Sequence[int], uids: Callable[[], Sequence[str]]
 ) -> list[int] | list[tuple[int, int, str, str]]:
-    """By what pods of one job are placed one after the other that no plugin tells apart, from key and age of each, and
-    its uid by its place: index in the name, age, uid, key; without what decides nothing.
+    """Return sort keys for the order of placement of a job's equivalent pods: index in the name, age, UID, key.
 
-    Indices count only when every pod has one: mixed, Volcano's comparison is no order.
+    ``keys``, ``ages`` and ``uids`` are lists by pod. Parts that make no difference are left out. Indexes only count if
+    every pod has one: mixed, Volcano's comparison is no order.
     """
     indices = indices_in_names(keys)
     if indices is not None and len(set(indices)) == len(indices):
@@ -286,7 +291,7 @@ def alike_in_order(
 
 
 def stated_queue(pod: Pod) -> str:
-    """The queue that a pod names itself, by an annotation or else a label; empty where it names none."""
+    """Return the queue that a pod names itself, by an annotation or else a label; empty if there is none."""
     meta = pod.metadata
     return next(
         (marks[name] for marks in (meta.annotations, meta.labels) for name in QUEUE_NAMES if marks.get(name)), ""
@@ -294,11 +299,11 @@ def stated_queue(pod: Pod) -> str:
 
 
 SETS_OF_PODS = (("ReplicaSet", "apps/v1"), ("StatefulSet", "apps/v1"), ("ReplicationController", "v1"))
-"""Kinds and versions of what makes pods that are spread by default."""
+"""Kinds and versions of controllers whose pods are spread by default."""
 
 
 def set_of(pod: Pod) -> tuple[tuple[str, str], str] | None:
-    """Kind and version, and name, of the set of pods (``SETS_OF_PODS``) that made a pod; None where none did."""
+    """Return (kind, version) and name of a pod's controller in ``SETS_OF_PODS``, or None."""
     for owner in pod.metadata.owner_references:
         if owner.controller:
             kind = (owner.kind, owner.api_version)
@@ -307,7 +312,7 @@ def set_of(pod: Pod) -> tuple[tuple[str, str], str] | None:
 
 
 def is_preemptable(obj: Pod | PodGroup, unsaid: bool = True) -> bool:
-    """Whether a pod, or a group as a gang, may be evicted: annotation, else label, else what holds if it is unsaid."""
+    """Whether a pod, or a group as a gang, may be evicted: by annotation, else by label, else ``unsaid``."""
     meta = obj.metadata
     text = meta.annotations.get(PREEMPTABLE, meta.labels.get(PREEMPTABLE))
     return unsaid if text is None else text in TRUE
@@ -320,7 +325,7 @@ def uses_zones(obj: Pod | PodGroup) -> bool:
 
 
 def has_foreign_gate(spec: PodSpec) -> bool:
-    """Whether a scheduling gate that is not the queue's own holds the pod."""
+    """Whether a scheduling gate other than the queue's own holds the pod."""
     gates = spec.scheduling_gates
     return bool(gates) and any(gate.name != QUEUE_ADMISSION_GATE for gate in gates)
 
@@ -331,45 +336,44 @@ def has_queue_gate(spec: PodSpec) -> bool:
 
 
 def has_gate(shape: Shape) -> bool:
-    """Whether a field that is not supported, or a gate that is not the queue's own, holds tasks of a shape."""
+    """Whether an unsupported field, or a gate that is not the queue's own, holds tasks of a shape."""
     return bool(shape.unsupported) or has_foreign_gate(shape.spec)
 
 
 def is_unsupported(shape: Shape) -> bool:
-    """Whether a field that is not supported holds tasks of a shape."""
+    """Whether an unsupported field holds tasks of a shape."""
     return bool(shape.unsupported)
 
 
-def asks_for_nothing(shape: Shape) -> bool:
-    """Whether tasks of a shape ask for nothing."""
+def requests_nothing(shape: Shape) -> bool:
+    """Whether tasks of a shape request nothing."""
     return shape.best_effort
 
 
 def needs_no_room(shape: Shape) -> bool:
-    """Whether pending tasks of a shape count as ready: they ask for nothing, and nothing holds them."""
+    """Whether pending tasks of a shape count as ready: they request nothing, and nothing holds them."""
     return shape.best_effort and not (shape.unsupported or shape.spec.scheduling_gates)
 
 
 def opts_into_queue_gate(pod: Pod) -> bool:
-    """Whether the pod says that its queue shall keep it behind a gate until it has quota for it."""
+    """Whether the pod opts into the queue's gate, which vcd removes once the queue has quota for the pod."""
     return pod.metadata.annotations.get(QUEUE_ADMISSION_GATE) == "true"
 
 
 def name_bits(seed: int, name: str) -> int:
-    """64 bits of a name under a seed above 0: the seeded order of nodes that ties go to."""
+    """Return 64 bits of a name under a seed above 0, which define the seeded order of nodes."""
     return int.from_bytes(hashlib.blake2b(f"{seed - 1}/{name}".encode(), digest_size=8).digest(), "big")
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What of the program's flags decides: part of the log, so that a replay has them.
+    """The program's flags that affect decisions: part of the log, so that a replay has them.
 
-    ``scheduler_names`` whose pods are ours (empty: all); ``default_queue`` for groups that name none;
-    ``placements`` and ``kinds`` the bounds on one cycle's work: placements, and kinds of pods of one namespace that are
-    tried (0: all, as in logs before 0.2, which do not name it); ``release_after`` the seconds after which a gang that
-    the API server let in only in part is released; ``admission_timeout`` the seconds after which the reservation of an
-    admitted group with fewer pods than its minimum ends, 0 for never (as in logs before 0.2, which do not name it);
-    ``shadow`` says that nothing of what is decided is done; ``controllers`` of Volcano's in whose place the program
-    acts (it decides nothing).
+    ``scheduler_names``: pods with another scheduler are ignored (empty: none is). ``default_queue``: for groups that
+    name no queue. ``placements`` and ``kinds`` limit one cycle: placements, and kinds of pods of one namespace that are
+    tried (0: no limit, as in logs before 0.2, which lack it). ``release_after``: seconds until a gang is released that
+    the API server admitted only in part. ``admission_timeout``: seconds until the reservation ends of an admitted group
+    with fewer pods than its minimum, 0 for never (as in logs before 0.2, which lack it). ``shadow``: no decision is
+    executed. ``controllers``: Volcano controllers that the program replaces (no decision depends on them).
     """
 
     scheduler_names: tuple[str, ...] = ("volcano",)
@@ -383,19 +387,19 @@ class Settings(msgspec.Struct, frozen=True):
     kinds: int = 32
 
     def queue_of(self, group: PodGroup) -> str:
-        """The queue that a group is in: the default one where it names none."""
+        """Return the queue of a group: the default one if it names none."""
         return group.spec.queue or self.default_queue
 
     def as_done(self) -> Settings:
-        """The same where what is decided is done."""
+        """Return a copy under which decisions are executed."""
         return msgspec.structs.replace(self, shadow=False)
 
     def with_all_tried(self) -> Settings:
-        """The same where one cycle tries all jobs: for what is decided once, to answer a question."""
+        """Return a copy under which one cycle tries all jobs: for single decisions that answer a query."""
         return msgspec.structs.replace(self, kinds=0)
 
     def as_text(self) -> dict[str, str]:
-        """For the log."""
+        """Return the form stored in the log."""
         text = {
             "scheduler-name": ",".join(self.scheduler_names),
             "default-queue": self.default_queue,
@@ -411,7 +415,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_text(cls, text: dict[str, str]) -> Settings:
-        """The settings that as_text wrote; absent ones have their defaults."""
+        """Parse what ``as_text`` returned; missing entries have their defaults."""
         default = cls()
         names = text.get("scheduler-name")
         selector = text.get("node-selector", "")
@@ -429,9 +433,9 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 class Intent(msgspec.Struct):
-    """What a session decided about a pod and the API server has not shown yet.
+    """A decision of a session about a pod that is not observed yet.
 
-    ``volumes`` are what the pod's unbound claims are to get before it is bound, ``annotations`` what it gets with it.
+    ``volumes`` are those chosen for the pod's unbound claims, ``annotations`` are set with the bind.
     """
 
     session: int

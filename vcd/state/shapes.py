@@ -1,4 +1,4 @@
-"""What shapes ask for, in columns by number, kept up to date by which numbers stand for another shape."""
+"""Requests of shapes in columns by number, updated when a number gets another shape."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Flags = npt.NDArray[np.bool_]
 
 
 class ShapeColumns:
-    """One row a shape, and a last one for none (number -1).
+    """One row per shape, and a last one for none (number -1).
 
-    ``requests`` (shapes + 1, resources) in the order of ``resources``; ``scored`` (shapes + 1, 2) cpu and memory as
-    scores count them; ``weights`` (shapes + 1) how many kinds each counts for (``Shape.weight``).
+    ``requests`` (shapes + 1, resources) in the order of ``resources``; ``scored`` (shapes + 1, 2): cpu and memory as
+    scores count them; ``weights`` (shapes + 1): as how many kinds each counts (``Shape.weight``).
     """
 
     def __init__(self, shapes: Pages[Shape | None], resources: tuple[str, ...]) -> None:
@@ -30,23 +30,23 @@ class ShapeColumns:
         self.scored: Ints = np.zeros((len(shapes) + 1, 2), np.int64)
         self.weights: Ints = np.zeros(len(shapes) + 1, np.int64)
         self._flags: dict[Callable[[Shape], bool], Flags] = {}
-        self._kept: dict[str, dict[int, Any]] = {}
+        self._cached: dict[str, dict[int, Any]] = {}
         self._fill(range(len(shapes)))
 
     def with_changes(self, shapes: Pages[Shape | None], numbers: Collection[int]) -> ShapeColumns:
-        """These columns, with the shapes that some numbers stand for now."""
+        """Return a copy with the current shapes of some numbers."""
         result = object.__new__(ShapeColumns)
         result.resources, result._shapes = self.resources, shapes
         more = len(shapes) + 1 - len(self.requests)
         result.requests = np.concatenate([self.requests, np.zeros((more, len(self.resources)), np.int64)])
         result.scored = np.concatenate([self.scored, np.zeros((more, 2), np.int64)])
         result.weights = np.concatenate([self.weights, np.zeros(more, np.int64)])
-        known = dict(self._flags)  # the thread that makes gauges may add to it
+        known = dict(self._flags)  # a thread that computes gauges may add to it
         result._flags = {of: np.concatenate([flags, np.zeros(more, np.bool_)]) for of, flags in known.items()}
-        result._kept = {name: dict(kept) for name, kept in dict(self._kept).items()}
-        for kept in result._kept.values():
+        result._cached = {name: dict(results) for name, results in dict(self._cached).items()}
+        for results in result._cached.values():
             for number in numbers:
-                kept.pop(number, None)
+                results.pop(number, None)
         result._fill(numbers)
         return result
 
@@ -61,15 +61,15 @@ class ShapeColumns:
                 flags[number] = shape is not None and of(shape)
 
     def cached(self, name: str, numbers: Sequence[int], make: Callable[[list[int]], Iterable[T]]) -> list[T]:
-        """Return what ``make`` computes of each of some shapes, by number, computed once for each ``name``."""
-        kept = self._kept.setdefault(name, {})
-        new = list(dict.fromkeys([number for number in numbers if number not in kept]))
+        """Return the result of ``make`` for each of some shapes, by number, computed once for each ``name``."""
+        results = self._cached.setdefault(name, {})
+        new = list(dict.fromkeys([number for number in numbers if number not in results]))
         if new:
-            kept.update(zip(new, make(new), strict=True))
-        return [kept[number] for number in numbers]
+            results.update(zip(new, make(new), strict=True))
+        return [results[number] for number in numbers]
 
     def flags(self, of: Callable[[Shape], bool]) -> Flags:
-        """What a function of a module says of each shape; asked again only about new shapes."""
+        """Return the result of a function of a module for each shape; it is only called for new shapes."""
         found = self._flags.get(of)
         if found is None:
             found = self._flags[of] = flags_of(self._shapes, of)
@@ -94,5 +94,5 @@ def unoffered(column_of: Mapping[str, int], amounts: Mapping[str, int]) -> str:
 
 
 def flags_of(shapes: Pages[Shape | None], of: Callable[[Any], bool]) -> Flags:
-    """A bool per shape, and False for none."""
+    """Return a bool per shape, and False for none."""
     return np.array([shape is not None and of(shape) for shape in shapes] + [False], np.bool_)

@@ -1,4 +1,4 @@
-"""What one session decides from: the content of the state, and what follows from it."""
+"""What one session decides from: the contents of the state, and results computed from them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from vcd.model.objects import Object
 from vcd.model.requests import UNOFFERED, names_in_order
 from vcd.state.cluster import ClusterState
 from vcd.state.completion import Completion
-from vcd.state.content import GONE, Content, Earlier, Objects, TaskColumns
+from vcd.state.content import GONE, Content, EarlierSnapshot, Objects, TaskColumns
 from vcd.state.facts import NodeFacts
 from vcd.state.groups import GroupColumns
 from vcd.state.interning import Changes, Interner, Pages
@@ -22,26 +22,25 @@ from vcd.state.records import NodeRecord
 from vcd.state.usage import usage_after, usage_of
 
 T = TypeVar("T")
-F = TypeVar("F", bound="Following")
+F = TypeVar("F", bound="Updatable")
 Ints = npt.NDArray[np.int64]
 
 
-class Following(Protocol):
-    """What can be made of the same of an earlier snapshot."""
+class Updatable(Protocol):
+    """A result that can be derived from the one of an earlier snapshot."""
 
     def after(self, earlier: Snapshot, snapshot: Snapshot, rows: Iterable[int]) -> Self:
-        """The same of a later snapshot, in which some rows differ from the ``earlier`` one that this is of."""
+        """Return the result for a later snapshot; only ``rows`` differ from ``earlier``, the snapshot of this one."""
         ...
 
 
 @dataclass(frozen=True)
 class Snapshot(Content):
-    """The cluster at ``sequence``, and what follows from it: made of an earlier snapshot's by what changed since, where
-    there is one."""
+    """The cluster at ``sequence``, with results computed from it, or updated from those of an earlier snapshot."""
 
     @cached_property
     def group_columns(self) -> GroupColumns:
-        """The groups whose queue exists, and what their pods sum up to."""
+        """The groups whose queue exists, with sums over their pods."""
         earlier = self.earlier
         if earlier is None or earlier.groups is None or earlier.waiting is None or earlier.rows is None:
             return GroupColumns(self)
@@ -50,57 +49,59 @@ class Snapshot(Content):
 
     @cached_property
     def usage(self) -> Ints:
-        """What pods use of each node (``vcd.state.usage``); not to be changed."""
+        """What pods use of each node (``vcd.state.usage``). Read-only."""
         earlier = self.earlier
         if earlier is None or earlier.rows is None or earlier.snapshot.facts is not self.facts:
             return usage_of(self)
         return usage_after(cast(Snapshot, earlier.snapshot).usage, earlier.snapshot, self, earlier.rows)
 
     @cached_property
-    def _followed(self) -> dict[Any, Any]:
+    def _derived(self) -> dict[Any, Any]:
         return {}
 
     def following(self, kind: Callable[[Snapshot], F]) -> F:
-        """What ``kind`` makes of a snapshot; of what it made of an earlier one by the rows that changed since, where
-        there is one with the same facts."""
-        found: F | None = self._followed.get(kind) or self._carried(kind)
+        """Return the result of ``kind`` for this snapshot.
+
+        It is updated by the changed rows if an earlier snapshot with the same facts has it.
+        """
+        found: F | None = self._derived.get(kind) or self._derive(kind)
         if found is None:
             found = kind(self)
-        self._followed[kind] = found
+        self._derived[kind] = found
         return found
 
     def carry_over(self) -> None:
-        """Let later snapshots follow from this one in all that an earlier one computed."""
-        for kind in cast(Snapshot, self.earlier.snapshot)._followed if self.earlier is not None else ():
-            if kind not in self._followed and (carried := self._carried(kind)) is not None:
-                self._followed[kind] = carried
+        """Derive all results of the earlier snapshot now, so that later snapshots can derive them from this one."""
+        for kind in cast(Snapshot, self.earlier.snapshot)._derived if self.earlier is not None else ():
+            if kind not in self._derived and (carried := self._derive(kind)) is not None:
+                self._derived[kind] = carried
 
-    def _carried(self, kind: Callable[[Snapshot], F]) -> F | None:
+    def _derive(self, kind: Callable[[Snapshot], F]) -> F | None:
         earlier = self.earlier
         if earlier is None or earlier.rows is None or earlier.snapshot.facts is not self.facts:
             return None
-        before: F | None = cast(Snapshot, earlier.snapshot)._followed.get(kind)
+        before: F | None = cast(Snapshot, earlier.snapshot)._derived.get(kind)
         return None if before is None else before.after(cast(Snapshot, earlier.snapshot), self, earlier.rows)
 
 
 _FOLLOWING = frozenset({"shape_columns", "group_columns", "usage"})
-"""What a snapshot makes of an earlier one's, once it is asked for."""
+"""Attributes that are derived from an earlier snapshot on first use."""
 
 
 class SnapshotMaker:
-    """Makes snapshots of one state, keeping what did not change since the last one."""
+    """Makes snapshots of one state, sharing what did not change since the last one."""
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._copies: dict[str, tuple[Any, Any]] = {}
         self._last: Snapshot | None = None
         self._counts: dict[str, int] = {}
-        """How many changes there were at the last snapshot."""
+        """The numbers of changes at the last snapshot."""
         self._base: tuple[Snapshot, dict[str, int]] | None = None
-        """The last snapshot that made what follows from it, and its counts."""
+        """The last snapshot that computed its derived results, and its counts."""
 
     def snapshot(self) -> Snapshot:
-        """The state as it is now. Costs copies of the columns, and of the node facts when a node changed."""
+        """Return a snapshot of the current state. Copies the columns, and the node facts if a node changed."""
         state, resources = self._state, self._resources()
         made_from = (state.facts_version, resources)
         facts = self._copy(
@@ -125,7 +126,7 @@ class SnapshotMaker:
             answers=dict(state.answers),
             waiting=self._mapping("waiting", state.changed_waiting, state.waiting),
             stranded=self._stranded(),
-            # a pod that this version set aside when it loaded another one's checkpoint has no row
+            # # a pod from another version's checkpoint that is invalid for this version has no row
             backoffs={
                 state.tasks.row_of[key]: backoff for key, backoff in state.backoffs.items() if key in state.tasks.row_of
             },
@@ -147,21 +148,21 @@ class SnapshotMaker:
         return snapshot
 
     def _resources(self) -> tuple[str, ...]:
-        """The names of the columns of quantities: what pods ask for does not add to them."""
+        """The names of the columns of quantities. Requests of pods do not add to them."""
         state = self._state
         made_from = (state.facts_version, state.changed_queues.count)
         return self._copy("resources", made_from, lambda: (*names_in_order(state.offered()), UNOFFERED))
 
     def _copy(self, name: str, made_from: Hashable, make: Callable[[], T]) -> T:
-        """What is made, and holds as long as what it is made from is the same."""
-        kept = self._copies.get(name)
-        if kept is None or kept[0] != made_from:
-            kept = self._copies[name] = (made_from, make())
-        copy: T = kept[1]
+        """Return what ``make`` made, as long as ``made_from`` is the same."""
+        known = self._copies.get(name)
+        if known is None or known[0] != made_from:
+            known = self._copies[name] = (made_from, make())
+        copy: T = known[1]
         return copy
 
     def _stranded(self) -> dict[str, int]:
-        """The gangs that are still incomplete: the state forgets the others only when a session is folded."""
+        """Return the gangs that are still incomplete: the state removes others only when a session is folded."""
         state = self._state
         if not state.stranded:
             return {}
@@ -172,7 +173,7 @@ class SnapshotMaker:
         return self._copy(name, interner.changes.count, interner.values.copy)
 
     def _mapping(self, name: str, changes: Changes[str], found: Mapping[str, T]) -> Mapping[str, T]:
-        """A copy, of the last copy where it is known what changed since: of a mapping that lost much it takes long."""
+        """Copy a mapping, from the last copy if the changes are known. Copying a dict that lost many keys is slow."""
 
         def make() -> dict[str, T]:
             count, last = self._copies.get(name, (-1, None))
@@ -201,13 +202,13 @@ class SnapshotMaker:
 
         row_of_name = self._copy("rows of nodes", (facts_made_from, names.changes.count), rows)
         return TaskColumns(
-            **{**columns.copied(), "node": row_of_name.take(columns.column("node"))},
+            **{**columns.copy_columns(), "node": row_of_name.take(columns.column("node"))},
             keys=columns.keys.copy(),
             pods=self._state.pods.copy(),
         )
 
     def _follows(self, snapshot: Snapshot) -> None:
-        """Let a snapshot make what follows from it of what the last one has that made it, by what changed since."""
+        """Let a snapshot derive its results from the last snapshot that computed them, by the changes since."""
         last = self._last
         if last is not None and last.__dict__.keys() >= _FOLLOWING:
             last.carry_over()
@@ -216,7 +217,7 @@ class SnapshotMaker:
         if self._base is not None:
             base, counts = self._base
             since = {name: changes.since(counts[name]) for name, changes in self._changes().items()}
-            object.__setattr__(snapshot, "earlier", Earlier(base, **since))
+            object.__setattr__(snapshot, "earlier", EarlierSnapshot(base, **since))
         self._last = snapshot
         self._counts = {name: changes.count for name, changes in self._changes().items()}
 
@@ -231,7 +232,7 @@ class SnapshotMaker:
 
 
 def selected_nodes(nodes: Mapping[str, NodeRecord], selector: tuple[str, ...]) -> Mapping[str, NodeRecord]:
-    """The nodes that have one of the labels ``key:value``; all where none are given (vc-scheduler --node-selector)."""
+    """Return the nodes with one of the labels ``key:value``; all for no labels (vc-scheduler --node-selector)."""
     if not selector:
         return nodes
     wanted = [tuple(pair.split(":", 1)) for pair in selector]

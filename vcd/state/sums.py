@@ -1,8 +1,7 @@
-"""Sums of what pods, groups and nodes ask for and have.
+"""Sums of requests and capacities of pods, groups and nodes.
 
-Whoever may create a pod may let it ask for 2**53 of anything, and as many pods as that may be: sums of such amounts are
-beyond int64. So all of them are made here: exact, and LARGEST_SUM where they are more. Several such sums may be added
-to each other, and are still within int64.
+A user may create any number of pods that each request up to 2**53 of a resource, so sums can exceed int64. All of them
+are computed here: exact, and LARGEST_SUM if they are larger. A few such sums may be added and are still within int64.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ _Number = TypeVar("_Number", np.int32, np.int64)
 
 _HALF: Final = LARGEST_SUM.bit_length() // 2
 _LOW: Final = (1 << _HALF) - 1
-"""Amounts are summed up in two halves where their sum may be too large: halves of millions of them are not."""
+"""Amounts are summed in two halves if their sum may be too large: halves of millions of them are not."""
 _FEW: Final = 1000
-"""Rows of fewer amounts are summed up at once: a step for each resource would cost more than the sums."""
+"""Fewer rows of amounts are summed at once: a step for each resource would cost more than the sums."""
 
 
 def sums_by(keys: npt.NDArray[_Number], amounts: Ints, count: int) -> Ints:
-    """Sums by key (below ``count``) of amounts, none negative, of one resource or in rows by resource."""
+    """Sum amounts by key (below ``count``); amounts are not negative, of one resource or in rows by resource."""
     if amounts.ndim == 1:
         return _column(keys, amounts, count)
     width = amounts.shape[1]
@@ -41,44 +40,44 @@ def sums_by(keys: npt.NDArray[_Number], amounts: Ints, count: int) -> Ints:
 
 
 def sum_of(amounts: Ints, axis: int = 0) -> Ints:
-    """Sums along an axis."""
-    return _joined((amounts >> _HALF).sum(axis=axis), (amounts & _LOW).sum(axis=axis))
+    """Sum along an axis."""
+    return _join_halves((amounts >> _HALF).sum(axis=axis), (amounts & _LOW).sum(axis=axis))
 
 
 def sums_up_to(amounts: Ints) -> Ints:
-    """What each and those before it sum up to, no amount negative."""
-    return _joined(np.cumsum(amounts >> _HALF), np.cumsum(amounts & _LOW))
+    """Return cumulative sums, for amounts that are not negative."""
+    return _join_halves(np.cumsum(amounts >> _HALF), np.cumsum(amounts & _LOW))
 
 
 def sums_before(keys: npt.NDArray[_Number], amounts: Ints) -> Ints:
-    """What those of the same key before each sum up to; keys ascending, no amount negative."""
+    """Return for each amount the sum of earlier ones with the same key; keys ascending, amounts not negative."""
     if not len(keys):
         return amounts
     first = np.searchsorted(keys, keys)
     high, low = (np.cumsum(half) - half for half in (amounts >> _HALF, amounts & _LOW))
-    return _joined(high - high[first], low - low[first])
+    return _join_halves(high - high[first], low - low[first])
 
 
 def plus(have: Sequence[int], more: Sequence[int], times: int) -> list[int]:
-    """Amounts with others added that many times, or taken away."""
+    """Return ``have`` plus ``times`` times ``more``."""
     if times == 1:
         return list(map(add, have, more))
     return [amount + times * added for amount, added in zip(have, more, strict=True)]
 
 
 def changed(sums: Ints, less: Ints, more: Ints) -> Ints | None:
-    """Sums after some of what was summed up, ``less``, became ``more``; None where they are beyond what can be told."""
+    """Return sums after the part ``less`` became ``more``; None if they are saturated."""
     return None if sums.max(initial=0) >= LARGEST_SUM else np.minimum(sums - less + more, LARGEST_SUM)
 
 
 def times(amounts: Ints, counts: Ints) -> Ints:
-    """Amounts of up to LARGEST, each so many times."""
+    """Multiply amounts of up to LARGEST by counts."""
     high, low = (amounts >> _HALF) * counts, (amounts & _LOW) * counts
-    return _joined(high, low)
+    return _join_halves(high, low)
 
 
 def bounded(sums: Ints) -> Ints:
-    """Sums of a few sums."""
+    """Bound sums of a few sums."""
     result: Ints = np.minimum(sums, LARGEST_SUM)
     return result
 
@@ -89,10 +88,10 @@ def _column(keys: npt.NDArray[_Number], amounts: Ints, count: int) -> Ints:
         return sums.astype(np.int64)
     halves = (np.bincount(keys, weights=half, minlength=count) for half in (amounts >> _HALF, amounts & _LOW))
     high, low = (half.astype(np.int64) for half in halves)
-    return _joined(high, low)
+    return _join_halves(high, low)
 
 
-def _joined(high: Ints, low: Ints) -> Ints:
+def _join_halves(high: Ints, low: Ints) -> Ints:
     high = high + (low >> _HALF)
     result: Ints = np.where(high > _LOW, LARGEST_SUM, (high << _HALF) + (low & _LOW))
     return result

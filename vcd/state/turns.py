@@ -1,4 +1,4 @@
-"""Which of a namespace's pending groups had their turn, where one cycle does not try all of them."""
+"""Which of a namespace's pending groups had their turn, if one cycle does not try all of them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,26 @@ from vcd.model.events import Plan, Turn
 
 
 class TurnsTaken(msgspec.Struct, frozen=True, gc=False):
-    """The last group that had its turn, and whether anything happened since the first one had it: then all of them
-    have another turn."""
+    """The last group that had its turn, and whether anything happened since the first one had it.
+
+    If something happened, all groups get another turn.
+    """
 
     last: Turn
     is_news: bool
 
 
 def after_news(turns: dict[str, TurnsTaken]) -> dict[str, TurnsTaken]:
-    """The turns after an event other than a session."""
+    """Return the turns after an event other than a session."""
     return {namespace: TurnsTaken(taken.last, True) for namespace, taken in turns.items()}
 
 
 def after_session(turns: dict[str, TurnsTaken], plan: Plan, is_news: bool) -> dict[str, TurnsTaken]:
-    """The turns after a session; ``is_news`` says whether anything happened while it was decided. What it decides is
-    news to those that had their turn in earlier ones."""
+    """Return the turns after a session.
+
+    ``is_news``: whether anything happened during the decision. The decisions are news to groups that had their turn in
+    earlier sessions.
+    """
     result = after_news(turns) if decides(plan) else dict(turns)
     for turn in plan.turns:
         before = result.pop(turn.namespace, None)
@@ -32,6 +37,6 @@ def after_session(turns: dict[str, TurnsTaken], plan: Plan, is_news: bool) -> di
 
 
 def decides(plan: Plan) -> bool:
-    """Whether a plan changes what other groups may get. Pipelined placements are made anew in each session."""
+    """Whether a plan changes what other groups may get. Pipelined placements are made again in each session."""
     done = any(operation.verb != "pipeline" for statement in plan.statements for operation in statement.operations)
     return done or bool(plan.lapsed) or any(status.phase != status.was for status in plan.groups)

@@ -1,4 +1,4 @@
-"""What pods use of nodes, kept up to date by which pods changed."""
+"""What pods use of nodes, updated by changed pods."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from vcd.state.sums import Ints, changed, sums_by
 
 
 def usage_of(snapshot: Content) -> Ints:
-    """Per node, as (4 x resources + 3, nodes): what is idle, used, releasing and pipelined of each resource, then
-    cpu and memory as scores count them, and the number of pods (``vcd.scheduling.session.nodes.Usage``)."""
+    """Return the usage of each node, as (4 x resources + 3, nodes).
+
+    Rows: idle, used, releasing and pipelined of each resource, then cpu and memory as scores count them, and the number
+    of pods (``vcd.scheduling.session.nodes.Usage``).
+    """
     width, rows = len(snapshot.resources), np.flatnonzero(snapshot.tasks.placed)
     matrix = np.empty((4 * width + 3, len(snapshot.facts)), np.int64)
     matrix[width:] = sums_by(snapshot.tasks.node[rows], _held(snapshot, rows), len(snapshot.facts)).T
@@ -23,7 +26,7 @@ def usage_of(snapshot: Content) -> Ints:
 
 
 def usage_after(usage: Ints, before: Content, snapshot: Content, rows: Sequence[int]) -> Ints:
-    """The usage of a later snapshot of the same nodes in which no more than some rows of tasks are others."""
+    """Return the usage of a later snapshot of the same nodes, in which only some rows of tasks changed."""
     width, changed_rows = len(snapshot.resources), np.array(rows, np.intp)
     then = changed_rows[changed_rows < len(before.tasks.node)]
     then, now = then[before.tasks.is_placed(then)], changed_rows[snapshot.tasks.is_placed(changed_rows)]
@@ -45,7 +48,7 @@ def usage_after(usage: Ints, before: Content, snapshot: Content, rows: Sequence[
 
 
 def _held(snapshot: Content, rows: npt.NDArray[np.intp]) -> Ints:
-    """What pods that are on nodes have of these, in rows: all of usage but what is idle."""
+    """Return what placed pods add to the usage of their node, in columns: all of it except idle."""
     tasks, shapes = snapshot.tasks, snapshot.shape_columns
     shape, width = tasks.shape[rows], len(snapshot.resources)
     amounts = np.zeros((3 * width + 3, len(rows)), np.int64)

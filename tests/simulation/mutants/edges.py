@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutants import replaces
 from vcd.kube.lease import ADDRESS, LeaderElector, _annotations, _Lease, _Spec
 from vcd.kube.watcher import Watcher
-from vcd.scheduling.search.kinds import Applying, TaskKind, TaskKinds
+from vcd.scheduling.search.kinds import ApplyingParts, EquivalenceKey, EquivalenceKeys
 from vcd.scheduling.session.views import Task
 from vcd.state.cluster import ClusterState
 
@@ -21,7 +21,7 @@ async def compared_in_the_past(self: Watcher, version: str) -> None:
 
 # --- parts of a key or of a comparison that are left out ------------------------------------------------------------
 
-_observe, _find, _offered = LeaderElector._observe, TaskKinds.find, ClusterState.offered
+_observe, _find, _offered = LeaderElector._observe, EquivalenceKeys.find, ClusterState.offered
 
 
 @replaces(
@@ -50,9 +50,12 @@ def address_of_a_former_holder(self: LeaderElector, lease: _Lease) -> None:
 
 
 @replaces(
-    TaskKinds.find, found_by="tests/scheduling/test_candidates.py::test_labels_tell_tasks_apart_only_where_pods_matter"
+    EquivalenceKeys.find,
+    found_by="tests/scheduling/test_candidates.py::test_labels_tell_tasks_apart_only_where_pods_matter",
 )
-def table_of_other_labels(self: TaskKinds, task: Task, moving: bool = True) -> tuple[TaskKind, Applying]:
+def table_of_other_labels(
+    self: EquivalenceKeys, task: Task, moving: bool = True
+) -> tuple[EquivalenceKey, ApplyingParts]:
     """Pods that differ in labels alone share a table: a pod is bound where anti-affinity keeps its label away."""
     kind, parts = _find(self, task, moving)
     return kind._replace(labels=None), parts

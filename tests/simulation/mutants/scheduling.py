@@ -26,7 +26,7 @@ from vcd.scheduling.stranded import release
 
 # --- gangs ----------------------------------------------------------------------------------------------------------
 
-_between_jobs = PreemptAction._between_jobs
+_preempt_jobs = PreemptAction._preempt_jobs
 
 
 @replaces(GangPlugin.job_ready, found_by="gangs whole")
@@ -40,11 +40,11 @@ def gang_never_released(framework: Framework) -> None:
     """A gang that was admitted only in part keeps its part for ever."""
 
 
-@replaces(PreemptAction._between_jobs, found_by="all that can be is done")
+@replaces(PreemptAction._preempt_jobs, found_by="all that can be is done")
 def no_room_made_for_gangs(self: PreemptAction, framework: Framework, job: Job) -> None:
     """A gang that misses two pods or more waits behind pods of lower priority: nothing is preempted for it."""
     if framework.missing_tasks(job) < 2:
-        _between_jobs(self, framework, job)
+        _preempt_jobs(self, framework, job)
 
 
 # --- nodes and candidates -------------------------------------------------------------------------------------------

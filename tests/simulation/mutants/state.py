@@ -8,7 +8,7 @@ from typing import cast
 from tests.simulation.mutants import replaces
 from vcd.model.objects import Condition, Pod
 from vcd.model.status import condition_of
-from vcd.state.checkpoint import Frozen
+from vcd.state.checkpoint import StateCopy
 from vcd.state.cluster import ClusterState
 from vcd.state.completion import Completion
 from vcd.state.interning import Interner, Pages, Rows
@@ -104,7 +104,7 @@ _freeze = ClusterState.freeze
     ClusterState.freeze,
     found_by="tests/state/test_evictions.py::test_whose_nomination_is_the_later_is_the_same_after_a_checkpoint",
 )
-def checkpoint_without_nominations(self: ClusterState) -> Frozen:
+def checkpoint_without_nominations(self: ClusterState) -> StateCopy:
     """After a restart resources that evictions freed are given to others: the pods were evicted for nothing."""
     frozen = _freeze(self)
     frozen._dump.nominated = {}

@@ -1,6 +1,6 @@
 """Evict gangs for gangs: victims come in bundles, and a job gets capacity for all of its pending tasks or none.
 
-What many preemptors share (the order of their victims, what these hold at most) is computed once and follows the
+What many preemptors share (the order of their victims, the most that victims hold) is computed once and follows the
 evictions. A loop over all jobs or tasks for each preemptor makes the session quadratic; ``tests/cost`` counts it.
 
 Source: Volcano ``actions/utils`` (bundles, nomination plan); all nodes are one domain here.
@@ -23,7 +23,7 @@ from vcd.model.reasons import Reason, ReasonCode
 from vcd.scheduling.actions.allocate import AllocateAction
 from vcd.scheduling.eviction.displacing import displacing
 from vcd.scheduling.eviction.room import PLACED, EvictionContext, Freeable, fits_on, may_preempt, placed_tasks
-from vcd.scheduling.eviction.starving import jobs_in_turn, wanting_tasks
+from vcd.scheduling.eviction.starving import jobs_in_turn, schedulable_tasks
 from vcd.scheduling.eviction.vetoes import (
     IMMUNE,
     MARKED,
@@ -34,7 +34,7 @@ from vcd.scheduling.eviction.vetoes import (
     NOT_WHOLE,
     REFUSED,
     Vetoes,
-    holds_back,
+    has_unreclaimable_usage,
 )
 from vcd.scheduling.eviction.victim_jobs import Ranks, VictimJobs
 from vcd.scheduling.framework.action import Action
@@ -53,7 +53,7 @@ from vcd.state.sums import sum_of
 
 
 class Bundle(msgspec.Struct, frozen=True, dict=True):
-    """Tasks of one job that go together: those above its minima (not ``whole``), or the rest, which ends the job."""
+    """Tasks of one job that are evicted together: its surplus above its minima, or (``whole``) all the rest."""
 
     whole: bool
     job: Job
@@ -66,12 +66,11 @@ class Bundle(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def freed(self) -> Ints:
-        """What they hold together."""
         return _sum(self.tasks)
 
     @cached_property
     def lost(self) -> Ints:
-        """What the whole job asks for."""
+        """The request of the whole job."""
         return _sum(self.job.tasks())
 
 
@@ -91,11 +90,15 @@ class GangEvictionAction(Action):
         super().__init__(arguments)
         self._victims: dict[Hashable, VictimJobs] = {}
         self._known: dict[Hashable, dict[int, tuple[list[int], list[Bundle]]]] = {}
-        """The bundles of each job, and its counts when they were made: the bundles hold while the counts are the same.
-        By the pods that are immune to the preemptor, and by the resources that it wants."""
-        self._unasked: dict[tuple[ReasonCode, Hashable], dict[int, None]] = {}
-        """The jobs with pods that are not offered to the plugins, by rule and, for immune pods, by the pods that are
-        immune to the preemptor."""
+        """The bundles of each job, with its counts at that time: valid while the counts are the same.
+
+        By the pods that are immune to the preemptor, and by the resources that it needs.
+        """
+        self._unoffered: dict[tuple[ReasonCode, Hashable], dict[int, None]] = {}
+        """The jobs with pods that are not offered to the plugins, by rule.
+
+        For immune pods, also by the pods that are immune to the preemptor.
+        """
         self._vetoes = Vetoes()
         self._preemptor: Job | None = None
         self._scope: Hashable = None
@@ -103,11 +106,11 @@ class GangEvictionAction(Action):
     def execute(self, framework: Framework) -> None:
         AllocateAction.place_nominated(framework)
         for job in jobs_in_turn(framework, lambda queue: self.may_take(framework, queue)):
-            self._make_room(framework, job)
+            self._evict_for(framework, job)
 
     @abstractmethod
     def may_take(self, framework: Framework, queue: Queue) -> bool:
-        """Whether jobs of a queue may cost others anything."""
+        """Whether jobs of a queue may evict pods of other jobs."""
 
     def refusal(self, framework: Framework, job: Job, tasks: list[Task]) -> tuple[str, Reason] | None:
         """Return the plugin by which a job may not evict others for ``tasks``, and the reason; None if it may."""
@@ -118,7 +121,7 @@ class GangEvictionAction(Action):
         """Return the queues whose jobs may lose tasks for a job; the same for all jobs of one queue."""
 
     def victims_below(self, job: Job) -> int | None:
-        """Return the priority that jobs must be below to lose tasks for a job; None where priority is no matter."""
+        """Return the priority below which jobs may lose tasks for ``job``, or None if priority does not matter."""
         return None
 
     def order_key(self, need: Ints, wanted: Mask) -> Hashable:
@@ -129,8 +132,8 @@ class GangEvictionAction(Action):
     def rank(self, framework: Framework, need: Ints, wanted: Mask, jobs: Sequence[Job]) -> Iterable[Ranks]:
         """Rank jobs of one queue that may lose tasks, in the order given."""
 
-    def _make_room(self, framework: Framework, job: Job) -> None:
-        tasks = [task for task in wanting_tasks(framework, job) if not task.best_effort]
+    def _evict_for(self, framework: Framework, job: Job) -> None:
+        tasks = [task for task in schedulable_tasks(framework, job) if not task.best_effort]
         self._vetoes = Vetoes()
         is_served = False
         if not all(may_preempt(task) for task in tasks):
@@ -152,10 +155,10 @@ class GangEvictionAction(Action):
             statement.commit()
             return True
         statement.discard()
-        self._add_unasked(framework.session, job, need > 0)
+        self._add_unoffered(framework.session, job, need > 0)
         return False
 
-    def _add_unasked(self, session: Session, job: Job, wanted: Mask) -> None:
+    def _add_unoffered(self, session: Session, job: Job, wanted: Mask) -> None:
         """Add the rules by which placed groups that hold some of ``wanted`` were not offered to the plugins."""
         jobs, below, queues = session.jobs, self.victims_below(job), self.victim_queues(session, job)
         there = placed_tasks(session).is_placed & (jobs.allocated[:, wanted] > 0).any(axis=1)
@@ -166,50 +169,54 @@ class GangEvictionAction(Action):
             self._vetoes.add(NOT_LOWER)
         if (lower & ~jobs.derived(are_preemptable)).any():
             self._vetoes.add(MARKED)
-        for (code, scope), by_job in self._unasked.items():
+        for (code, scope), by_job in self._unoffered.items():
             if scope in (None, self._scope) and lower[list(by_job)].any():
                 self._vetoes.add(code)
-        if job.queue not in queues and holds_back(session, job.queue):
+        if job.queue not in queues and has_unreclaimable_usage(session, job.queue):
             self._vetoes.add(NOT_RECLAIMABLE)
 
     def _take(self, framework: Framework, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
-        """Evict bundle after bundle until all tasks find a place; what turns out to help nobody is given back."""
+        """Evict bundle after bundle until all tasks find a node; undo evictions that turn out to be needless."""
         session = framework.session
         room = sum_of(np.maximum(session.nodes.usage.future_idle, 0), axis=1)
         lacking = need > room
         wanted = lacking if lacking.any() else need > 0
         taken: list[Bundle] = []
         context = EvictionContext(self.name, job, tuple(tasks))
-        lacks, queue = _Lacks(session, tasks), _QueueLacks(framework, tasks)
-        if framework.trace is None and lacks and not lacks.could_have(self._freeable(session, job)):
+        lacks, queue = _NodeShortage(session, tasks), _QueueShortage(framework, tasks)
+        if framework.trace is None and lacks and not lacks.could_place(self._freeable(session, job)):
             return False
-        for bundle in chain((None,), self._allowed(framework, context, need, wanted)):
+        for bundle in chain((None,), self._permitted_bundles(framework, context, need, wanted)):
             if bundle is not None:
                 self._evict(statement, bundle.tasks)
                 room += bundle.freed
                 taken.append(bundle)
-                lacks.look_at({task.node for task in bundle.tasks})
-                queue.look_at(bundle.freed)
+                lacks.update({task.node for task in bundle.tasks})
+                queue.update(bundle.freed)
             if ((need > 0) & (room < need)).any() or lacks or queue:
                 continue
-            if self._try(framework, statement, tasks, taken, queue):
+            if self._try_placing(framework, statement, tasks, taken, queue):
                 return True
-        return bool(queue) and self._try(framework, statement, tasks, taken, queue)
+        return bool(queue) and self._try_placing(framework, statement, tasks, taken, queue)
 
-    def _try(
-        self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle], queue: _QueueLacks
+    def _try_placing(
+        self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle], queue: _QueueShortage
     ) -> bool:
-        """Let all tasks wait for what the ``taken`` bundles free, and spare the victims that they do not need. Return
-        False, with nothing changed, if a task finds no node."""
+        """Pipeline all tasks on what the ``taken`` bundles free, and spare victims that they do not need.
+
+        Return False, with nothing changed, if a task finds no node.
+        """
         save_point = statement.save()
         if _place_all(framework, statement, tasks, queue):
-            return self._give_back(framework, statement, tasks, taken)
+            return self._spare_needless_victims(framework, statement, tasks, taken)
         statement.undo(save_point)
         return False
 
     def _freeable(self, session: Session, job: Job) -> Freeable:
-        """Return the most that could be evicted for a job. It includes pods that only their own annotation protects: to
-        find these would take a look at each pod."""
+        """Return the most that could be evicted for a job.
+
+        Includes pods that only their own annotation protects: finding these would need a look at each pod.
+        """
         placed, below = placed_tasks(session), self.victims_below(job)
         return placed.freeable_in(
             (self.name, job.queue.index, below),
@@ -221,15 +228,17 @@ class GangEvictionAction(Action):
         for task in victims:
             statement.evict(task, f"{self.why} for {job.key} of queue {job.queue.name}")
 
-    def _give_back(self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle]) -> bool:
-        """Leave alone the victims that the tasks can do without where they are now: those that would be evicted last
-        first, jobs that go as a whole only as a whole. Return False if a plugin lets the tasks wait no more.
+    def _spare_needless_victims(
+        self, framework: Framework, statement: Statement, tasks: list[Task], taken: list[Bundle]
+    ) -> bool:
+        """Undo evictions that the tasks do not need on their nodes, the last in eviction order first.
 
-        Idle resources of nodes decide which victims must go. If a predicate or the limit of a queue then refuses the
-        tasks, more victims go, in eviction order and as few as possible.
+        A job evicted as a whole is spared as a whole. Return False if a plugin no longer lets the tasks wait. Idle
+        resources of nodes decide which victims are needed. If a predicate or the queue's limit then refuses the tasks,
+        more victims are evicted, in eviction order and as few as possible.
         """
         order = [unit for bundle in taken for unit in bundle.units]
-        needed = _needed(framework.session, taken)
+        needed = _needed_victims(framework.session, taken)
         others = [place for place, unit in enumerate(order) if unit[0].row not in needed]
         if not others:
             return True
@@ -248,24 +257,27 @@ class GangEvictionAction(Action):
             return True
         statement.undo(0)
         self._evict(statement, chain.from_iterable(order))
-        return _place_all(framework, statement, tasks, _QueueLacks(framework, tasks))
+        return _place_all(framework, statement, tasks, _QueueShortage(framework, tasks))
 
-    def _allowed(self, framework: Framework, context: EvictionContext, need: Ints, wanted: Mask) -> Iterator[Bundle]:
-        """What the plugins let go of each bundle, asked when it is its turn: what went before counts then.
+    def _permitted_bundles(
+        self, framework: Framework, context: EvictionContext, need: Ints, wanted: Mask
+    ) -> Iterator[Bundle]:
+        """Yield what the plugins let be evicted of each bundle.
 
-        Where they keep some of those that a job would spare, it spares others.
+        Plugins decide when the bundle's turn comes, so earlier evictions count. If they protect some of a job's
+        surplus, other tasks of the job are tried as its surplus.
         """
         session = framework.session
         staying: set[int] = set()
         for bundle in self._in_order(framework, context.job, need, wanted):
             other = bundle.job
-            tasks = self._asked(framework, context, list(bundle.tasks))
+            tasks = self._evictable(framework, context, list(bundle.tasks))
             if not bundle.whole and len(tasks) < len(bundle.tasks):
                 staying.add(other.index)
                 candidates = self._candidates(session, other)
                 free = framework.unified_evictable(context, candidates).tasks
                 spare = [task for each in bundles_of(other, free, wanted) if not each.whole for task in each.tasks]
-                tasks = self._asked(framework, context, spare)
+                tasks = self._evictable(framework, context, spare)
             if bundle.whole and not self.values["allowWholeBundle"]:
                 self._vetoes.add(NOT_WHOLE)
                 continue
@@ -274,21 +286,21 @@ class GangEvictionAction(Action):
             if tasks:
                 yield Bundle(bundle.whole, other, tasks)
 
-    def _asked(self, framework: Framework, context: EvictionContext, tasks: list[Task]) -> tuple[Task, ...]:
-        """Those of some tasks that may go together."""
+    def _evictable(self, framework: Framework, context: EvictionContext, tasks: list[Task]) -> tuple[Task, ...]:
+        """Return those of the tasks that may be evicted together."""
         victims = framework.unified_evictable(context, tasks)
         going = victims.together()
         if len(going) < len(tasks):
-            self._vetoes.add_keepers(victims)
+            self._vetoes.add_protectors(victims)
         if framework.trace is not None:
             framework.trace.searched(context, context.job, going, victims)
         return tuple(going)
 
     def _in_order(self, framework: Framework, job: Job, need: Ints, wanted: Mask) -> Iterator[Bundle]:
-        """Yield what jobs can spare, then whole jobs, queue by queue; each bundle is made at its turn."""
+        """Yield the surplus of jobs, then whole jobs, queue by queue; each bundle is built at its turn."""
         session = framework.session
         found = {
-            queue: self._victims_in(framework, queue, job, need, wanted).now()
+            queue: self._victims_in(framework, queue, job, need, wanted).current_orders()
             for queue in self.victim_queues(session, job)
         }
         queues = [queue for queue, jobs in found.items() if any(jobs)]
@@ -312,25 +324,25 @@ class GangEvictionAction(Action):
         return self._victims[key]
 
     def bundles(self, session: Session, job: Job, wanted: Mask) -> list[Bundle]:
-        """What a job that may be asked can spare of its tasks, and the rest."""
+        """Return the surplus of a job, and the rest of it."""
         known = self._known.setdefault((self._scope, wanted.tobytes()), {})
-        kept = known.get(job.index)
-        if kept is None or kept[0] != job.counts:
+        cached = known.get(job.index)
+        if cached is None or cached[0] != job.counts:
             bundles = list(bundles_of(job, self._candidates(session, job), wanted))
-            kept = known[job.index] = (list(job.counts), bundles)
-        return kept[1]
+            cached = known[job.index] = (list(job.counts), bundles)
+        return cached[1]
 
     def _candidates(self, session: Session, job: Job) -> list[Task]:
-        """A job's tasks that may be asked about at all."""
+        """Return a job's tasks that may be offered to the plugins."""
         there = [task for task in placed_tasks(session).of_job(job.index) if task.status in PLACED]
         immunity = immunity_of(session)
         found = []
         for task in there:
             if not task.preemptable:
                 code: ReasonCode = REFUSED if task.eviction_was_refused else MARKED
-                self._unasked.setdefault((code, None), {})[job.index] = None
+                self._unoffered.setdefault((code, None), {})[job.index] = None
             elif immunity and self._preemptor is not None and immunity.covers(task, self._preemptor):
-                self._unasked.setdefault((IMMUNE, self._scope), {})[job.index] = None
+                self._unoffered.setdefault((IMMUNE, self._scope), {})[job.index] = None
             else:
                 found.append(task)
         return found
@@ -343,38 +355,38 @@ def _victims_of(session: Session, queues: Sequence[Queue], below: int | None) ->
     return chosen if below is None else chosen & (jobs.priority < below)
 
 
-class _QueueLacks:
-    """What must be freed before the queue of a gang accepts all of its tasks, once it refused one: more of a resource
-    than the tasks after that one request.
+class _QueueShortage:
+    """What must be freed until a gang's queue accepts all of its tasks, once it refused one.
 
-    This is right for limits of resources. For any other limit, the gang is tried again when no bundle is left.
+    That is more of a resource than the tasks after the refused one request. This is right for limits of resources. For
+    any other limit, the gang is tried again when no bundle is left.
     """
 
     def __init__(self, framework: Framework, tasks: list[Task]) -> None:
         self._framework = framework
         self._tasks = tasks
-        self._asked: Mask | None = None
-        self._owed: Ints
+        self._requested: Mask | None = None
+        self._remaining: Ints
 
     def __bool__(self) -> bool:
-        return self._asked is not None and not (self._owed[self._asked] < 0).any()
+        return self._requested is not None and not (self._remaining[self._requested] < 0).any()
 
-    def look_at(self, freed: Ints) -> None:
+    def update(self, freed: Ints) -> None:
         """Count what a bundle freed."""
-        if self._asked is not None:
-            self._owed = self._owed - freed
+        if self._requested is not None:
+            self._remaining = self._remaining - freed
 
     def refuses(self, place: int) -> bool:
-        """Return whether the queue refuses the task at a place after those before it were placed, and remember it."""
+        """Whether the queue refuses the task at ``place`` after the earlier ones were placed; remember a refusal."""
         task = self._tasks[place]
         if self._framework.allocatable(task.job.queue, task) is None:
             return False
-        self._asked, self._owed = task.request > 0, _sum(self._tasks[place:]) - task.request
+        self._requested, self._remaining = task.request > 0, _sum(self._tasks[place:]) - task.request
         return True
 
 
-class _Lacks:
-    """For which of a gang's tasks no node has room, as bundles go: as long as there are such, it finds no place."""
+class _NodeShortage:
+    """The requests of a gang's tasks that fit no node yet. As long as there are any, the gang cannot be placed."""
 
     def __init__(self, session: Session, tasks: list[Task]) -> None:
         self._usage = session.nodes.usage
@@ -384,23 +396,23 @@ class _Lacks:
     def __bool__(self) -> bool:
         return bool(self._floors)
 
-    def look_at(self, nodes: set[int]) -> None:
-        """There may be room on some nodes now."""
+    def update(self, nodes: set[int]) -> None:
+        """Check the nodes on which a bundle freed resources."""
         if self._floors:
             room = self._usage.future_idle[:, sorted(nodes)]
             self._floors = [floor for floor in self._floors if not fits(floor, room).any()]
 
-    def could_have(self, freeable: Freeable) -> bool:
-        """Return whether each task would have room somewhere if all of ``freeable`` was evicted."""
+    def could_place(self, freeable: Freeable) -> bool:
+        """Whether each task would fit somewhere if all of ``freeable`` was evicted."""
         most = self._usage.future_idle + freeable.left()
         return all(fits(floor, most).any() for floor in self._floors)
 
 
 def bundles_of(job: Job, tasks: list[Task], wanted: Mask) -> Iterator[Bundle]:
-    """A job's tasks as what it can spare (the minima of tasks, roles and sub-groups hold without it), and the rest.
+    """Split a job's tasks into its surplus (minima of tasks, roles and sub-groups hold without it) and the rest.
 
-    Tasks that hold nothing of the resources ``wanted`` are spared last of all. The rest is offered only when nothing of
-    the job that has a place would stay behind.
+    Tasks without the resources ``wanted`` are the last choice for the surplus. The rest is yielded only if no placed
+    task of the job would stay behind.
     """
     tasks = sorted(tasks, key=lambda task: (not (task.request[wanted] > 0).any(), task.priority, task.uid, task.key))
     if not tasks:
@@ -408,7 +420,7 @@ def bundles_of(job: Job, tasks: list[Task], wanted: Mask) -> Iterator[Bundle]:
     surplus = job.ready_count - job.min_available
     if surplus < 0:
         if not (job.waiting_count and job.is_pipelined()):
-            yield Bundle(False, job, tuple(tasks))  # the gang is broken already, and will not be whole either
+            yield Bundle(False, job, tuple(tasks))  # the gang is incomplete already, and will stay so
         return
     roles = _role_surplus(job)
     sub_jobs = SpareSubJobs(job.partition) if job.partition is not None else None
@@ -434,15 +446,15 @@ def _sum(tasks: Iterable[Task]) -> Ints:
 
 
 def _role_surplus(job: Job) -> dict[str, int]:
-    """How many tasks each role with a minimum could lose."""
+    """Return how many tasks each role with a minimum could lose."""
     if not job.minds_roles:
         return {}
     counts = job.role_counts()
     return {role: job.role_allocated(counts.get(role)) - least for role, least in job.role_minima.items()}
 
 
-def _needed(session: Session, taken: list[Bundle]) -> set[int]:
-    """Return the victims, by row, without which the waiting tasks do not fit on their nodes."""
+def _needed_victims(session: Session, taken: list[Bundle]) -> set[int]:
+    """Return the victims, by row, without whose eviction the waiting tasks do not fit on their nodes."""
     rooms: dict[int, Ints] = {}
     going: set[int] = set()
     ended: set[int] = set()
@@ -451,12 +463,12 @@ def _needed(session: Session, taken: list[Bundle]) -> set[int]:
             if bundle.job.index in ended or not _fits_back(session, rooms, unit):
                 going.update(task.row for task in unit)
                 if bundle.whole:
-                    ended.add(bundle.job.index)  # what it could spare goes with it
+                    ended.add(bundle.job.index)  # its surplus is evicted with it
     return going
 
 
 def _fits_back(session: Session, rooms: dict[int, Ints], unit: tuple[Task, ...]) -> bool:
-    """Whether tasks can stay on their nodes beside those that wait there; if so, ``rooms`` shrink by them."""
+    """Whether tasks can stay on their nodes in addition to the tasks waiting there; if so, update ``rooms``."""
     after: dict[int, Ints] = {}
     for task in unit:
         room = after.get(task.node, rooms.get(task.node))
@@ -468,14 +480,14 @@ def _fits_back(session: Session, rooms: dict[int, Ints], unit: tuple[Task, ...])
 
 
 def _place_at(framework: Framework, statement: Statement, task: Task, node: int) -> bool:
-    """Let a task wait on a node, where queue, room and every predicate allow it."""
+    """Pipeline a task on a node if queue, resources and every predicate allow it."""
     if not fits_on(framework, task, node, framework.candidates(task)):
         return False
     return statement.pipeline(task, node)
 
 
-def _place_all(framework: Framework, statement: Statement, tasks: list[Task], queue: _QueueLacks) -> bool:
-    """Let all tasks wait on their best nodes; False where one finds none, or the job may not wait then."""
+def _place_all(framework: Framework, statement: Statement, tasks: list[Task], queue: _QueueShortage) -> bool:
+    """Pipeline all tasks on their best nodes; False if one finds none, or the job may not wait then."""
     for place, task in enumerate(tasks):
         if queue.refuses(place) or framework.pre_predicate(task) is not None:
             return False

@@ -1,4 +1,4 @@
-"""allocate: give room to the tasks of admitted jobs (docs/semantics/actions.md)."""
+"""allocate: place the tasks of admitted jobs on nodes (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vcd.model.events import Waiting
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
 from vcd.model.words import rfc3339, some
-from vcd.scheduling.actions.enqueue import held_back, may_be_admitted, not_supported
+from vcd.scheduling.actions.enqueue import may_be_admitted, namespace_hold_reason, unsupported_reason
 from vcd.scheduling.eviction.idle import unpipeline_idle
 from vcd.scheduling.eviction.nominations import nominated_jobs, nominations_of
 from vcd.scheduling.framework.action import Action
@@ -75,10 +75,10 @@ _ROOM_LEAVING = ReasonCode("room-leaving", Cause.LEAVING, "room is still being f
 _PENDING = int(TaskStatus.PENDING)
 _OPT_IN = f'{QUEUE_ADMISSION_GATE}: "true"'
 
-Left = deque[Task] | Worksheet
-"""What is left to place of a job."""
+RemainingTasks = deque[Task] | Worksheet
+"""The tasks of a job that are still to be placed."""
 Unit = TypeVar("Unit", Job, SubJob)
-"""What is placed whole or not at all."""
+"""What is placed as a whole or not at all."""
 
 PREDICATE_ERROR_CACHE = Argument(
     "predicateErrorCacheEnable",
@@ -91,17 +91,17 @@ PREDICATE_ERROR_CACHE = Argument(
 
 
 class AllocateAction(Action):
-    """Queue by queue, job by job, task by task: the best node that passes all predicates.
+    """Place tasks queue by queue, job by job, task by task, each on the best node that passes all predicates.
 
-    A job's placements are committed when the plugins find it ready, left pipelined when it only waits for room
-    being freed, and taken back otherwise. A job that its group's ``subGroupPolicy`` divides is placed sub-job by
-    sub-job, each by the same rule within the job.
+    A job's placements are committed if the plugins find it ready, left pipelined if it only waits for releasing
+    resources, and rolled back otherwise. A job that its group's ``subGroupPolicy`` divides is placed sub-job by
+    sub-job, each by the same rule.
 
-    When a task finds no node, others of its role, which mostly ask for the same, are passed over, and the rest of a job
-    that cannot have its minimum without them. They have a second round when nothing else could be placed, and so have
-    those that found no room in their queue beside others of their job: within the share of their queue, then beyond it.
+    When a task finds no node, other tasks of its role, which mostly have the same request, are skipped. So is the rest
+    of a job that cannot have its minimum without them. They get a second round if nothing else could be placed. So do
+    tasks refused by their queue because of other tasks of their job: within the share of their queue, then beyond it.
 
-    In a last round, what all queues leave of their shares is lent to jobs that still wait (point ``lend``).
+    In a last round, the unused share of all queues is lent to jobs that still wait (point ``lend``).
     """
 
     name = "allocate"
@@ -113,58 +113,62 @@ class AllocateAction(Action):
         if "enqueue" not in framework.policy.actions:
             _admit_all(session)
         unpipeline_idle(framework, lambda _: True)
-        jobs, tasks = self._to_place(framework, session.jobs_with_pending())
-        everybody = {index: list(queued) for index, queued in jobs.items()}
+        jobs, tasks = self._jobs_to_place(framework, session.jobs_with_pending())
+        all_jobs = {index: list(queued) for index, queued in jobs.items()}
         nominations_of(framework).served = True
         self._place_nominated(framework, jobs, tasks)
         waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
-        self._in_turn(framework, waiting, tasks)
+        self._place_in_order(framework, waiting, tasks)
         self._lend(framework)
         for lends in (False, True):
-            self._second_round(framework, everybody, lends)
+            self._second_round(framework, all_jobs, lends)
 
     @classmethod
     def place_nominated(cls, framework: Framework) -> None:
-        """Place the jobs that others were evicted for, before an action that comes earlier gives their room away.
+        """Place nominated jobs before an action ahead of allocate gives their capacity away.
 
-        Whom it cannot place allocate tries again, and tells then what they wait for.
+        Jobs that cannot be placed here are tried again by allocate, which notes the reasons.
         """
         nominations = nominations_of(framework)
         if nominations.served or cls.name not in framework.policy.actions:
             return
         nominations.served = True
         found = nominations.jobs_and_rivals()
-        told = [(job, list(job.why)) for job in found]
-        jobs, tasks = cls._to_place(framework, found)
+        reasons_before = [(job, list(job.why)) for job in found]
+        jobs, tasks = cls._jobs_to_place(framework, found)
         cls._place_nominated(framework, jobs, tasks)
-        for job, why in told:
+        for job, why in reasons_before:
             job.why[:] = why
             job.failed_roles.clear()
             job.failed.clear()
             job.wants_second_round = False
 
     @classmethod
-    def _to_place(cls, framework: Framework, jobs: Iterable[Job]) -> tuple[dict[int, list[Job]], dict[int, Left]]:
-        """Those of the jobs that have tasks to place, by queue, and their tasks, the first to be placed first; those
-        of jobs all of whose pods are alike are made in their turn."""
+    def _jobs_to_place(
+        cls, framework: Framework, jobs: Iterable[Job]
+    ) -> tuple[dict[int, list[Job]], dict[int, RemainingTasks]]:
+        """Return the jobs that have tasks to place, by queue, and their tasks in task order.
+
+        Tasks of jobs whose pods are all equivalent are listed only when the job's turn comes.
+        """
         queued: dict[int, list[Job]] = {}
-        tasks: dict[int, Left] = {}
+        tasks: dict[int, RemainingTasks] = {}
         alike = framework.session.classes.has_pods_alike
         for job in jobs:
-            if not cls._is_tried(framework, job):
+            if not cls._can_be_tried(framework, job):
                 continue
             if not (alike(job.index) and job.queue.is_open and job.counts[TaskStatus.PENDING]):
-                tasks[job.index] = cls._left(framework, job)
+                tasks[job.index] = cls._tasks_to_place(framework, job)
             if tasks.get(job.index, True):
                 queued.setdefault(job.queue.index, []).append(job)
         return queued, tasks
 
     @classmethod
-    def _left(cls, framework: Framework, job: Job) -> Left:
-        """The tasks of a job that may be placed; why the others may not is noted."""
+    def _tasks_to_place(cls, framework: Framework, job: Job) -> RemainingTasks:
+        """Return the tasks of a job that may be placed; note why the others may not."""
         session = framework.session
         wanted = [task for task in job.pending() if task.status == _PENDING and not task.best_effort]
-        if not job.queue.is_open:  # of many that are held those are named that would be tried first
+        if not job.queue.is_open:  # if many are held, the reason names the pods that would be tried first
             wanted = framework.in_task_order(wanted)
         if not (job.queue.is_open and session.classes.has_pods_alike(job.index)):
             wanted = [task for task in wanted if not is_held(session, task, _is_gated_first(session, task))]
@@ -172,16 +176,16 @@ class AllocateAction(Action):
             return Worksheet(framework, job.partition, wanted)
         return deque(framework.in_task_order(wanted))
 
-    def _in_turn(
+    def _place_in_order(
         self,
         framework: Framework,
         waiting: dict[int, JobQueue],
-        tasks: dict[int, Left],
+        tasks: dict[int, RemainingTasks],
         before: dict[int, tuple[int, list[Waiting]]] | None = None,
     ) -> None:
-        """A job of one queue, then of the next, until nobody is left who could be placed.
+        """Place one job of a queue, then one of the next queue, until no job is left that could be placed.
 
-        ``before`` gets, of jobs that are tried again, how many tasks were pending and what was told of them.
+        ``before`` receives, for jobs that are tried again, the number of pending tasks and the reasons noted so far.
         """
         session = framework.session
         queues: PriorityQueue[Queue] = PriorityQueue(
@@ -199,7 +203,7 @@ class AllocateAction(Action):
                 continue
             if session.is_full():
                 for jobs in waiting.values():
-                    jobs.rest()  # nobody stands for those whose turn did not come
+                    jobs.rest()  # jobs not tried must not inherit the result of equivalent jobs
                 return
             job = heap.pop()
             if before is not None and job.index not in before:
@@ -207,35 +211,40 @@ class AllocateAction(Action):
                 job.why.clear()
                 job.failed_roles.clear()
             left = tasks.pop(job.index, None)
-            if left is None and self._is_tried(framework, job):
-                left = self._left(framework, job)
+            if left is None and self._can_be_tried(framework, job):
+                left = self._tasks_to_place(framework, job)
             if left and self._allocate(framework, queue, job, left) and left:
                 tasks[job.index] = left
                 heap.push(job)
             queues.push(queue)
 
     def _lend(self, framework: Framework) -> None:
-        """Give what is left to jobs that only their queue keeps from it, by the same orders.
+        """Lend what is left to jobs that only their queue's limit keeps waiting, in the same order.
 
-        While it lasts the plugins at ``lend`` let queues go beyond their share. A job that gets nothing waits for what
-        it waited for before, and for what lending refuses.
+        During this round the plugins at ``lend`` allow queues to exceed their share. A job that gets nothing keeps its
+        earlier reasons, plus those that lending adds.
         """
         session = framework.session
-        kept = [job for job in session.jobs_with_pending() if any(why.gate == "queue" for why in job.why)]
-        if kept and not session.is_full() and framework.lend(True):
-            jobs, tasks = self._to_place(framework, filter(demand_of(session).may_gain, kept))
+        limited = [job for job in session.jobs_with_pending() if any(why.gate == "queue" for why in job.why)]
+        if limited and not session.is_full() and framework.lend(True):
+            jobs, tasks = self._jobs_to_place(framework, filter(demand_of(session).may_gain, limited))
             waiting = {index: framework.jobs_in_order(queued) for index, queued in jobs.items()}
             before: dict[int, tuple[int, list[Waiting]]] = {}
-            self._in_turn(framework, waiting, tasks, before)
-            for index, (pending, told) in before.items():
+            self._place_in_order(framework, waiting, tasks, before)
+            for index, (pending, reasons_before) in before.items():
                 job = session.job(index)
                 if job.counts[_PENDING] == pending:
-                    job.why[:] = [*told, *[why for why in job.why if why.gate == "queue" and why not in told]]
+                    job.why[:] = [
+                        *reasons_before,
+                        *[why for why in job.why if why.gate == "queue" and why not in reasons_before],
+                    ]
         framework.lend(False)
 
     def _second_round(self, framework: Framework, jobs: dict[int, list[Job]], lends: bool) -> None:
-        """Retry jobs whose own tasks were in the way of others, if the cycle has placed no task; ``lends``: beyond the
-        share of their queues. Tasks equivalent to one that failed on its own are left out."""
+        """Retry jobs whose own tasks were in the way of others, if the session has placed no task.
+
+        ``lends``: beyond the share of their queues. Tasks equivalent to one that failed on its own are left out.
+        """
         session = framework.session
         found = {
             index: [job for job in queued if job.wants_second_round and len(job.pending()) > 1]
@@ -246,15 +255,15 @@ class AllocateAction(Action):
         for index, queued in found.items():
             queue = session.queue_list[index]
             for job in sorted(queued, key=framework.job_key):
-                others = self._others(framework, job) if queue.is_open else []
+                others = self._tasks_to_retry(framework, job) if queue.is_open else []
                 if others and framework.overused(queue) is None and not session.is_full():
-                    self._try_others(framework, queue, job, others)
+                    self._retry(framework, queue, job, others)
         if lends:
             framework.lend(False)
 
     @staticmethod
-    def _others(framework: Framework, job: Job) -> list[Task]:
-        """A job's pending tasks, those of roles first that miss their minimum; none where all are alike."""
+    def _tasks_to_retry(framework: Framework, job: Job) -> list[Task]:
+        """Return a job's pending tasks, roles below their minimum first; none if all tasks are equivalent."""
         tasks = [
             task
             for task in job.pending()
@@ -264,10 +273,10 @@ class AllocateAction(Action):
         if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
             return []
         left = {task.row for kind, task in zip(kinds, tasks, strict=True) if kind not in failed}
-        ordered = framework.in_task_order(tasks) if left else []  # the order that they had in the first round
+        ordered = framework.in_task_order(tasks) if left else []  # the order of the first round
         return sorted((task for task in ordered if task.row in left), key=lambda task: not job.misses(task.role))
 
-    def _try_others(self, framework: Framework, queue: Queue, job: Job, others: list[Task]) -> None:
+    def _retry(self, framework: Framework, queue: Queue, job: Job, others: list[Task]) -> None:
         statement = framework.statement(self.name, job)
         for sub_job, tasks in units(framework, job, others):
             save_point = statement.save()
@@ -285,9 +294,14 @@ class AllocateAction(Action):
             statement.discard()
 
     @classmethod
-    def _place_nominated(cls, framework: Framework, jobs: dict[int, list[Job]], tasks: dict[int, Left]) -> None:
-        """Place nominated jobs first, so that no other job takes the capacity that is being freed for them; the last
-        nominated before those whose capacity was given to it. Jobs that outrank a nominated one come before it."""
+    def _place_nominated(
+        cls, framework: Framework, jobs: dict[int, list[Job]], tasks: dict[int, RemainingTasks]
+    ) -> None:
+        """Place nominated jobs first, so that no other job takes the capacity that is being freed for them.
+
+        The latest nomination comes before older ones whose capacity was given to it. Jobs that outrank a nominated job
+        come before it.
+        """
         session = framework.session
         nominations = nominations_of(framework)
         turn_of = nominations.turn
@@ -295,7 +309,7 @@ class AllocateAction(Action):
             cls._place_rivals(framework, job, turn, jobs[job.queue.index], tasks)
             if not nominations.holds(job, turn):
                 continue
-            left = tasks[job.index] if job.index in tasks else cls._left(framework, job)
+            left = tasks[job.index] if job.index in tasks else cls._tasks_to_place(framework, job)
             if isinstance(left, deque):
                 left = tasks[job.index] = deque(sorted(left, key=lambda task: turn_of(task) != turn))
             goes_on = bool(left)
@@ -306,10 +320,9 @@ class AllocateAction(Action):
 
     @classmethod
     def _place_rivals(
-        cls, framework: Framework, job: Job, turn: int, queued: list[Job], tasks: dict[int, Left]
+        cls, framework: Framework, job: Job, turn: int, queued: list[Job], tasks: dict[int, RemainingTasks]
     ) -> None:
-        """Place the jobs of ``queued`` that outrank a nominated job, until its nomination ends; those that had their
-        turn are taken off."""
+        """Place the jobs of ``queued`` that outrank a nominated job, until its nomination ends; remove tried ones."""
         session, nominations = framework.session, nominations_of(framework)
         rivals = [other for other in queued if nominations.outranks(other, job)]
         if not rivals:
@@ -318,16 +331,16 @@ class AllocateAction(Action):
         while heap and nominations.holds(job, turn) and framework.overused(job.queue) is None and not session.is_full():
             other = heap.pop()
             left = tasks.pop(other.index, None)
-            if left is None and cls._is_tried(framework, other):
-                left = cls._left(framework, other)
+            if left is None and cls._can_be_tried(framework, other):
+                left = cls._tasks_to_place(framework, other)
             if left and cls._allocate(framework, job.queue, other, left) and left:
                 tasks[other.index] = left
                 heap.push(other)
         queued[:] = [*(other for other in queued if other not in rivals), *heap.rest()]
 
     @staticmethod
-    def _is_tried(framework: Framework, job: Job) -> bool:
-        """Whether a job may be placed at all; if it was admitted and may not, it is noted why."""
+    def _can_be_tried(framework: Framework, job: Job) -> bool:
+        """Whether a job may be placed at all. For an admitted job that may not, note why."""
         if job.is_pending():
             return False
         invalid = why_invalid(framework, job)
@@ -342,12 +355,12 @@ class AllocateAction(Action):
         return invalid is None
 
     @classmethod
-    def _allocate(cls, framework: Framework, queue: Queue, job: Job, tasks: Left) -> bool:
-        """Place a job's tasks until it is ready; whether that was committed."""
+    def _allocate(cls, framework: Framework, queue: Queue, job: Job, tasks: RemainingTasks) -> bool:
+        """Place a job's tasks until it is ready; return whether that was committed."""
         statement = framework.statement(cls.name, job)
         if isinstance(tasks, Worksheet):
             placed = cls._place_sub_jobs(framework, queue, statement, tasks)
-            ready = framework.job_ready(job) and cls._hold_waiting(framework, statement, tasks.partition, placed)
+            ready = framework.job_ready(job) and cls._exclude_waiting(framework, statement, tasks.partition, placed)
         else:
             _place_until_ready(framework, queue, statement, job, tasks, framework.job_ready, needs_more)
             ready = framework.job_ready(job)
@@ -363,9 +376,9 @@ class AllocateAction(Action):
 
     @staticmethod
     def _place_sub_jobs(framework: Framework, queue: Queue, statement: Statement, worksheet: Worksheet) -> list[Task]:
-        """Place sub-job after sub-job until the job is ready, each its size or nothing; the tasks that have a place.
+        """Place sub-jobs, each its size or nothing, until the job is ready; return the placed tasks.
 
-        One that cannot be placed is not tried again; one that can, and has tasks beyond its size, gets one more a turn.
+        A sub-job that cannot be placed is not tried again. One with tasks beyond its size gets one more per turn.
         """
         job = statement.job
         placed: list[Task] = []
@@ -391,12 +404,12 @@ class AllocateAction(Action):
         return placed
 
     @classmethod
-    def _hold_waiting(
+    def _exclude_waiting(
         cls, framework: Framework, statement: Statement, partition: Partition, placed: list[Task]
     ) -> bool:
-        """Keep what sub-jobs have that still wait for room out of what is committed: a sub-job is bound whole.
+        """Exclude sub-jobs that still wait for releases from the commit: a sub-job is bound as a whole.
 
-        Whether the job is ready without them; if not, all of it waits.
+        Return whether the job is ready without them; if not, all of it waits.
         """
         if all(framework.sub_job_ready(partition.of(task)) for task in placed):
             return True
@@ -427,7 +440,7 @@ def _place_until_ready(
     ready: Callable[[Unit], bool],
     more: Callable[[Unit], bool],
 ) -> None:
-    """Place tasks of a job, or of a sub-job, until it is ``ready`` or, by ``more``, cannot become so."""
+    """Place tasks of a job or sub-job until it is ``ready``, or cannot become so by ``more``."""
     session = framework.session
     at_once = unit is statement.job and framework.places_alike(statement.job)
     while tasks:
@@ -439,7 +452,7 @@ def _place_until_ready(
         refused = framework.allocatable(queue, task)
         if refused is not None:
             task.job.note("queue", *refused, task=task)
-            task.job.wants_second_round |= len(statement) > 0  # else none of the job's own takes up the queue's room
+            task.job.wants_second_round |= len(statement) > 0  # without placements of its own, a retry cannot help
             continue
         if is_held(session, task, task.gated):
             continue
@@ -448,7 +461,7 @@ def _place_until_ready(
         if not place(framework, statement, task):
             task.job.wants_second_round = True
             unit.failed_roles.add(task.role)
-            if not len(statement):  # else it may be the job's own that are in the way
+            if not len(statement):  # else the job's own placements may be in the way
                 task.job.failed.append(task)
             if not more(unit):
                 break
@@ -458,8 +471,11 @@ def _place_until_ready(
 
 
 def _place_alike(framework: Framework, queue: Queue, statement: Statement, tasks: deque[Task]) -> bool:
-    """Place at once, of a job's next tasks that are alike, as many as it surely gets before the first that could be
-    refused or make it ready; whether there were such. They go where each would go if it were placed alone."""
+    """Place equivalent tasks in one batch; return whether there were any.
+
+    The batch ends before the first task that could be refused or make the job ready. Each task gets the node that it
+    would get if placed alone.
+    """
     job, first = statement.job, tasks[0]
     count = min(len(tasks), framework.missing_tasks(job))
     if not queue.is_open or first.role in job.failed_roles:
@@ -475,7 +491,7 @@ def _place_alike(framework: Framework, queue: Queue, statement: Statement, tasks
 
 
 def _admit_all(session: Session) -> None:
-    """Pending groups of open queues count as admitted, valid or not, where no action admits them."""
+    """Count pending groups of open queues as admitted, valid or not, if no action admits groups."""
     for index in session.tried(np.flatnonzero(session.jobs.phase == Phase.PENDING)):
         job = session.job(index)
         if may_be_admitted(session, job):
@@ -488,31 +504,31 @@ def _admit_all(session: Session) -> None:
 
 
 def is_held(session: Session, task: Task, gated: bool) -> bool:
-    """Whether what it says itself (``gated``) or a queue that is not open keeps a task from every node; noted if so."""
+    """Whether a task may not be placed at all, because it is ``gated`` or its queue is not open; note why."""
     if task.unsupported:
-        task.job.note("unsupported", "", not_supported(task.unsupported), task=task)
+        task.job.note("unsupported", "", unsupported_reason(task.unsupported), task=task)
         return True
     backoff = session.backing_off.get(task.row)
     if backoff is not None:
-        task.job.note("gated", "", _backing_off(backoff), task=task)
+        task.job.note("gated", "", _backoff_reason(backoff), task=task)
     elif gated:
-        task.job.note("gated", "", _at_gate(session, task), task=task)
+        task.job.note("gated", "", _gate_reason(session, task), task=task)
     elif not task.job.queue.is_open:
         task.job.note("queue", "", task.job.queue.why_closed(), task=task)
     return gated or not task.job.queue.is_open
 
 
 def _is_gated_first(session: Session, task: Task) -> bool:
-    """Whether a task is held whatever its queue has room for."""
+    """Whether a task is held regardless of its queue's free capacity."""
     return task.gated and (has_gate(task.shape) or task.row in session.backing_off)
 
 
-def _backing_off(backoff: RefusalBackoff) -> Reason:
-    """Why a task is not tried that the API server refused, or whose namespace is held back."""
+def _backoff_reason(backoff: RefusalBackoff) -> Reason:
+    """Return why a task backs off after a refusal of the API server, or with its namespace."""
     names = {"until": rfc3339(backoff.until)}
     times = [("attempts", "", backoff.attempts)]
     if backoff.verb == NAMESPACE:
-        return held_back(backoff.until)
+        return namespace_hold_reason(backoff.until)
     if backoff.verb == RELEASE:
         return _RELEASED(names, times)
     if backoff.nodes:
@@ -520,8 +536,8 @@ def _backing_off(backoff: RefusalBackoff) -> Reason:
     return _REFUSED({"verb": backoff.verb, **names, "message": backoff.message}, times)
 
 
-def _at_gate(session: Session, task: Task) -> Reason:
-    """Why a scheduling gate holds a task; the queue's own, which is asked about once the queue has room, is lifted."""
+def _gate_reason(session: Session, task: Task) -> Reason:
+    """Return why a scheduling gate holds a task. Record a queue admission gate to be lifted: its queue has capacity."""
     if has_foreign_gate(task.shape.spec):
         return _AT_GATE()
     if not opts_into_queue_gate(task.pod):
@@ -532,8 +548,10 @@ def _at_gate(session: Session, task: Task) -> Reason:
 
 
 def place(framework: Framework, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:
-    """Put a task on its best node, now or (``may_wait``) when room is freed there; False, with the reasons noted,
-    where none is. Where a plugin refuses that placement the task has none, and no other node is tried."""
+    """Place a task on its best node, now or (``may_wait``) after releases; note the reasons if there is none.
+
+    If a plugin refuses that placement, the task stays pending, and no other node is tried.
+    """
     session = framework.session
     refused = framework.pre_predicate(task)
     if refused is not None:
@@ -559,11 +577,11 @@ def place(framework: Framework, statement: Statement, task: Task, *, may_wait: b
 
 
 def _after_refusals(framework: Framework, task: Task, candidates: Candidates) -> int | None:
-    """Return the node for a task that the API server refused to bind to some nodes. None if it refused none, or if no
-    node has idle resources for the task.
+    """Return the node for a task that the API server refused to bind to some nodes.
 
-    The other nodes come first, since a webhook or policy may refuse some nodes only. After them comes the node with the
-    oldest refusal: always the best one would never try again a node that refused once, for a reason that has passed.
+    None if it refused none, or if no node has idle resources for the task. The other nodes come first, since a webhook
+    or policy may refuse some nodes only. After them comes the node with the oldest refusal: if the best one always came
+    first, a node would never be retried after a passing problem.
     """
     session = framework.session
     refusing, has_room = session.refusing_nodes(task), session.nodes.has_room
@@ -580,7 +598,7 @@ def _after_refusals(framework: Framework, task: Task, candidates: Candidates) ->
 
 
 def _best_place(framework: Framework, task: Task, candidates: Candidates, may_wait: bool) -> int | None:
-    """Return the best node for a task, the one that was nominated for it first."""
+    """Return the best node for a task, its nominated node first."""
     has_room = framework.session.nodes.has_room
     row = framework.nominated(task, candidates) if may_wait else None
     if row is None or not has_room(row, task.floor):

@@ -1,4 +1,4 @@
-"""backfill: place tasks that ask for no resources (docs/semantics/actions.md)."""
+"""backfill: place tasks that request no resources (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import note_not_ready, why_invalid
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.records import asks_for_nothing, has_gate
+from vcd.state.records import has_gate, requests_nothing
 
 
 class BackfillAction(Action):
-    """Best-effort tasks of admitted, valid jobs, in the order of queues, jobs and tasks as it was before the first
-    placement, those that other actions let wait for idle room included. A task is placed at once, where there is room
-    now; when its job is ready after that, all that the job holds is bound, and what does not make it ready is taken
-    back, so that it is in nobody's way."""
+    """Place best-effort tasks of admitted, valid jobs.
+
+    The order of queues, jobs and tasks is that before the first placement. Tasks that other actions left waiting for
+    idle resources are included. A task is only placed on a node that takes it now. When its job is ready then, all that
+    the job holds is bound. Placements that do not make the job ready are rolled back, so that they block no other job.
+    """
 
     name = "backfill"
     treats_alike = True
@@ -34,7 +36,7 @@ class BackfillAction(Action):
             self._place(framework, job, tasks)
 
     def _place(self, framework: Framework, job: Job, tasks: list[Task]) -> None:
-        """Place a job's tasks; what does not make it ready keeps its places only while the job waits for room."""
+        """Place a job's tasks. Placements that do not make it ready stay only if the job waits for releases."""
         session = framework.session
         statement = framework.statement(self.name, job)
         for task in tasks:
@@ -60,7 +62,7 @@ class BackfillAction(Action):
         session = framework.session
         tasks: dict[int, list[Task]] = {}
         jobs: dict[int, list[Job]] = {}
-        for job in session.jobs_with_pending(asks_for_nothing):
+        for job in session.jobs_with_pending(requests_nothing):
             if job.is_pending() or why_invalid(framework, job) is not None:
                 continue
             wanted = [

@@ -1,4 +1,4 @@
-"""enqueue: admit pending groups whose minimum resources the plugins find room for (docs/semantics/actions.md)."""
+"""enqueue: admit pending groups whose minimum resources the plugins accept (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _HELD_BACK = ReasonCode(
 
 
 class EnqueueAction(Action):
-    """Groups in phase Pending become Inqueue, queue by queue and job by job in the plugins' order.
+    """Move groups from Pending to Inqueue, queue by queue and job by job in the plugins' order.
 
-    A group that states no minimum resources is admitted at once, but for a queue that is not open. One that no node
-    could hold is admitted as any other, so that its pods are made and a node for them can be added; it reserves nothing
+    A group without minimum resources is admitted at once if its queue is open. A group that fits no node is admitted
+    like any other, so that its pods are created and a node for them can be added; it reserves nothing
     (docs/differences.md).
     """
 
@@ -70,24 +70,26 @@ class EnqueueAction(Action):
 
 
 def may_be_admitted(session: Session, job: Job) -> bool:
-    """Whether a pending group asks for what is supported, its namespace is not held back, and its queue takes new work
-    at all, be it asked by a plugin or not; noted if not."""
+    """Whether a pending group may be admitted, whatever plugins decide; note why not.
+
+    It may not if it requires unsupported fields, its namespace is held back, or its queue is not open.
+    """
     if job.record.unsupported:
-        job.note("unsupported", "", not_supported(job.record.unsupported))
+        job.note("unsupported", "", unsupported_reason(job.record.unsupported))
         return False
     if until := session.namespace_held_until(job.namespace):
-        job.note("gated", "", held_back(until))
+        job.note("gated", "", namespace_hold_reason(until))
         return False
     if not job.queue.is_open:
         job.note("enqueue", "", job.queue.why_closed())
     return job.queue.is_open
 
 
-def held_back(until: int) -> Reason:
-    """Why pods wait in whose namespace another scheduler binds pods."""
+def namespace_hold_reason(until: int) -> Reason:
+    """Return why pods wait: another scheduler binds pods of their namespace."""
     return _HELD_BACK({"until": rfc3339(until)})
 
 
-def not_supported(fields: tuple[str, ...]) -> Reason:
-    """Why pods wait whose object asks for what is not known here."""
+def unsupported_reason(fields: tuple[str, ...]) -> Reason:
+    """Return why pods wait: their object uses unsupported fields."""
     return (_FIELD_UNSUPPORTED if len(fields) == 1 else _FIELDS_UNSUPPORTED)({"fields": " and ".join(fields)})

@@ -1,4 +1,4 @@
-"""gangpreempt: starving gangs take room from jobs of lower priority in their queue (Volcano, same name)."""
+"""gangpreempt: starving gangs preempt jobs of lower priority in their queue (Volcano, same name)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from vcd.scheduling.session.views import Job
 
 
 class GangPreemptAction(GangEvictionAction):
-    """All pending tasks of a starving job wait for room that jobs of lower priority in its queue give up.
+    """Evict jobs of lower priority in the same queue, until all pending tasks of a starving job can wait for capacity.
 
-    First go tasks that their jobs can spare, then jobs as a whole, the job that comes last first. A job goes as a whole
-    or keeps its minimum. Source: Volcano ``actions/gangpreempt``.
+    Tasks that their jobs can spare are evicted first, then jobs as a whole, the last job in order first. A job loses
+    all its tasks or keeps its minimum. Source: Volcano ``actions/gangpreempt``.
     """
 
     name = "gangpreempt"
@@ -27,19 +27,16 @@ class GangPreemptAction(GangEvictionAction):
     largest_first = True
 
     def may_take(self, framework: Framework, queue: Queue) -> bool:
-        """Jobs of any queue may."""
         return True
 
     def victim_queues(self, session: Session, job: Job) -> list[Queue]:
-        """Its own."""
         return [job.queue]
 
     def victims_below(self, job: Job) -> int:
-        """Its own priority."""
         return job.priority
 
     def rank(self, framework: Framework, need: Ints, wanted: Mask, jobs: Sequence[Job]) -> Iterator[Ranks]:
-        """The job that comes last first; bundles are made at their turn."""
+        """Rank the last job in order first. Bundles are built at their turn."""
         for job in jobs:
             is_there = job.counts[TaskStatus.BOUND] or job.counts[TaskStatus.RUNNING]
             key = framework.victim_key(job) if is_there else None

@@ -1,4 +1,4 @@
-"""gangreclaim: starving gangs take room from jobs of other queues (Volcano, same name)."""
+"""gangreclaim: starving gangs reclaim resources from jobs of other queues (Volcano, same name)."""
 
 from __future__ import annotations
 
@@ -19,34 +19,33 @@ from vcd.scheduling.session.views import Job, Task
 
 
 class GangReclaimAction(GangEvictionAction):
-    """All pending tasks of a starving job wait for room that jobs of other, reclaimable queues give up.
+    """Evict jobs of other, reclaimable queues, until all pending tasks of a starving job can wait for capacity.
 
-    First go tasks that their jobs can spare, then jobs as a whole: queues in the plugins' order of victim queues, then
-    the job whose loss is smallest against what it gives. A job goes as a whole or keeps its minimum. Source: Volcano
-    ``actions/gangreclaim``.
+    Tasks that their jobs can spare are evicted first, then jobs as a whole: queues in the plugins' order of victim
+    queues, then the job with the smallest loss relative to its gain. A job loses all its tasks or keeps its minimum.
+    Source: Volcano ``actions/gangreclaim``.
     """
 
     name = "gangreclaim"
     why = "reclaim"
 
     def may_take(self, framework: Framework, queue: Queue) -> bool:
-        """Not for queues that have their share."""
+        """Whether the queue is below its share."""
         return framework.overused(queue) is None
 
     def refusal(self, framework: Framework, job: Job, tasks: list[Task]) -> tuple[str, Reason] | None:
-        """Refuse what exceeds the queue's share, with all of the tasks."""
+        """Refuse tasks that together exceed the queue's share."""
         return framework.preemptive(job.queue, tasks)
 
     def victim_queues(self, session: Session, job: Job) -> list[Queue]:
-        """Others that are reclaimable."""
         return [queue for queue in session.queue_list if queue is not job.queue and queue.reclaimable]
 
     def order_key(self, need: Ints, wanted: Mask) -> Hashable:
-        """What a job gives is compared with the need."""
+        """Return the need, with which a job's gain is compared."""
         return need.tobytes(), wanted.tobytes()
 
     def rank(self, framework: Framework, need: Ints, wanted: Mask, jobs: Sequence[Job]) -> Iterator[Ranks]:
-        """Spare tasks by their job's key; whole jobs by what each gives against what it loses, the most first."""
+        """Rank surplus tasks by their job's key, whole jobs by gain relative to loss, the highest first."""
         bundles = [self.bundles(framework.session, job, wanted) for job in jobs]
         whole = {bundle.job.index: bundle for bundle in chain.from_iterable(bundles) if bundle.whole}
         ratios = dict(zip(whole, _gain_by_loss(list(whole.values()), need), strict=True))
@@ -68,10 +67,10 @@ def _gain_by_loss(bundles: Sequence[Bundle], need: Ints) -> list[float]:
 
 
 def _parts(amounts: Ints, need: Ints, wanted: Mask) -> Floats:
-    """Return rows of amounts as sums of parts of the need.
+    """Return rows of amounts as sums of fractions of the need.
 
-    The layout is fixed, since the order in which floats are added follows it: a job has the same rank alone and among
-    others.
+    The memory layout is fixed, since the order in which floats are added follows it: a job must have the same rank
+    alone and among others.
     """
     result: Floats = (np.ascontiguousarray(amounts[:, wanted]) / need[wanted]).sum(axis=1)
     return result

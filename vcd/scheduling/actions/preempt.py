@@ -1,4 +1,4 @@
-"""preempt: starving jobs take room from others of their queue, tasks from their own job (docs/semantics/actions.md)."""
+"""preempt: starving jobs preempt jobs of their queue, and tasks of their own job (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateActio
 from vcd.scheduling.eviction.budgets import budgets_now
 from vcd.scheduling.eviction.displacing import displacing
 from vcd.scheduling.eviction.nominations import is_nominated, nominated_jobs
-from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
-from vcd.scheduling.eviction.starving import make_wait, starving_jobs, wanting_tasks
+from vcd.scheduling.eviction.room import VictimFinder, may_preempt, placed_tasks
+from vcd.scheduling.eviction.starving import pipeline_with_evictions, schedulable_tasks, starving_jobs
 from vcd.scheduling.eviction.vetoes import NEVER_EVICTS, Vetoes
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
@@ -33,16 +33,16 @@ _NOT_YET = 2**63 - 1
 
 
 class PreemptAction(Action):
-    """Starving jobs, the first to be served first, wait on nodes for room that lower ones of their queue give up.
+    """Evict tasks of lower jobs in the same queue, so that tasks of a starving job can wait for their resources.
 
-    First between the jobs of a queue: what a job took is committed when it may wait for its room, else it costs nobody
-    anything. Then between the tasks of each of these jobs, in the same way. Room that nobody has to give up comes first
-    (others' evictions may have left some); else, on the best rated node where victims suffice, the fewest are taken.
-    Room, queue and every predicate are looked at as they are after the evictions.
+    First comes preemption between the jobs of a queue. It is committed if the job may wait for the resources; otherwise
+    no pod is evicted. Then comes preemption between the tasks of each of these jobs, in the same way. Nodes that need
+    no eviction come first, since earlier evictions may suffice. Otherwise the best rated node where victims suffice is
+    chosen, with the fewest victims. Resources, queue and every predicate are evaluated as they are after the evictions.
 
-    Topology-aware, several nodes are tried first, and the one is taken on which fewest disruption budgets are
-    violated, the highest victim is lowest, the sum of priorities is lowest, fewest go, and the earliest of the highest
-    victims started last. Source: Volcano ``actions/preempt``.
+    With topology-aware preemption, several nodes are compared. The best has the fewest violated disruption budgets,
+    then the lowest highest priority of a victim, the lowest sum of priorities, the fewest victims, and the latest start
+    among the earliest started victims of that highest priority. Source: Volcano ``actions/preempt``.
     """
 
     name = "preempt"
@@ -69,7 +69,7 @@ class PreemptAction(Action):
         starving = starving_jobs(framework)
         for job, _ in nominated_jobs(framework, [job for jobs in starving.values() for job in jobs]):
             if not session.is_full():
-                self._between_jobs(framework, job)
+                self._preempt_jobs(framework, job)
         queues: PriorityQueue[Queue] = PriorityQueue(
             framework.queue_key, [session.queue_list[index] for index in sorted(starving)]
         )
@@ -78,32 +78,34 @@ class PreemptAction(Action):
             jobs = framework.jobs_in_order(starving[queue.index])
             while jobs:
                 if session.is_full():
-                    jobs.rest()  # nobody stands for those whose turn did not come
+                    jobs.rest()  # jobs not tried must not inherit the result of equivalent jobs
                     return
-                self._between_jobs(framework, jobs.pop())
+                self._preempt_jobs(framework, jobs.pop())
             for job in starving[queue.index]:
-                self._within(framework, job)
+                self._preempt_within(framework, job)
 
-    def _between_jobs(self, framework: Framework, job: Job) -> None:
+    def _preempt_jobs(self, framework: Framework, job: Job) -> None:
         vetoes = Vetoes()
 
         def evict() -> bool:
             statement = framework.statement(self.name, job)
-            return make_wait(
+            return pipeline_with_evictions(
                 framework,
                 statement,
-                lambda: partial(self._take, framework, statement, self._room(framework, job, vetoes, within=False)),
+                lambda: partial(
+                    self._take, framework, statement, self._victim_search(framework, job, vetoes, within=False)
+                ),
             )
 
         evicted = evict() or displacing(framework, self.name, job, evict)
         vetoes.note(job, self.name, evicted=evicted)
 
-    def _within(self, framework: Framework, job: Job) -> None:
-        for sub_job, tasks in units(framework, job, wanting_tasks(framework, job)):
-            room = self._room(framework, job, Vetoes(), within=True)
+    def _preempt_within(self, framework: Framework, job: Job) -> None:
+        for sub_job, tasks in units(framework, job, schedulable_tasks(framework, job)):
+            search = self._victim_search(framework, job, Vetoes(), within=True)
             statement = framework.statement(self.name, job)
             for task in tasks:
-                taken = self._take(framework, statement, room, deque([task]))
+                taken = self._take(framework, statement, search, deque([task]))
                 is_part = sub_job is not None and not is_whole(framework, sub_job)
                 if not taken or not (is_part or framework.job_pipelined(job)):
                     statement.discard()
@@ -114,7 +116,7 @@ class PreemptAction(Action):
             statement.discard()
 
     @staticmethod
-    def _room(framework: Framework, job: Job, vetoes: Vetoes, *, within: bool) -> Room:
+    def _victim_search(framework: Framework, job: Job, vetoes: Vetoes, *, within: bool) -> VictimFinder:
         session = framework.session
         placed = placed_tasks(session)
         if within:
@@ -131,55 +133,63 @@ class PreemptAction(Action):
             return "is of another job" if within else "is of the job itself"
 
         why = f"preemption for {job.key} of queue {job.queue.name}"
-        return Room(framework, job, framework.preemptable, freeable, exempt, why, vetoes)
+        return VictimFinder(framework, job, framework.preemptable, freeable, exempt, why, vetoes)
 
-    def _take(self, framework: Framework, statement: Statement, room: Room, tasks: deque[Task]) -> bool:
-        """Take the first of some tasks off, and let it wait where others make room for it; False, with nothing done,
-        where none can."""
+    def _take(self, framework: Framework, statement: Statement, search: VictimFinder, tasks: deque[Task]) -> bool:
+        """Remove the first of the tasks, and pipeline it where evictions free resources for it.
+
+        Return False, with nothing changed, if there is no such node.
+        """
         session, task = framework.session, tasks.popleft()
         if not may_preempt(task):
-            room.vetoes.add(NEVER_EVICTS)
+            search.vetoes.add(NEVER_EVICTS)
             return False
         if framework.pre_predicate(task) is not None:
             return False
         compares = self.values["enableTopologyAwarePreemption"]
-        # as Volcano, comparing starts with victims; what these leave is used before more of them go
-        looks = not compares or len(statement) or session.trial.statements or is_nominated(framework, task)
-        vacant = room.vacant(task) if looks else None
-        if vacant is not None:
-            return statement.pipeline(task, vacant)
-        resolvable = room.resolvable(task)
+        # # as in Volcano, comparing starts with victims; what earlier evictions left over is used before new ones
+        tries_without_eviction = (
+            not compares or len(statement) or session.trial.statements or is_nominated(framework, task)
+        )
+        row = search.node_without_eviction(task) if tries_without_eviction else None
+        if row is not None:
+            return statement.pipeline(task, row)
+        resolvable = search.resolvable(task)
         if not resolvable.any() or _waits_for_nominated(session, task, resolvable):
             return False
-        rating, stays_shut = room.candidates(task).rating(resolvable), room.stays_shut(task)
+        rating, is_failure_shared = search.candidates(task).rating(resolvable), search.is_failure_shared(task)
         rate_last(rating, session.refusing_nodes(task))
-        nodes = best_first(rating, room.reach(task))
+        nodes = best_first(rating, search.reach(task))
         if compares:
-            nodes = self._compared(session, statement, room, task, nodes, self._compared_count(int(resolvable.sum())))
+            nodes = self._best_compared(
+                session, statement, search, task, nodes, self._compared_count(int(resolvable.sum()))
+            )
         save_point = statement.save()
         for node in nodes:
-            if room.free(statement, task, node, room.offered(task, node)) is not None:
-                if stays_shut and not compares:
-                    resolvable &= rating <= rating[node]  # those rated above it had nothing
+            if search.evict_for(statement, task, node, search.victim_candidates(task, node)) is not None:
+                if is_failure_shared and not compares:
+                    resolvable &= rating <= rating[node]  # nodes rated above it had no victims
                 if statement.pipeline(task, node):
                     return True
-                statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
+                statement.undo(save_point)  # a plugin refused it: evict no pod in vain
                 return False
         if not compares:
             resolvable[:] = False
         return False
 
     @staticmethod
-    def _compared(
-        session: Session, statement: Statement, room: Room, task: Task, nodes: Iterable[int], wanted: int
+    def _best_compared(
+        session: Session, statement: Statement, search: VictimFinder, task: Task, nodes: Iterable[int], wanted: int
     ) -> Iterator[int]:
-        """The node whose victims are the least loss, of as many as are ``wanted`` for comparison; none has none. Nodes
-        for which a bind of the task was refused come last."""
+        """Yield the node whose victims are the smallest loss, among ``wanted`` nodes with victims.
+
+        Nodes that had a bind of the task refused come last.
+        """
         budgets, refusing = budgets_now(session), session.refusing_nodes(task)
         found: list[tuple[tuple[int, ...], int]] = []
         for node in nodes:
             save_point = statement.save()
-            victims = room.free(statement, task, node, room.offered(task, node))
+            victims = search.evict_for(statement, task, node, search.victim_candidates(task, node))
             statement.undo(save_point)
             if victims:
                 found.append(((node in refusing, budgets.violated(victims), *_loss(victims)), node))
@@ -195,17 +205,17 @@ class PreemptAction(Action):
 
 
 def _loss(victims: list[Task]) -> tuple[int, ...]:
-    """How bad it is to lose victims, comparable: highest priority, sum of priorities, count, earliest start."""
+    """Return the loss of victims as a sort key: highest priority, sum of priorities, count, earliest start."""
     priorities = [victim.shape.spec.priority or 0 for victim in victims]
     highest = max(priorities)
     earliest = min(
-        _started(victim) for victim, priority in zip(victims, priorities, strict=True) if priority == highest
+        _start_time(victim) for victim, priority in zip(victims, priorities, strict=True) if priority == highest
     )
     return highest, sum(priority + 2**31 for priority in priorities), len(victims), -earliest
 
 
-def _started(task: Task) -> int:
-    """When a pod started; what has not yet, or says nothing that is a time, is the youngest."""
+def _start_time(task: Task) -> int:
+    """Return when a pod started. A pod that has not started, or has no valid time, counts as the youngest."""
     text = task.pod.status.start_time
     try:
         return seconds_of(text) if text else _NOT_YET
@@ -214,7 +224,7 @@ def _started(task: Task) -> int:
 
 
 def _waits_for_nominated(session: Session, task: Task, resolvable: npt.NDArray[np.bool_]) -> bool:
-    """Whether what a task preempted on its nominated node is still releasing, and the node may take it then."""
+    """Whether victims of a task are still releasing on its nominated node, and the node may take it afterwards."""
     node = session.nominated_node(task)
     if node is None or not resolvable[node]:
         return False

@@ -1,4 +1,4 @@
-"""reclaim: a queue takes back what others hold beyond their share (docs/semantics/actions.md)."""
+"""reclaim: a queue takes resources back that other queues hold beyond their share (docs/semantics/actions.md)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.scheduling.actions.allocate import PREDICATE_ERROR_CACHE, AllocateAction
-from vcd.scheduling.eviction.room import Room, may_preempt, placed_tasks
-from vcd.scheduling.eviction.starving import jobs_in_turn, make_wait
-from vcd.scheduling.eviction.vetoes import MAY_NOT_RECLAIM, NEVER_EVICTS, NOT_RECLAIMABLE, Vetoes, holds_back
+from vcd.scheduling.eviction.room import VictimFinder, may_preempt, placed_tasks
+from vcd.scheduling.eviction.starving import jobs_in_turn, pipeline_with_evictions
+from vcd.scheduling.eviction.vetoes import (
+    MAY_NOT_RECLAIM,
+    NEVER_EVICTS,
+    NOT_RECLAIMABLE,
+    Vetoes,
+    has_unreclaimable_usage,
+)
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.queues import Queue
@@ -21,12 +27,12 @@ from vcd.scheduling.session.views import Job, Task
 
 
 class ReclaimAction(Action):
-    """Starving jobs of queues that are below their share wait on nodes for room that other queues' tasks give up.
+    """Evict tasks of other queues, so that starving jobs of a queue below its share can wait for their resources.
 
-    Room that nobody has to give up comes first. Else victims are bound or running tasks of queues that are reclaimable,
-    and all plugins let them go; on the first node where they suffice the fewest are taken. Room, queue and every
-    predicate are looked at as they are after the evictions. What a job took is committed when it may wait for its room,
-    else it costs nobody anything. Source: Volcano ``actions/reclaim``.
+    Nodes that need no eviction come first. Otherwise victims are bound or running tasks of reclaimable queues that all
+    plugins permit; on the first node where they suffice, the fewest are evicted. Resources, queue and every predicate
+    are evaluated as they are after the evictions. Evictions are committed if the job may wait for the resources;
+    otherwise no pod is evicted. Source: Volcano ``actions/reclaim``.
     """
 
     name = "reclaim"
@@ -40,11 +46,11 @@ class ReclaimAction(Action):
 
     def _reclaim(self, framework: Framework, job: Job) -> None:
         statement, vetoes = framework.statement(self.name, job), Vetoes()
-        evicted = make_wait(framework, statement, lambda: self._search(framework, statement, vetoes))
+        evicted = pipeline_with_evictions(framework, statement, lambda: self._search(framework, statement, vetoes))
         vetoes.note(job, self.name, evicted=evicted)
 
     def _search(self, framework: Framework, statement: Statement, vetoes: Vetoes) -> Callable[[deque[Task]], None]:
-        """What lets the first of a job's tasks wait where it can, and those alike after it."""
+        """Return a function that pipelines the first of a job's tasks where it can, and equivalent ones after it."""
         session = framework.session
         job, queue = statement.job, statement.job.queue
 
@@ -54,7 +60,7 @@ class ReclaimAction(Action):
                 return "is of queue {queue} itself"
             return "" if theirs.reclaimable else "queue {queue} is not reclaimable"
 
-        room = Room(
+        search = VictimFinder(
             framework,
             job,
             framework.reclaimable,
@@ -64,12 +70,12 @@ class ReclaimAction(Action):
             vetoes,
         )
         nodes: dict[Hashable, list[int]] = {}
-        """The nodes to try for the tasks of a kind that the same nodes refused, the first to be tried last."""
+        """The nodes to try for the tasks of a kind that the same nodes refused, in reverse order."""
 
         def take(tasks: deque[Task]) -> None:
-            several = room.several(tasks)
+            several = search.swappable_tasks(tasks)
             if several and framework.preemptive(queue, several) is None and framework.pre_predicate(tasks[0]) is None:
-                for _ in range(room.exchange_together(statement, several)):
+                for _ in range(search.swap_several(statement, several)):
                     tasks.popleft()
                 return
             task = tasks.popleft()
@@ -80,49 +86,51 @@ class ReclaimAction(Action):
             if refused is not None:
                 vetoes.add(MAY_NOT_RECLAIM, refused[0])
                 return
-            if holds_back(session, queue):
+            if has_unreclaimable_usage(session, queue):
                 vetoes.add(NOT_RECLAIMABLE)
             if framework.pre_predicate(task) is None:
                 refusing = session.refusing_nodes(task)
-                kind = room.kind(task), *refusing
-                if kind not in nodes or room.moves(task):
-                    nodes[kind] = _in_seeded_order(session, room.resolvable(task), refusing)
-                self._take(framework, statement, room, task, nodes[kind])
+                kind = search.kind(task), *refusing
+                if kind not in nodes or search.moves(task):
+                    nodes[kind] = _in_seeded_order(session, search.resolvable(task), refusing)
+                self._take(framework, statement, search, task, nodes[kind])
 
         return take
 
     @staticmethod
-    def _take(framework: Framework, statement: Statement, room: Room, task: Task, nodes: list[int]) -> None:
-        """Let a task wait where nobody has to go, else on the last of ``nodes`` that gives; those that have nothing for
-        any like it are taken off."""
-        vacant = room.vacant(task)
-        if vacant is not None:
-            statement.pipeline(task, vacant)
+    def _take(framework: Framework, statement: Statement, search: VictimFinder, task: Task, nodes: list[int]) -> None:
+        """Pipeline a task where no eviction is needed, else on the last of ``nodes`` with victims.
+
+        Nodes that have no victims for any equivalent task are removed.
+        """
+        row = search.node_without_eviction(task)
+        if row is not None:
+            statement.pipeline(task, row)
             return
-        save_point, stays_shut = statement.save(), room.stays_shut(task)
-        refused, kept = list[int](), list[int]()
+        save_point, is_failure_shared = statement.save(), search.is_failure_shared(task)
+        refused, remaining = list[int](), list[int]()
         while nodes:
-            if room.exchange(statement, task, nodes[-1]) or _free(room, statement, task, nodes[-1]):
+            if search.swap_victim(statement, task, nodes[-1]) or _evict_candidates(search, statement, task, nodes[-1]):
                 if statement.pipeline(task, nodes[-1]):
                     break
-                statement.undo(save_point)  # a plugin refused it: nobody goes for nothing
+                statement.undo(save_point)  # a plugin refused it: evict no pod in vain
                 refused.append(nodes[-1])
-                kept.append(nodes[-1])
-            elif not stays_shut:
-                kept.append(nodes[-1])
+                remaining.append(nodes[-1])
+            elif not is_failure_shared:
+                remaining.append(nodes[-1])
             nodes.pop()
-        # others of its kind may be let in; where nobody went for it, what had nothing for it has nothing for those
-        nodes.extend(reversed(kept if nodes else refused))
+        # # a plugin may admit other tasks of the kind; if no pod was evicted, nodes without victims stay without
+        nodes.extend(reversed(remaining if nodes else refused))
 
 
-def _free(room: Room, statement: Statement, task: Task, node: int) -> bool:
-    """Whether somebody who may go from a node goes for a task."""
-    offered = room.offered(task, node)
-    return bool(offered) and room.free(statement, task, node, offered) is not None
+def _evict_candidates(search: VictimFinder, statement: Statement, task: Task, node: int) -> bool:
+    """Evict candidates of a node for a task; return whether that succeeded."""
+    offered = search.victim_candidates(task, node)
+    return bool(offered) and search.evict_for(statement, task, node, offered) is not None
 
 
 def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_], refusing: list[int]) -> list[int]:
-    """The rows of a mask, the first of the seeded order last; before all of them those that are ``refusing``."""
+    """Return the rows of a mask in reverse seeded order; ``refusing`` rows come before all others in the list."""
     rows = np.flatnonzero(mask)
     order: list[int] = rows[np.argsort(-session.nodes.facts.ties(session.seed)[rows])].tolist()
     if not refusing:
@@ -131,7 +139,7 @@ def _in_seeded_order(session: Session, mask: npt.NDArray[np.bool_], refusing: li
 
 
 def _of_other_queues(session: Session, queue: Queue) -> npt.NDArray[np.bool_]:
-    """Return which of the placed tasks are of other queues that are reclaimable."""
+    """Return which of the placed tasks belong to other, reclaimable queues."""
     placed = placed_tasks(session)
     fair = np.array([other.reclaimable and other is not queue for other in session.queue_list], np.bool_)
     queues = session.jobs.queue[placed.jobs]

@@ -14,9 +14,9 @@ from vcd.scheduling.session.views import Task
 
 
 class ShuffleAction(Action):
-    """What the first tier of plugins names that names anything is evicted, job by job.
+    """Evict the tasks named by the first tier of plugins that names any, job by job.
 
-    Pods with ``volcano.sh/preemptable: "false"`` are not. The pods are placed again by later cycles. Source: Volcano
+    Pods with ``volcano.sh/preemptable: "false"`` are left out. Later sessions place the pods again. Source: Volcano
     ``actions/shuffle``.
     """
 
@@ -36,7 +36,7 @@ class ShuffleAction(Action):
 
 
 def _running(session: Session) -> Iterator[Task]:
-    """All running tasks on nodes of the session that may be evicted, in order of key."""
+    """Yield evictable running tasks on nodes of the session, in order of key."""
     keys = session.snapshot.tasks.keys
     for row in sorted(placed_tasks(session).rows.tolist(), key=lambda row: keys[row] or ""):
         task = session.task(row)

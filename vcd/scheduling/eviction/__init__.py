@@ -1,1 +1,1 @@
-"""Room that has to be made: who may ask for it, who may go, and who is nominated for it."""
+"""Eviction: which jobs may preempt or reclaim, which pods may be victims, and which tasks are nominated."""

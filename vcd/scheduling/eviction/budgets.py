@@ -1,4 +1,4 @@
-"""Pod disruption budgets as the log holds them: which pods each protects, and how many may still go."""
+"""PodDisruptionBudgets from the log: which pods each protects, and how many disruptions it still allows."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ class _Budget(NamedTuple):
 
 
 class Disruptions(Allowance):
-    """Pods whose budgets allow it, each taking from what is ``left``."""
+    """The disruption budgets' limit on joint evictions; each victim takes from what is ``left``."""
 
     def __init__(self, budgets: Budgets, left: list[int]) -> None:
         self._budgets = budgets
         self._left = left
 
     def permits(self, task: Task) -> bool:
-        """Whether all of its budgets have some left."""
+        """Whether each of the task's budgets has a disruption left."""
         return all(self._left[number] > 0 for number in self._budgets.of(task.pod, task.labels))
 
     def spend(self, task: Task) -> None:
-        """One of each of its budgets."""
+        """Take one disruption from each of the task's budgets."""
         for number in self._budgets.of(task.pod, task.labels):
             self._left[number] -= 1
 
 
 class Budgets:
-    """An account of ``status.disruptionsAllowed``; pods in ``status.disruptedPods`` are counted in it already.
+    """Track ``status.disruptionsAllowed`` in a session; pods in ``status.disruptedPods`` are counted there already.
 
-    A budget without selector, or with an empty one, protects nothing. ``unread`` holds the namespace of
-    each budget whose selector cannot be read, and what to say of it.
+    A budget without selector, or with an empty one, protects nothing. ``unread`` holds, for each budget with an invalid
+    selector, its namespace and a remark.
     """
 
     def __init__(self, session: Session) -> None:
@@ -80,7 +80,7 @@ class Budgets:
         return len(self._budgets)
 
     def of(self, pod: Pod, labels: int) -> tuple[int, ...]:
-        """The budgets that a pod's eviction takes from; ``labels`` is the number of its labels."""
+        """Return the budgets that an eviction of the pod takes from; ``labels`` is the number of its label set."""
         meta = pod.metadata
         if meta.namespace not in self._namespaces:
             return ()
@@ -97,21 +97,21 @@ class Budgets:
         return found
 
     def take(self, budgets: tuple[int, ...]) -> None:
-        """An eviction takes one of each of these."""
+        """Take one disruption from each of the budgets."""
         for number in budgets:
             self._left[number] -= 1
 
     def give_back(self, budgets: tuple[int, ...]) -> None:
-        """The reverse of ``take``."""
+        """Reverse ``take``."""
         for number in budgets:
             self._left[number] += 1
 
     def allowance(self) -> Disruptions:
-        """What may go together as things are now; nothing is taken for good."""
+        """Return the current limit on joint evictions; nothing is taken for good."""
         return Disruptions(self, self._left.copy())
 
     def violated(self, tasks: list[Task]) -> int:
-        """How many of ``tasks`` exceed what a budget of theirs allows, if all go."""
+        """Return how many of ``tasks`` exceed a budget if all of them are evicted."""
         left = self._left.copy()
         count = 0
         for task in tasks:
@@ -123,7 +123,7 @@ class Budgets:
 
 
 def budgets_now(session: Session) -> Budgets:
-    """The budgets, less what this session evicted so far."""
+    """Return the budgets, less this session's evictions so far."""
     budgets = Budgets(session)
     if len(budgets):
         gone = {task.row: task for task in session.views.moves if task.status == TaskStatus.RELEASING}

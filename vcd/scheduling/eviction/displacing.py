@@ -1,10 +1,10 @@
-"""Displace waiting jobs: a job that can make no room may have what pipelined pods of lower priority hold in its queue.
+"""Displace waiting jobs: give a preemptor without victims what pipelined pods of lower priority hold in its queue.
 
-The jobs that wait there run no pod for it, so no rule for victims protects them: neither a gang's minimum nor a budget.
+A waiting job runs no pod in that capacity, so no rule for victims protects it: neither a gang's minimum nor a budget.
 In kube-scheduler, too, nominated pods of lower priority do not count in the search for victims. If the capacity
 suffices without evictions, allocate gives it to the higher priority (``Nominations.outranks``).
 
-A job that others are evicted for in this session is not displaced: these evictions would be in vain.
+A job for which this session evicts pods is not displaced: its evictions would be in vain.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ DISPLACED: Final = ReasonCode(
 )
 _STARTED = (TaskStatus.BINDING, *PLACED)
 _Wait = list[tuple[Statement, Withdrawn]]
-"""What a displaced job waited for, by its statements."""
+"""The withdrawn placements of a displaced job, by statement."""
 
 
 class _WaitingJobs:
-    """The jobs with pipelined pods, by queue and priority, as of now: a service of the session."""
+    """The jobs with pipelined pods at this moment, by queue and priority. One object per session."""
 
     def __init__(self, session: Session) -> None:
         self._moves = session.views.moves
@@ -41,8 +41,10 @@ class _WaitingJobs:
         self._jobs: dict[tuple[int, int], dict[int, Job]] = {}
 
     def below(self, framework: Framework, job: Job) -> list[Job]:
-        """Return those of a job's queue that have a lower priority and come after it, the last in order first. A gang
-        that is to be whole again stays: some of its pods run, which would be left with fewer than its minimum."""
+        """Return jobs of the same queue with lower priority that come after ``job``, the last in order first.
+
+        A gang that waits to be complete again stays: otherwise its running pods would stay below its minimum.
+        """
         for task in self._moves[self._seen :]:
             if task.status == TaskStatus.PIPELINED:
                 scope = task.job.queue.index, task.job.priority
@@ -61,10 +63,10 @@ class _WaitingJobs:
 
 
 def displacing(framework: Framework, action: str, job: Job, attempt: Callable[[], bool]) -> bool:
-    """Make attempts for a job with what waiting jobs of lower priority in its queue hold; return whether one succeeds.
+    """Attempt to serve a job with what waiting jobs of lower priority in its queue hold; return whether one succeeds.
 
-    The job that comes last is displaced first, then twice as many in each attempt: with many that wait, one attempt for
-    each would be slow. Jobs for which enough is left wait on; all do if no attempt succeeds and evicts pods.
+    Each attempt displaces twice as many jobs as the one before, beginning with the last in order: one attempt per job
+    would be slow. Displaced jobs that still fit wait on. If no attempt succeeds and evicts pods, all jobs wait on.
     """
     jobs, count = _jobs_below(framework, job), 0
     while count < len(jobs):
@@ -83,8 +85,10 @@ def displacing(framework: Framework, action: str, job: Job, attempt: Callable[[]
 
 
 def _evicts(session: Session, attempt: Callable[[], bool]) -> bool:
-    """Return whether an attempt succeeds and evicts pods. If it evicts none, nothing is nominated for it, and the next
-    session would serve the waiting jobs first again: then it is taken back."""
+    """Return whether an attempt succeeds and evicts pods; roll it back if it evicts none.
+
+    Without evictions nothing is nominated for the job, and the next session would serve the waiting jobs first again.
+    """
     statements = session.trial.statements
     before = len(statements)
     if not attempt():
@@ -104,15 +108,15 @@ def _jobs_below(framework: Framework, job: Job) -> list[list[Statement]]:
     if not (jobs and _could_help(session, job)):
         return []
     found: dict[int, list[Statement]] = {other.index: [] for other in jobs}
-    kept = chain.from_iterable(session.trial.pipelined.get(index, ()) for index in found)
-    for statement in chain(session.trial.statements, kept):
+    pipelined = chain.from_iterable(session.trial.pipelined.get(index, ()) for index in found)
+    for statement in chain(session.trial.statements, pipelined):
         if statement.job.index in found:
             found[statement.job.index].append(statement)
     return [statements for statements in found.values() if not any(each.evicted() for each in statements)]
 
 
 def _could_help(session: Session, job: Job) -> bool:
-    """Return whether a node would have room for a pod of a job without what waits there and what its queue holds."""
+    """Whether some node fits a pod of the job without the pods that wait there and the pods of its queue."""
     usage, placed, queue = session.nodes.usage, placed_tasks(session), job.queue.index
     freeable = placed.freeable_in(("queue", queue), lambda: session.jobs.queue[placed.jobs] == queue)
     most = usage.future_idle + usage.pipelined + freeable.left()
@@ -126,8 +130,10 @@ def _restore(wait: _Wait) -> None:
 
 
 def _restore_what_fits(framework: Framework, wait: _Wait) -> None:
-    """Let the pods of a job wait where they waited, if they still fit there: none if the job cannot have its minimum
-    so, and all or none of a job that is divided into sub-jobs."""
+    """Restore pods of a displaced job to their nodes where they still fit.
+
+    Restore none if the job cannot have its minimum that way. For a job with sub-jobs, restore all or none.
+    """
     job, fit = wait[0][0].job, True
     for statement, withdrawn in wait:
         for placement in withdrawn:

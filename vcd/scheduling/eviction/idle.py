@@ -1,7 +1,7 @@
-"""Room that is idle now is waited for by nobody: who could be bound in it is placed anew.
+"""Place tasks again that wait on nodes with idle resources.
 
-Actions that make room let tasks wait also where nobody has to leave for them (a vacant node, what others' going left
-over). allocate and backfill, which alone bind, begin by taking such tasks back; they are pending again then.
+Actions that evict also pipeline tasks where no eviction is needed: on an idle node, or on what other evictions left
+over. Only allocate and backfill bind. They begin by making such tasks pending again.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Waits = list[tuple[Statement, Task]]
 
 
 def unpipeline_idle(framework: Framework, is_mine: Callable[[Task], bool]) -> None:
-    """Make tasks pending again that wait for idle room though their job could go on with it.
+    """Make tasks pending again that wait for resources which are idle by now, if their job would be ready with them.
 
-    ``is_mine`` says which tasks the action places. Where others evicted something, tasks that mind where pods are
-    wait for the next session: who is releasing is in their way until then.
+    ``is_mine`` selects the tasks that the action places. After evictions in this session, tasks that depend on the
+    positions of other pods wait for the next session, since victims block them until then.
     """
     session = framework.session
     jobs: dict[int, Waits] = {}
@@ -40,7 +40,7 @@ def unpipeline_idle(framework: Framework, is_mine: Callable[[Task], bool]) -> No
 
 
 def _is_ready_with(framework: Framework, waits: Waits) -> bool:
-    """Whether a job could be bound if those of its tasks that wait for idle room had it; nothing changes."""
+    """Whether a job would be ready if its tasks that wait for idle resources were allocated. Nothing changes."""
     job = waits[0][1].job
     trial = framework.statement("", job)
     places = [(statement, task, task.node, statement.unpipeline(task)) for statement, task in waits]

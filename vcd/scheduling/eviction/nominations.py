@@ -1,5 +1,7 @@
-"""Nominations: capacity that evictions free for a task is left to it, as remembered or as ``status.nominatedNodeName``
-shows, unless a job of higher priority in its queue can use it (as in kube-scheduler)."""
+"""Nominations: capacity that evictions free for a task is reserved for it, as remembered or by nominatedNodeName.
+
+A job of higher priority in the same queue may still use it, as in kube-scheduler.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,20 @@ from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.views import Job, Task
 
 _ENOUGH = 2**63 - 1
-"""More tasks than there are: they need no node, or no node takes them."""
+"""More tasks than exist: the task needs no node, or no node takes it."""
 
 
 class Nominations:
-    """The pending tasks that room was made for, and when: a service of the session.
+    """The pending tasks that are nominated, and the turn (session) of each nomination. One object per session.
 
-    A best-effort task is not among them: it needs no room that could be left to it.
+    Best-effort tasks are left out: they need no capacity that could be reserved.
     """
 
     def __init__(self, framework: Framework) -> None:
         self._framework = framework
         session = self._session = framework.session
         self.served = False
-        """Whether these tasks had their turn in this session, in allocate or before an earlier action."""
+        """Whether these tasks were tried in this session, in allocate or before an earlier action."""
         self._turns: dict[int, int] = {}
         self._by_job: dict[int, list[Task]] = {}
         self._known: dict[int, tuple[int, bool]] = {}
@@ -40,12 +42,11 @@ class Nominations:
                 self._by_job.setdefault(task.job.index, []).append(task)
 
     def jobs(self) -> list[Job]:
-        """The jobs of these tasks, in order of key."""
+        """Return the jobs of these tasks, in order of key."""
         return [self._session.job(index) for index in sorted(self._by_job)]
 
     def jobs_and_rivals(self) -> list[Job]:
-        """The jobs of these tasks, and the jobs with pending tasks of higher priority in their queues, in order of
-        key."""
+        """Return the nominated jobs and pending jobs of higher priority in their queues, in order of key."""
         session, columns = self._session, self._session.jobs
         found = np.zeros(len(columns), np.bool_)
         lowest: dict[int, int] = {}
@@ -58,16 +59,19 @@ class Nominations:
         return [session.job(index) for index in sorted(indices)]
 
     def outranks(self, other: Job, job: Job) -> bool:
-        """Whether a job of the same queue comes before a nominated job by its priority, and needs its capacity: some of
-        its tasks fit there, and idle resources elsewhere do not suffice for them. If the nominated job can use idle
-        resources elsewhere, it is enough that the other one can use them, too."""
+        """Whether ``other`` may take the capacity nominated for ``job`` of the same queue.
+
+        It may if it comes first by priority and needs the capacity: some of its tasks fit there, and idle resources
+        elsewhere do not suffice for them. If the nominated job can use idle resources elsewhere, it is enough that the
+        other job can use these too.
+        """
         if other.priority <= job.priority or self._framework.job_key(other) >= self._framework.job_key(job):
             return False
         found = [self._session.nominated_node(task) for task in self._by_job[job.index]]
         nodes = [node for node in found if node is not None]
         wanting = [task for task in other.pending() if not (task.gated or task.best_effort or task.unsupported)]
         of_shape = Counter(task.shape for task in wanting)
-        moves = self._waits_beside_idle_node(job)
+        moves = self._could_use_idle_node(job)
         kinds: dict[Hashable, Task] = {}
         for kind, task in zip(self._framework.evaluator.kinds.likeness(wanting), wanting, strict=True):
             kinds.setdefault((kind, task.shape), task)
@@ -80,9 +84,11 @@ class Nominations:
             for task in kinds.values()
         )
 
-    def _waits_beside_idle_node(self, job: Job) -> bool:
-        """Whether another node has idle resources for a task on whose nominated node pods have yet to terminate; known
-        until something is placed or rolled back."""
+    def _could_use_idle_node(self, job: Job) -> bool:
+        """Whether a task waits for releases on its nominated node while another node has idle resources for it.
+
+        Cached until something is placed or rolled back.
+        """
         session = self._session
         known = self._moves.get(job.index)
         if known is None or known[0] != session.trial.changes:
@@ -97,31 +103,31 @@ class Nominations:
         return known[1]
 
     def _idle_elsewhere(self, task: Task, nodes: list[int]) -> int:
-        """How many such tasks have idle resources on nodes other than ``nodes``."""
-        asks = task.floor > 0
-        if not asks.any() or self._framework.pre_predicate(task) is not None:
+        """Return how many such tasks fit the idle resources of nodes other than ``nodes``."""
+        requested = task.floor > 0
+        if not requested.any() or self._framework.pre_predicate(task) is not None:
             return _ENOUGH
         passing = self._framework.candidates(task).passing().copy()
         passing[nodes] = False
-        idle = self._session.nodes.usage.idle[asks][:, passing]
-        copies = np.maximum(idle // task.floor[asks][:, None], 0).min(axis=0)
+        idle = self._session.nodes.usage.idle[requested][:, passing]
+        copies = np.maximum(idle // task.floor[requested][:, None], 0).min(axis=0)
         return int(copies.sum())
 
     def turns(self, job: Job) -> list[int]:
-        """When room was made for tasks of a job, the last time first."""
+        """Return the turns of a job's nominations, the latest first."""
         return sorted({self._turns[task.row] for task in self._by_job.get(job.index, ())}, reverse=True)
 
     def turn(self, task: Task) -> int | None:
-        """When the room of a task was made, the later the higher; None where it has none, or cannot have it now."""
+        """Return the turn of a task's nomination (later is higher), or None if it has none or does not fit now."""
         turn = self._turns.get(task.row)
         return None if turn is None or task.status != TaskStatus.PENDING or not self._still_fits(task) else turn
 
     def holds(self, job: Job, turn: int) -> bool:
-        """Whether a job can have room now that was made for it then."""
+        """Whether a job can now use capacity that was nominated for it in this turn."""
         return any(self.turn(task) == turn for task in self._by_job[job.index])
 
     def _still_fits(self, task: Task) -> bool:
-        """Whether the node takes the task, now or when room is freed; known until something is placed or taken back."""
+        """Whether the nominated node takes the task, now or after releases. Cached until a placement changes."""
         session = self._session
         known = self._known.get(task.row)
         if known is None or known[0] != session.trial.changes:
@@ -139,21 +145,21 @@ class Nominations:
 
 
 def nominations_of(framework: Framework) -> Nominations:
-    """The session's nominations."""
+    """Return the session's nominations."""
     session = framework.session
     return session.provided(Nominations, lambda: Nominations(framework))
 
 
 def is_nominated(framework: Framework, task: Task) -> bool:
-    """Whether a pending task is nominated to a node that is there and takes it, now or when room is freed."""
+    """Whether a pending task is nominated to an existing node that takes it, now or after releases."""
     session = framework.session
     return bool(session.snapshot.nominated) and nominations_of(framework).turn(task) is not None
 
 
 def nominated_jobs(framework: Framework, jobs: Iterable[Job]) -> Iterator[tuple[Job, int]]:
-    """Those of the jobs that are nominated, with the turn: the last made first, of one session queue by queue.
+    """Yield nominated jobs with their turn: the latest turn first, within a turn queue by queue.
 
-    A job comes once for each of its turns, while it can still have some of the room.
+    A job is yielded once per turn, as long as its nomination may still fit.
     """
     session = framework.session
     if not session.snapshot.nominated:

@@ -1,4 +1,4 @@
-"""Who may ask others to make room: starving jobs, and the tasks of theirs that want a place."""
+"""Preemptors: starving jobs, the order in which they are served, and those of their tasks that need a node."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from vcd.state.backoff import resting_preemptors
 
 
 def starving_jobs(framework: Framework) -> dict[int, list[Job]]:
-    """Return admitted, valid, starving jobs of open queues, by the queue's index. A job is left out for about a second
-    after the API server refused an eviction for it."""
+    """Return admitted, valid, starving jobs of open queues, by the queue's index.
+
+    A job is left out for about a second after the API server refused an eviction for it.
+    """
     session = framework.session
     found: dict[int, list[Job]] = {}
     resting = resting_preemptors(session.backing_off.values(), session.now)
@@ -32,8 +34,11 @@ def starving_jobs(framework: Framework) -> dict[int, list[Job]]:
 
 
 def jobs_in_turn(framework: Framework, may_take: Callable[[Queue], bool]) -> Iterator[Job]:
-    """Starving jobs, the first to be served first: those for which room was made already, then all of one queue, then
-    those of the next that ``may_take``, until the session has as many placements as one may make."""
+    """Yield starving jobs in the order of service, until the session has made the most placements allowed.
+
+    Nominated jobs come first, then all jobs of one queue, then of the next. Queues that may not take (``may_take``) are
+    skipped.
+    """
     session = framework.session
     starving = starving_jobs(framework)
     yield from _nominated(framework, starving, may_take)
@@ -48,7 +53,7 @@ def jobs_in_turn(framework: Framework, may_take: Callable[[Queue], bool]) -> Ite
         while waiting[queue.index]:
             if session.is_full():
                 for jobs in waiting.values():
-                    jobs.rest()  # nobody stands for those whose turn did not come
+                    jobs.rest()  # jobs not tried must not inherit the result of equivalent jobs
                 return
             yield waiting[queue.index].pop()
 
@@ -56,15 +61,15 @@ def jobs_in_turn(framework: Framework, may_take: Callable[[Queue], bool]) -> Ite
 def _nominated(
     framework: Framework, starving: dict[int, list[Job]], may_take: Callable[[Queue], bool]
 ) -> Iterator[Job]:
-    """Those that take up the room that was made for them before anybody else can."""
+    """Yield nominated jobs, so that they use their capacity before any other job can."""
     session = framework.session
     for job, _ in nominated_jobs(framework, [job for jobs in starving.values() for job in jobs]):
         if may_take(job.queue) and not session.is_full():
             yield job
 
 
-def wanting_tasks(framework: Framework, job: Job) -> list[Task]:
-    """A job's pending tasks that no gate holds and whose sub-jobs can be whole, the first to be placed first."""
+def schedulable_tasks(framework: Framework, job: Job) -> list[Task]:
+    """Return a job's pending, ungated tasks whose sub-jobs can be complete, in task order."""
     tasks = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.gated]
     if job.partition is not None:
         tasks = whole_with(framework, job.partition, tasks)
@@ -72,16 +77,20 @@ def wanting_tasks(framework: Framework, job: Job) -> list[Task]:
 
 
 Search = Callable[[], Callable[[deque["Task"]], object]]
-"""Begins a search for room, and gives what finds a place in it for the first of some tasks, and perhaps for those after
-it, and takes off whom it tried."""
+"""Begins a search for victims and returns a function ``take(tasks)``.
+
+``take`` finds a node for the first of the tasks, perhaps also for the next ones, and removes the tasks that it tried.
+"""
 
 
-def make_wait(framework: Framework, statement: Statement, search: Search) -> bool:
-    """Let a job's tasks wait where ``search`` finds room, and commit that where the job may wait for it; else return
-    False, and nothing is evicted. Tasks of roles that miss their minimum come first where tasks are in each other's
-    way."""
+def pipeline_with_evictions(framework: Framework, statement: Statement, search: Search) -> bool:
+    """Pipeline a job's tasks where ``search`` finds capacity. Commit and return True if the job may wait for it.
+
+    Otherwise roll back and return False: no pod is evicted. If tasks are in each other's way, tasks of roles below
+    their minimum come first.
+    """
     job = statement.job
-    tasks = wanting_tasks(framework, job)
+    tasks = schedulable_tasks(framework, job)
     _find_places(framework, statement, tasks, search)
     if len(statement) and job.minds_roles and not framework.job_pipelined(job):
         statement.discard()
@@ -96,8 +105,10 @@ def make_wait(framework: Framework, statement: Statement, search: Search) -> boo
 
 
 def _find_places(framework: Framework, statement: Statement, wanting: list[Task], search: Search) -> None:
-    """Find places for a job's tasks, one after the other, until it starves no more; each sub-job has its size or none,
-    and what it gave back is found anew for the next."""
+    """Find nodes for a job's tasks, one by one, until the job is no longer starving.
+
+    Each sub-job gets its size or nothing; what one gives back is available to the next.
+    """
     job = statement.job
     for sub_job, tasks in units(framework, job, wanting):
         take = search()

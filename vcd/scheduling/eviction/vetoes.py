@@ -1,7 +1,7 @@
-"""Which rules keep the possible victims of a job, noted on the job when nothing is evicted for it.
+"""The rules that protect possible victims of a job, noted on the job when nothing is evicted for it.
 
-The notes are remarks: they come after the reasons why the job waits and replace none. They name rules and no pods, so
-that they stay the same while pods come and go; what a group waits for is logged whenever it changes.
+The notes are remarks: they come after the reasons why the job waits and replace none. They name rules instead of pods,
+so that they do not change whenever pods do: each change of what a group waits for is logged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from vcd.scheduling.session.views import Job, Task
 PROTECTED: Final = ReasonCode(
     "victims-protected", Cause.ORDER, "pods whose eviction could make room for it are protected", remark=True
 )
-"""A plugin keeps them: a gang's minimum, a budget, a priority that is not lower, a queue's share."""
+"""A plugin protects them: a gang's minimum, a budget, a priority that is not lower, a queue's share."""
 MARKED: Final = ReasonCode(
     "victims-not-preemptable",
     Cause.ORDER,
@@ -68,22 +68,22 @@ MAY_NOT_RECLAIM: Final = ReasonCode(
 
 
 class Vetoes:
-    """The rules that one action met in its search for a job's victims."""
+    """The rules that one action met while it searched for a job's victims."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], ReasonCode] = {}
 
     def add(self, code: ReasonCode, plugin: str = "") -> None:
-        """Add a rule; ``plugin`` has the rule, none if it is empty."""
+        """Add a rule of ``plugin`` (empty if no plugin is responsible)."""
         self._found[code.name, plugin] = code
 
-    def add_unasked(self, tasks: Iterable[Task]) -> None:
-        """Add why pods that are not preemptable are not even offered to the plugins."""
+    def add_unoffered(self, tasks: Iterable[Task]) -> None:
+        """Add why pods that are not preemptable were not offered to the plugins."""
         for task in tasks:
             self.add(REFUSED if task.eviction_was_refused else MARKED)
 
-    def add_keepers(self, victims: Victims) -> None:
-        """Add the plugins that keep some of the pods in question."""
+    def add_protectors(self, victims: Victims) -> None:
+        """Add the plugins that protect some of the candidates."""
         if not victims.has_opinions:
             self.add(UNNAMED)
         for name in victims.keepers():
@@ -97,8 +97,8 @@ class Vetoes:
             job.why += [Waiting(job.key, action, plugin, code()) for (_, plugin), code in found]
 
 
-def holds_back(session: Session, queue: Queue) -> bool:
-    """Return whether another queue that holds resources is not reclaimable."""
+def has_unreclaimable_usage(session: Session, queue: Queue) -> bool:
+    """Whether another queue that holds resources is not reclaimable."""
     held = session.jobs.sums("allocated")
     others = [other for other in session.queue_list if other is not queue and not other.reclaimable]
     return any(held[other.index].any() for other in others)

@@ -17,14 +17,14 @@ Rank = tuple[Any, ...]
 
 
 class Ranks(NamedTuple):
-    """A job's places in the two orders, unique among all jobs; None leaves the job out of that order."""
+    """A job's ranks in the two orders, unique among all jobs; None leaves the job out of that order."""
 
     sparing: Rank | None
     whole: Rank | None
 
 
 RankJobs = Callable[[Sequence[Job]], Iterable[Ranks]]
-"""Returns the ranks of some jobs. A rank holds until one of the job's tasks moves, as a key in ``VictimOrder``."""
+"""Returns the ranks of some jobs. A rank is valid until one of the job's tasks moves, as a key in ``VictimOrder``."""
 
 
 class VictimJobs:
@@ -42,8 +42,8 @@ class VictimJobs:
         self._sparing = _Sorted([(self._ranks[job.index].sparing, job) for job in jobs])
         self._whole = _Sorted([(self._ranks[job.index].whole, job) for job in jobs])
 
-    def now(self) -> tuple[list[Job], list[Job]]:
-        """Return both orders as of now, as lists that stay as they are."""
+    def current_orders(self) -> tuple[list[Job], list[Job]]:
+        """Return both orders as of now, as lists that later moves do not change."""
         moved = {task.job.index: task.job for task in self._moves[self._seen :] if task.job.index in self._ranks}
         self._seen = len(self._moves)
         jobs = list(moved.values())

@@ -1,1 +1,1 @@
-"""Where a task can go: predicates and scores over all nodes, kept up to date by what a placement changes."""
+"""Search for nodes: predicates and scores over all nodes, updated only for the nodes that a placement changes."""

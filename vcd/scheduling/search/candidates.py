@@ -1,10 +1,9 @@
-"""Where tasks of one shape can go: predicates and scores over all nodes at once, kept up to date node by node.
+"""Candidate tables: which nodes take a task of one kind, and which of them is best.
 
-A table is made once per kind of tasks: a shape and namespace, labels and job where those matter, and what the parts
-themselves tell tasks apart by (``kind_of``). After a placement only the touched node is computed again, and while a
-node receives nothing but tasks of one shape its next values are read from a *level*: the whole computation made once
-for "every node has j more of these". ``Memory`` keeps tables from one session to the next; it is a cache only, and a
-decision never depends on it.
+A table is built once per kind of tasks (shape, namespace, labels and job if they matter, and the ``kind_of`` of each
+part). After a placement only the changed node is computed again. While a node receives only tasks of one shape, its
+next keys are read from a *level*: one computation for "every node has j more of these tasks". ``Memory`` carries tables
+from session to session. It is only a cache: no decision may depend on its contents.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import PODS, UNOFFERED
-from vcd.scheduling.search.kinds import MOVING, Applying, Part, TaskKind, TaskKinds
-from vcd.scheduling.search.nodesalike import NodesAlike
+from vcd.scheduling.search.kinds import MOVING, ApplyingParts, EquivalenceKey, EquivalenceKeys, Part
+from vcd.scheduling.search.nodesalike import NodeGroups
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows, Score, Scores
-from vcd.scheduling.search.static import EXACT, Static, among, fixed_point
+from vcd.scheduling.search.static import EXACT, FactScores, among, fixed_point
 from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -35,16 +34,16 @@ _INSUFFICIENT = ReasonCode("node-room", Cause.NODE_ROOM, "Insufficient {resource
 
 _NOWHERE = np.iinfo(np.int64).min
 _NOW = 61
-"""The bit of the key of a node whose idle room takes the task: such nodes come before those that will have room."""
+"""Bit of a key: the task fits the node's idle resources. Nodes that fit only after releases come later."""
 _HAS_ROOM = 1 << _NOW - 1
-"""Keys of nodes that have that bit are above."""
+"""Keys above this value have the ``_NOW`` bit."""
 _FEW = 20
-"""Up to this many nodes are looked up one by one, more are computed as one column."""
+"""Up to this many nodes are computed one by one; more are computed as one column."""
 _COLUMNS = 500_000
-"""How many nodes times tables are kept: what a processor's cache holds. Beyond that, old ones are computed anew."""
+"""Limit of nodes times cached tables, about a processor's cache. Above it, the oldest tables are dropped."""
 _FEWEST_TABLES = 32
 _NEVER, _ONCE = -2, -1
-"""Where in the log of the groups a table is that never asked for them, and one that did once."""
+"""Values of ``_groups_position``: the groups were never computed, or computed once without being stored."""
 
 _ByGroup = tuple[npt.NDArray[Any], ...]
 _Stamp = tuple[int, int]
@@ -56,7 +55,7 @@ def _read_only(mask: Mask) -> Mask:
 
 
 class Evaluator:
-    """The predicates and scores of a session's plugins, and the tables made with them."""
+    """The predicates and scores of a session's plugins, and the tables built from them."""
 
     def __init__(
         self, session: Session, predicates: Sequence[Predicate], scores: Sequence[Score], memory: Memory
@@ -66,7 +65,7 @@ class Evaluator:
         self.predicates = tuple(predicates)
         self.scores = tuple(scores)
         self.parts: tuple[Part, ...] = (*predicates, *scores)
-        self.kinds = TaskKinds(session, self.parts)
+        self.kinds = EquivalenceKeys(session, self.parts)
         self.memory = memory
         self.bits = max(1, (len(self.nodes) - 1).bit_length()) if len(self.nodes) else 1
         self.ties = (len(self.nodes) - 1) - self.nodes.facts.ties(session.seed)
@@ -81,28 +80,31 @@ class Evaluator:
             "everywhere", lambda: _read_only(np.ones(len(self.nodes), np.bool_))
         )
         self.evaluations = 0
-        """How many times predicates and scores were computed over the nodes."""
+        """Number of times that predicates and scores were computed over the nodes."""
         self._turn, self._is_own = memory.open(self), False
 
     def release(self) -> None:
-        """Let go of tables of its own, which refer back to it."""
+        """Drop this evaluator's own tables, which refer back to it."""
         if self._is_own:
             self.memory.reset()
 
     def _tables(self) -> Memory:
-        """Where its tables are: in a memory of its own once a later session has the one that it was given, as where it
-        is asked afterwards why it decided so."""
+        """Return the memory that holds this evaluator's tables.
+
+        Once a later session has opened the shared memory, this is a private one, for example to explain an old
+        decision.
+        """
         if self.memory.turn != self._turn:
             self.memory = Memory()
             self._turn, self._is_own = self.memory.open(self), True
         return self.memory
 
     def table(self, task: Task) -> Candidates:
-        """The table of the task's kind."""
+        """Return the table of the task's kind."""
         return self.table_of(task, *self.kinds.of(task))
 
-    def table_of(self, task: Task, kind: TaskKind, parts: Applying) -> Candidates:
-        """The table of a kind that the task is of, as far as some parts go."""
+    def table_of(self, task: Task, kind: EquivalenceKey, parts: ApplyingParts) -> Candidates:
+        """Return the table for a kind and the parts that apply to it; ``task`` is one of the kind."""
         memory = self._tables()
         table = memory.tables.get(kind)
         if table is None:
@@ -113,34 +115,39 @@ class Evaluator:
         return table
 
     def kind(self, task: Task) -> Hashable:
-        """What tasks have in common that find the same nodes, as things are now: they share a table."""
+        """Return the task's kind at this moment. Tasks of one kind find the same nodes and share a table."""
         return self.kinds.of(task)[0]
 
-    def static(self, task: Task, kept: Static | None = None) -> Static:
-        """The static part for a task, one for all of whom the parts read the same; ``kept`` is what its table has."""
+    def static(self, task: Task, previous: FactScores | None = None) -> FactScores:
+        """Return the task's results of parts that depend on FACTS alone, shared by tasks that these parts read equally.
+
+        ``previous`` is the result that the task's table holds already.
+        """
         fixed, known = self.kinds.fixed(task), self.kinds.fixed_parts
         parts = [known[place] for place in fixed]
         key, memory = (fixed, tuple([part.reads_of(task) for part in parts])), self._tables()
-        found = kept if kept is not None and kept.key == key else memory.statics.get(key)
+        found = previous if previous is not None and previous.key == key else memory.statics.get(key)
         if found is None:
             self.evaluations += 1
-            found = memory.statics[key] = Static.of(key, task, parts, self.nodes, self.everywhere)
+            found = memory.statics[key] = FactScores.of(key, task, parts, self.nodes, self.everywhere)
         memory.used_static(found)
         return found
 
     @property
-    def alike(self) -> NodesAlike:
-        """The nodes by room and usage."""
-        found = self.memory.alike
+    def node_groups(self) -> NodeGroups:
+        """The nodes, grouped by resources and usage."""
+        found = self.memory.node_groups
         if found is None:
             parts: tuple[Part, ...] = (*self.predicates, *[score for score in self.scores if score.weight])
-            found = self.memory.alike = NodesAlike(self.nodes, [part for part in parts if part.depends & Depends.USAGE])
+            found = self.memory.node_groups = NodeGroups(
+                self.nodes, [part for part in parts if part.depends & Depends.USAGE]
+            )
         return found
 
     def key_of(self, mask: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
-        """Sort keys: first who has room now, then points, then the seeded order; who does not pass is nowhere.
+        """Return sort keys: nodes with idle resources first, then by points, then in the seeded order.
 
-        ``points`` are in fixed point, and overwritten.
+        Nodes that do not pass get ``_NOWHERE``. ``points`` are in fixed point, and overwritten.
         """
         np.minimum(points, self.limit, out=points)
         np.maximum(points, -self.limit, out=points)
@@ -154,10 +161,12 @@ class Evaluator:
 
 
 class NodeRating(NamedTuple):
-    """The nodes as they are rated for a task at one moment, by row: who passes, who of them has room now, the
-    ``points`` by score (weights applied, in fixed point), their ``sum`` as the search has it (less what all nodes are
-    given alike), and the ``keys`` of which the largest is the best (the smallest int64: does not pass); ``refused``
-    counts the others by reason."""
+    """How every node is rated for a task at one moment, by row.
+
+    ``now`` marks the passing nodes with enough idle resources. ``points`` are by score, weighted, in fixed point.
+    ``sum`` omits points that all nodes share. The largest of ``keys`` is the best node; the smallest int64 means that a
+    node does not pass. ``refused`` counts the other nodes by reason.
+    """
 
     passed: Mask
     now: Mask
@@ -168,16 +177,16 @@ class NodeRating(NamedTuple):
 
 
 class Candidates:
-    """The nodes for one kind of tasks, with keys by which the best is the largest."""
+    """The nodes for one kind of tasks, with a sort key each; the largest key is the best node."""
 
-    def __init__(self, evaluator: Evaluator, task: Task, parts: Applying) -> None:
+    def __init__(self, evaluator: Evaluator, task: Task, parts: ApplyingParts) -> None:
         self.reopen(evaluator, task, parts)
 
-    def reopen(self, evaluator: Evaluator, task: Task, parts: Applying) -> None:
-        """Take a table over into a session: what was computed from facts and usage stays where it still holds."""
+    def reopen(self, evaluator: Evaluator, task: Task, parts: ApplyingParts) -> None:
+        """Move the table to another session. Results from facts and usage stay while they are still valid."""
         before = getattr(self, "static", None)
         if before is None:
-            self._grouped_at = _NEVER
+            self._groups_position = _NEVER
             self._by_group: _ByGroup = ()
         self.session = evaluator.session
         self._evaluator = evaluator
@@ -194,15 +203,16 @@ class Candidates:
         self._best_at: _Stamp | None = None
         self._keys_at: _Stamp | None = None
         if before is not self.static:
-            self._position = -1
+            self._log_position = -1
         if before is not self.static or self._moving_predicates:
             self._reasons: tuple[tuple[int, int], dict[Reason, int]] | None = None
 
-    # --- asking ---------------------------------------------------------------------------------------------------
+    # # --- queries
+    # -----------------------------------------------------------------------------------------------------
 
     def best(self) -> int | None:
-        """The row of the best node, None when none passes."""
-        if self.is_simple and self._position < 0 and self._grouped_at == _NEVER:
+        """Return the row of the best node, or None if no node passes."""
+        if self.is_simple and self._log_position < 0 and self._groups_position == _NEVER:
             row = self._best_of_groups()
             if row is not None:
                 return row
@@ -215,24 +225,28 @@ class Candidates:
         return self._best
 
     def _best_of_groups(self) -> int | None:
-        """The best row, from what is known of the nodes' groups; None where that does not tell."""
-        passed, now, points = self._groups(kept=False)
+        """Return the best row from the node groups alone, or None if they do not decide it."""
+        passed, now, points = self._groups(stored=False)
         worth = among(now if now is passed or now.any() else passed, points)
         if self.static.offset is not None and self.static.points is not None:
             row = self._best_of_first(worth)
-            return self._best_of(worth.take(self._evaluator.alike.of) + self.static.offset) if row is None else row
+            return (
+                self._best_of(worth.take(self._evaluator.node_groups.of) + self.static.offset) if row is None else row
+            )
         highest = _highest_of(worth)
         if not abs(highest) <= self._evaluator.limit:
             return None
-        rows = self._evaluator.alike.rows_in(worth == highest)
+        rows = self._evaluator.node_groups.rows_in(worth == highest)
         if self.static.mask is not self._evaluator.everywhere:
             rows = rows[self.static.mask[rows]]
         return self._first(rows) if len(rows) else None
 
     def _best_of_first(self, worth: Scores) -> int | None:
-        """The best row, where it is one of those that facts put first; None where it may be another. ``worth`` is by
-        group, -inf for those that do not pass."""
-        of = self._evaluator.alike.of
+        """Return the best row if it is one of the nodes that facts put first, or None if it may be another.
+
+        ``worth`` holds points by group, -inf for groups that do not pass.
+        """
+        of = self._evaluator.node_groups.of
         first = self.static.first(worth, of)
         among_first = worth.take(of.take(first.rows))
         highest, most = _highest_of(among_first), _highest_of(worth)
@@ -243,21 +257,23 @@ class Candidates:
         return self._first(first.rows[among_first == highest])
 
     def _best_of(self, points: Scores) -> int | None:
-        """The best row by the points of all nodes, -inf for those that do not pass; None where that does not tell."""
+        """Return the best row by points of all nodes (-inf: does not pass), or None if points exceed a key's range."""
         highest = _highest_of(points)
         return self._first((points == highest).nonzero()[0]) if abs(highest) <= self._evaluator.limit else None
 
     def _first(self, rows: Rows) -> int:
-        """The first of some rows in the seeded order."""
+        """Return the first of the rows in the seeded order."""
         return int(rows[0] if len(rows) == 1 else rows[self._evaluator.ties[rows].argmax()])
 
     def _stamp(self) -> _Stamp:
-        """Changes when keys that are combined may."""
-        return self._position, self.session.trial.changes
+        """Return a value that changes whenever combined keys may change."""
+        return self._log_position, self.session.trial.changes
 
     def best_in_turn(self, count: int) -> list[int]:
-        """The best nodes for ``count`` tasks, one placed after the other, as far as they have room now; none where what
-        a placement changes may be more than the node's own key."""
+        """Return the best nodes for ``count`` tasks, placed one after the other, as long as idle resources suffice.
+
+        Return no rows if a placement may change more than the key of its own node.
+        """
         if self._compares or not all(part.stands_still(self.task, count) for part in self._moving_predicates):
             return []
         keys = self.keys()
@@ -279,15 +295,18 @@ class Candidates:
         return found
 
     def keys_after(self, row: int, rows: list[int], together: list[dict[int, int]]) -> Iterator[int]:
-        """The keys of a node that passes as it gets one more task of this shape, and one more, without end; of all
-        ``rows`` they are computed ``together`` where no node is just so now, or these are many."""
+        """Yield the keys of a passing node after one more task of this shape, after two, and so on without end.
+
+        Where no existing group equals the node, keys are computed for all ``rows`` at once and shared through
+        ``together``.
+        """
         nodes, more = self._evaluator.nodes, self.task.deltas.allocate
         sole = nodes.sole(row, self.task.shape)
         for added in count_from(1):
             if sole is not None and (len(rows) > _FEW or sole + added < len(self._levels)):
                 yield self.level(sole + added).item(row)
                 continue
-            key = self.key_as_alike(row, added) if len(rows) <= _FEW else None
+            key = self.key_in_group(row, added) if len(rows) <= _FEW else None
             while key is None and len(together) < added:
                 places = np.array(rows, np.intp)
                 keys = self.keys_of(nodes.usage.take(places).plus(more, len(together) + 1), places)
@@ -295,22 +314,22 @@ class Candidates:
             yield together[added - 1][row] if key is None else key
 
     def _own_table(self) -> Candidates:
-        """The table of the nodes' own keys: this one without predicates that look at what moves."""
+        """Return the table of the nodes' own keys: this one without the parts that depend on MOVING."""
         if self._own is None and not self.is_simple:
             evaluator, task = self._evaluator, self.task
             self._own = evaluator.table_of(task, *evaluator.kinds.find(task, moving=False))
         return self._own or self
 
     def without(self, rows: Sequence[int], why: Reason) -> OtherCandidates:
-        """The same nodes but for some."""
+        """Return this table without some nodes."""
         return OtherCandidates(self, list(rows), why)
 
     def passes(self, row: int) -> bool:
-        """Whether one node takes the task, now or when room is freed."""
+        """Whether a node takes the task, now or after releases."""
         return bool(self.keys()[row] != _NOWHERE)
 
     def keys(self) -> Ints:
-        """The current keys of all nodes; the smallest int64 marks those that do not pass."""
+        """Return the current keys of all nodes; the smallest int64 marks nodes that do not pass."""
         self._catch_up()
         if not self.is_simple and self._keys_at != (stamp := self._stamp()):
             evaluator, self._keys_at = self._evaluator, stamp
@@ -320,20 +339,22 @@ class Candidates:
         return self._keys
 
     def passing(self) -> Mask:
-        """The nodes that take the task, now or when room is freed."""
+        """Return the nodes that take the task, now or after releases."""
         result: Mask = self.keys() != _NOWHERE
         return result
 
     def best_to_wait(self) -> int | None:
-        """Return the row of the best node that fails no predicate but those that let the task wait there; None if there
-        is none. To be called if no node passes."""
+        """Return the best node where the task may wait: every failed predicate must be one with ``lets_wait``.
+
+        Return None if there is no such node. Call this only if no node passes.
+        """
         if not any(predicate.lets_wait for predicate in self._moving_predicates):
             return None
         passing = self.passing_on_all() & fits(self.task.floor, self._evaluator.nodes.usage.future_idle)
         return next(best_first(self.rating(passing), passing), None)
 
     def resolvable(self) -> Mask:
-        """The nodes that take the task, or would if the right pods were evicted from them."""
+        """Return the nodes that take the task, or would take it after the right evictions."""
         task, usage = self.task, self._evaluator.nodes.usage
         result = self.static.mask.copy()
         for predicate in (*self._used, *self._moving_predicates):
@@ -343,14 +364,14 @@ class Candidates:
         return result
 
     def rating(self, among: Mask) -> Ints:
-        """Keys of the nodes ``among``, whether they have room or not; the smallest int64 marks the others."""
-        _, _, rating = self._groups(kept=False)
-        _, points = self._with_facts(among, rating[self._evaluator.alike.of], None)
+        """Return keys of the nodes ``among``, whatever their free resources; the smallest int64 marks the others."""
+        _, _, rating = self._groups(stored=False)
+        _, points = self._with_facts(among, rating[self._evaluator.node_groups.of], None)
         self._add_comparing(points, among)
         return self._evaluator.key_of(among, np.zeros_like(among), points, None)
 
     def rated(self) -> NodeRating:
-        """The nodes as they are rated now, score by score."""
+        """Rate all nodes now, score by score."""
         task, usage = self.task, self._evaluator.nodes.usage
         passed, now, together = self._combine()
         among, points = now if now.any() else passed, dict[str, Scores]()
@@ -363,18 +384,18 @@ class Candidates:
         return NodeRating(passed, now, points, together, keys, self.reasons())
 
     def passes_on(self, row: int) -> bool:
-        """Whether one node passes all predicates as things are now, its room aside."""
+        """Whether a node passes all predicates now, its free resources aside."""
         return bool(self.static.mask[row]) and self.passes_in(self._evaluator.nodes.usage.one(row))
 
     def passes_in(self, usage: Usage) -> bool:
-        """Whether a node that facts do not rule out passes at each of some stages, its room aside."""
+        """Whether a node that passes by facts passes in each of the given usages, its free resources aside."""
         for predicate in (*self._used, *self._moving_predicates):  # noqa: SIM110 - called for each victim
             if not predicate.mask(self.task, usage).all():
                 return False
         return True
 
     def passing_on_all(self) -> Mask:
-        """``passes_on`` of every node."""
+        """Return ``passes_on`` for every node."""
         usage = self._evaluator.nodes.usage
         usage = usage.take(np.arange(len(usage)))
         result = self.static.mask.copy()
@@ -382,16 +403,17 @@ class Candidates:
             result &= predicate.mask(self.task, usage)
         return result
 
-    # --- keeping up ---------------------------------------------------------------------------------------------------
+    # # --- updates
+    # -----------------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
         log = self._evaluator.memory.log
-        start, end = self._position, len(log)
+        start, end = self._log_position, len(log)
         if start == end:
             return
-        self._position = end
+        self._log_position = end
         if not self.is_simple:
-            return  # its keys are combined when they are asked for
+            return  # its keys are combined when they are read
         if start < 0:
             self._renew(None)
             return
@@ -404,12 +426,12 @@ class Candidates:
             self._renew(touched)
 
     def _read_levels(self, touched: list[int]) -> list[int]:
-        """Take keys from levels for nodes that got tasks of this shape only; the others are left."""
+        """Read keys from levels for nodes that received only tasks of this shape; return the other rows."""
         shape, sole, left = self.task.shape, self._evaluator.nodes.sole, []
         for row in touched:
             count = sole(row, shape)
             if count is not None and count >= len(self._levels) and self._off_level < _FEW:
-                count, self._off_level = None, self._off_level + 1  # a level is worth it for more nodes than a few
+                count, self._off_level = None, self._off_level + 1  # a level pays off only for more than a few nodes
             if count is None:
                 left.append(row)
             else:
@@ -417,17 +439,17 @@ class Candidates:
         return left
 
     def _renew(self, touched: list[int] | None) -> None:
-        """Compute the keys of all nodes or some anew."""
+        """Recompute the keys of all nodes (None) or of some."""
         evaluator = self._evaluator
         if touched is None:
             keys = self._keys_by_group(None)
             if (keys != _NOWHERE).any():
                 self._keys = keys
-            else:  # a table that failed everywhere costs no column
+            else:  # a table that failed everywhere stores no column
                 self._keys = evaluator.memory.nowhere
-                self._grouped_at, self._by_group = _NEVER, ()
+                self._groups_position, self._by_group = _NEVER, ()
         elif self._by_group and len(touched) <= _FEW:
-            columns, of = self._groups(), evaluator.alike.of
+            columns, of = self._groups(), evaluator.node_groups.of
             found = self._keys_in(columns, [(of.item(row), row) for row in touched])
             self._put(np.array(touched, np.intp), np.array(found, np.int64))
         else:
@@ -436,19 +458,19 @@ class Candidates:
             self._put(rows, self._keys_by_group(rows) if self._by_group else self.keys_of(taken(rows), rows))
 
     def _keys_by_group(self, rows: Rows | None) -> Ints:
-        """The keys of all nodes or some of a simple table, from what is known of the groups that they are in."""
-        columns, of = self._groups(), self._evaluator.alike.of
+        """Return the keys of all nodes or some of a simple table, from the results of their groups."""
+        columns, of = self._groups(), self._evaluator.node_groups.of
         passed, now, points = (column[of if rows is None else of[rows]] for column in columns)
         return self._keyed(passed, now, points, rows)
 
-    def key_as_alike(self, row: int, count: int) -> int | None:
-        """The key of a node that passes with ``count`` more tasks of this shape, where some node is just so now."""
+    def key_in_group(self, row: int, count: int) -> int | None:
+        """Return the key of a passing node after ``count`` more tasks of this shape, if a group has that usage."""
         columns = self._groups()
-        group = self._evaluator.alike.after(row, self.task.deltas.allocate * count)
+        group = self._evaluator.node_groups.after(row, self.task.deltas.allocate * count)
         return None if group is None else self._keys_in(columns, [(group, row)])[0]
 
     def _keys_in(self, columns: _ByGroup, places: Iterable[tuple[int, int]]) -> list[int]:
-        """The keys of some nodes, by row, were each in a group: as ``_keyed``."""
+        """Return the keys of (group, row) pairs, by the formula of ``_keyed``."""
         evaluator, mask, facts = self._evaluator, self.static.mask, self.static.points
         (passed, now, points), limit, bits, ties = columns, evaluator.limit, evaluator.bits, evaluator.ties
         keys: list[int] = []
@@ -461,21 +483,23 @@ class Candidates:
                 keys.append(_NOWHERE)
         return keys
 
-    def _groups(self, kept: bool = True) -> _ByGroup:
-        """What room and usage say, by group of nodes: who passes, who has room now, and the points. The first time it
-        need not be ``kept``: many a table is asked no more."""
-        alike = self._evaluator.alike
-        alike.catch_up()
-        start, end = self._grouped_at, len(alike.log)
-        if start == _NEVER and not kept:
-            self._grouped_at = _ONCE
-            return self._by_usage(alike.usage())
+    def _groups(self, stored: bool = True) -> _ByGroup:
+        """Return what resources and usage decide per group of nodes: passes, has idle resources, points.
+
+        Pass ``stored=False`` if one use is enough: many tables are read only once, so their first result is not stored.
+        """
+        node_groups = self._evaluator.node_groups
+        node_groups.catch_up()
+        start, end = self._groups_position, len(node_groups.log)
+        if start == _NEVER and not stored:
+            self._groups_position = _ONCE
+            return self._by_usage(node_groups.usage())
         if start != end:
-            self._grouped_at = end
-            numbers = None if start < 0 else np.array(sorted(set(alike.log[start:end])), np.intp)
-            found = self._by_usage(alike.usage(numbers))
+            self._groups_position = end
+            numbers = None if start < 0 else np.array(sorted(set(node_groups.log[start:end])), np.intp)
+            found = self._by_usage(node_groups.usage(numbers))
             if numbers is None:
-                self._by_group = tuple(np.zeros(len(alike.of), column.dtype) for column in found)
+                self._by_group = tuple(np.zeros(len(node_groups.of), column.dtype) for column in found)
             for column, new in zip(self._by_group, found, strict=True):
                 column[slice(len(new)) if numbers is None else numbers] = new
         return self._by_group
@@ -489,13 +513,16 @@ class Candidates:
 
     @property
     def is_light(self) -> bool:
-        """Whether it holds no columns of its own, since no node passes."""
+        """Whether the table stores no columns of its own, because no node passes."""
         return (
-            self.is_simple and not self._levels and self._position >= 0 and self._keys is self._evaluator.memory.nowhere
+            self.is_simple
+            and not self._levels
+            and self._log_position >= 0
+            and self._keys is self._evaluator.memory.nowhere
         )
 
     def _by_usage(self, usage: Usage) -> tuple[Mask, Mask, Scores]:
-        """Who passes, who of them has room now, and the points, as far as room and usage say."""
+        """Return which nodes pass, which of them have idle resources now, and points, by resources and usage alone."""
         self._evaluator.evaluations += 1
         task = self.task
         awaits_room = self._evaluator.nodes.awaits_room
@@ -511,7 +538,7 @@ class Candidates:
         return passed, now, np.zeros(len(usage)) if points is None else points
 
     def _with_facts(self, passed: Mask, points: Scores, rows: Rows | None) -> tuple[Mask, Scores]:
-        """Who of all nodes or some passes by the facts, too, and the points with theirs; ``points`` are overwritten."""
+        """Add the facts' mask and points for all nodes or some; ``points`` are overwritten."""
         static = self.static
         if static.mask is not self._evaluator.everywhere:
             passed = passed & (static.mask if rows is None else static.mask[rows])
@@ -520,16 +547,16 @@ class Candidates:
         return passed, points
 
     def _keyed(self, passed: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
-        """The keys of all nodes or some of a simple table; ``points`` are overwritten."""
+        """Return the keys of all nodes or some of a simple table; ``points`` are overwritten."""
         passed, points = self._with_facts(passed, points, rows)
         return self._evaluator.key_of(passed, now, points, rows)
 
     def keys_of(self, usage: Usage, rows: Rows | None) -> Ints:
-        """The keys of some rows, or all, as far as facts and a usage say."""
+        """Return the keys of some rows, or all, from facts and the given usage."""
         return self._keyed(*self._by_usage(usage), rows)
 
     def level(self, count: int) -> Ints:
-        """Keys if every node had ``count`` more tasks of this shape than when the session began."""
+        """Return the keys as if every node had ``count`` more tasks of this shape than when the session began."""
         levels = self._levels
         while len(levels) <= count:
             usage = self._evaluator.nodes.opened.plus(self.task.deltas.allocate, len(levels))
@@ -537,24 +564,23 @@ class Candidates:
         return levels[count]
 
     def _combine(self) -> tuple[Mask, Mask, Scores]:
-        """Who passes, who has room now, and the points, with what depends on other pods, the job, queues, time, and the
-        set of nodes that are rated."""
+        """Return which nodes pass, which have idle resources now, and the points, with all parts included."""
         task, usage = self.task, self._evaluator.nodes.usage
         passes, has_room, rating = self._groups()
         evaluator = self._evaluator
-        of = evaluator.alike.of
+        of = evaluator.node_groups.of
         passed, points = self._with_facts(passes.take(of), rating.take(of), None)
         for predicate in self._moving_predicates:
             passed &= predicate.mask(task, usage)
-        # as Volcano: nodes with room now are rated among themselves, the others only when there are none
+        # # as Volcano: nodes with idle resources are rated among themselves, the others only if there are none
         now = passed if has_room is passes else has_room.take(of) & passed
         self._add_comparing(points, now if now.any() else passed)
         return passed, now, points
 
     def _best_combined(self) -> int | None:
-        """The best row by points, without the keys of all."""
+        """Return the best row by points, without building the keys of all nodes."""
         evaluator = self._evaluator
-        passes, has_room, rating = self._groups(kept=False)
+        passes, has_room, rating = self._groups(stored=False)
         if self._compares_facts:
             row = self._best_of_first(among(has_room, rating))
             if row is not None:
@@ -572,9 +598,8 @@ class Candidates:
         return row
 
     def _points_of(self, groups: Mask, rating: Scores, masks: list[Mask]) -> Scores:
-        """The points of the nodes in some groups and all ``masks``, without what compares nodes; -inf for those that do
-        not pass."""
-        points = among(groups, rating).take(self._evaluator.alike.of)
+        """Return points, without comparing scores, of nodes that pass the groups and all ``masks``; -inf for others."""
+        points = among(groups, rating).take(self._evaluator.node_groups.of)
         if self.static.offset is not None:
             points += self.static.offset
         for mask in masks:
@@ -582,7 +607,7 @@ class Candidates:
         return points
 
     def _add_comparing(self, points: Scores, candidates: Mask) -> None:
-        """Add the scores that compare nodes with each other, or follow other pods, the job, queues or time."""
+        """Add the scores that compare nodes with each other, or depend on other pods, the job, queues or time."""
         task, usage = self.task, self._evaluator.nodes.usage
         for compared in self.static.compared:
             points += compared.points(candidates)
@@ -596,9 +621,9 @@ class Candidates:
     # --- reasons ------------------------------------------------------------------------------------------------------
 
     def reasons(self) -> dict[Reason, int]:
-        """Why nodes do not take the task, and how many, each node by its first reason."""
+        """Return why nodes do not take the task, with node counts. Each node counts for its first reason only."""
         self._catch_up()
-        stamp = (self._position, self.session.trial.changes if self._moving_predicates else 0)
+        stamp = (self._log_position, self.session.trial.changes if self._moving_predicates else 0)
         if self._reasons is None or self._reasons[0] != stamp:
             self._reasons = (stamp, self._count_reasons())
         return self._reasons[1]
@@ -627,21 +652,21 @@ class Candidates:
 
 
 class OtherCandidates:
-    """The nodes of a table but for some ``rows``, which a task cannot have for the reason ``why``."""
+    """A table without the nodes ``rows``, which the task cannot have for the reason ``why``."""
 
     def __init__(self, table: Candidates, rows: list[int], why: Reason) -> None:
         self._table, self._rows, self._why = table, rows, why
 
     def best(self) -> int | None:
-        """As that of ``Candidates``."""
+        """Same as ``Candidates.best``."""
         return _highest_key(self.keys())
 
     def keys(self) -> Ints:
-        """As that of ``Candidates``."""
+        """Same as ``Candidates.keys``."""
         return self._less(self._table.keys(), _NOWHERE)
 
     def rated(self) -> NodeRating:
-        """As that of ``Candidates``."""
+        """Same as ``Candidates.rated``."""
         rating = self._table.rated()
         count = int(rating.passed[self._rows].sum())
         return rating._replace(
@@ -665,12 +690,12 @@ def _highest_key(keys: Ints) -> int | None:
 
 
 def _highest_of(points: Scores) -> float:
-    """The largest; -inf where there is none."""
+    """Return the largest value, -inf if there is none."""
     return points.item(points.argmax()) if points.size else -np.inf
 
 
 def _highest_with_room(keys: Ints, count: int) -> list[int]:
-    """The rows of the largest keys of nodes that have room now: ``count``, or as many as there are."""
+    """Return the rows of the ``count`` largest keys among nodes with idle resources, or fewer if there are fewer."""
     if count > _FEW:
         now = keys[keys > _HAS_ROOM]
         least = np.partition(now, -count)[-count] if len(now) > count else _HAS_ROOM + 1
@@ -686,7 +711,7 @@ def _highest_with_room(keys: Ints, count: int) -> list[int]:
 
 
 def best_first(keys: Ints, among: Mask) -> Iterator[int]:
-    """The rows ``among`` that have a key, the largest first."""
+    """Yield the rows ``among`` that have a key, the largest key first."""
     left = np.where(among, keys, _NOWHERE)
     while left.size:
         row = int(left.argmax())
@@ -697,23 +722,23 @@ def best_first(keys: Ints, among: Mask) -> Iterator[int]:
 
 
 def rate_last(keys: Ints, rows: Sequence[int]) -> None:
-    """Let some nodes that have a key come after all others, the first of ``rows`` first."""
+    """Move some nodes that have a key behind all others, in the order of ``rows``."""
     for place, row in enumerate(reversed(rows), 1):
         if keys[row] != _NOWHERE:
             keys[row] = _NOWHERE + place
 
 
 class Memory:
-    """What tables computed, from session to session. A cache: with or without it a decision is the same."""
+    """What tables computed, carried from session to session. A cache: decisions are the same without it."""
 
     def __init__(self) -> None:
         self.turn = 0
-        """How many sessions it was opened for: what it has is of the last one."""
+        """How many sessions opened it. Its contents belong to the last of them."""
         self.tables: dict[Any, Candidates] = {}
-        self.statics: dict[Hashable, Static] = {}
+        self.statics: dict[Hashable, FactScores] = {}
         self.nowhere: Ints = np.zeros(0, np.int64)
-        """The keys of every table in which no node passes; never changed."""
-        self.alike: NodesAlike | None = None
+        """The keys of every table in which no node passes; read-only."""
+        self.node_groups: NodeGroups | None = None
         self._recent: dict[Any, Candidates] = {}
         self._most = self._uses = 0
         self.log: list[int] = []
@@ -722,13 +747,12 @@ class Memory:
         self._nodes: Nodes | None = None
 
     def reset(self) -> None:
-        """Forget everything: a session ended in the midst of its work, and tables may say what never was."""
+        """Forget everything: after an aborted session, tables may reflect placements that never happened."""
         self._forget()
         self._facts = self._nodes = self._key = None
 
     def open(self, evaluator: Evaluator) -> int:
-        """Begin a session: forget what no longer holds, and note the nodes whose usage is another than before. The turn
-        is given back."""
+        """Begin a session: drop invalid results, log the nodes whose usage changed, and return the new ``turn``."""
         nodes = evaluator.nodes
         key = (evaluator.versions, evaluator.session.seed, nodes.resources)
         if self._facts is not nodes.facts or self._key != key or self._nodes is None:
@@ -741,15 +765,15 @@ class Memory:
             self._drop_unused()
             self.log.extend(changed)
         nodes.note_in(self.log)
-        if self.alike is not None:
-            self.alike.nodes = nodes
+        if self.node_groups is not None:
+            self.node_groups.nodes = nodes
         self._most = max(_FEWEST_TABLES, _COLUMNS // max(1, len(nodes)))
         self._facts, self._key, self._nodes = nodes.facts, key, nodes
         self.turn += 1
         return self.turn
 
     def used(self, key: Any, table: Candidates) -> None:
-        """Note that a table is used; of those used longest ago, only the ones without columns stay."""
+        """Note a use of a table. Of the least recently used tables, only those without columns stay."""
         recent = self._recent
         recent.pop(key, None)
         recent[key] = table
@@ -759,16 +783,16 @@ class Memory:
             if not last.is_light:
                 self.tables.pop(oldest, None)
 
-    def used_static(self, static: Static) -> None:
-        """Note that a static part is used; those used longest ago stay with their tables alone."""
+    def used_static(self, static: FactScores) -> None:
+        """Note a use of a static result. The least recently used ones stay only as part of their tables."""
         self._uses += 1
         static.used = self._uses
         if len(self.statics) > self._most:
-            recent = sorted(self.statics.values(), key=lambda kept: kept.used)[-self._most // 2 :]
-            self.statics = {kept.key: kept for kept in recent}
+            recent = sorted(self.statics.values(), key=lambda each: each.used)[-self._most // 2 :]
+            self.statics = {each.key: each for each in recent}
 
     def _drop_unused(self) -> None:
-        """Keep the tables that the last session used, and start the log over once all of them are caught up."""
+        """Drop tables that the last session did not use; drop everything when the log has grown too long."""
         last = self._nodes
         self.tables = {key: table for key, table in self.tables.items() if table.session.nodes is last}
         self._recent = {key: table for key, table in self._recent.items() if key in self.tables}
@@ -779,5 +803,5 @@ class Memory:
         self.tables.clear()
         self.statics.clear()
         self._recent.clear()
-        self.alike = None
+        self.node_groups = None
         self.log.clear()

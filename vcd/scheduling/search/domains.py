@@ -15,11 +15,11 @@ Mask = npt.NDArray[np.bool_]
 V = TypeVar("V", bound=np.generic)
 
 _FEW = 64
-"""Up to this many numbers a sum is kept as a dict; more become an array."""
+"""Up to this many numbers are stored in a dict; more become an array."""
 
 
 class Sums:
-    """Counts by number (a node's row, a domain's code): a dict while few are not zero, an array from then on."""
+    """Counts by number (a node's row, a domain's code): a dict while few are not zero, an array after that."""
 
     __slots__ = ("_array", "_few", "size", "total")
 
@@ -30,7 +30,7 @@ class Sums:
         self._array: Ints | None = None
 
     def add(self, number: int, times: int) -> None:
-        """Count ``times`` more of a number; -1 stands for none and is not counted."""
+        """Count ``times`` more of a number; -1 means none and is not counted."""
         if number < 0:
             return
         self.total += times
@@ -56,7 +56,7 @@ class Sums:
         self.total += int(times.sum())
 
     def copy(self) -> Sums:
-        """The same counts, to be changed."""
+        """Return a copy that may be changed."""
         result = Sums(self.size)
         result.total, result._few = self.total, self._few.copy()
         result._array = None if self._array is None else self._array.copy()
@@ -69,11 +69,11 @@ class Sums:
         return array
 
     def counts(self) -> Ints:
-        """Counts by number, and one more entry, 0, which an index of -1 finds. Not to be changed."""
+        """Return counts by number, plus a final 0 that index -1 finds. Read-only."""
         return self._as_array() if self._array is None else self._array
 
     def positive(self) -> Mask:
-        """Which numbers have a count above 0; one more entry, False, is what an index of -1 finds."""
+        """Return which numbers have a count above 0, plus a final False that index -1 finds."""
         if self._array is not None:
             return self._array > 0
         mask = np.zeros(self.size + 1, np.bool_)
@@ -83,8 +83,10 @@ class Sums:
 
 
 class Domains:
-    """The domains of a topology key: per node the number of its value (``codes``, -1 for none), and how many there
-    are; ``present`` marks the domains that have a node."""
+    """The domains of a topology key.
+
+    ``codes`` is the domain number of each node (-1: none). ``present`` marks the domains that have a node.
+    """
 
     __slots__ = ("codes", "present", "size")
 
@@ -94,18 +96,18 @@ class Domains:
         self.present: Mask = np.bincount(self.codes[self.codes >= 0], minlength=size) > 0
 
     def by_node(self, by_domain: npt.NDArray[V]) -> npt.NDArray[V]:
-        """Values by domain as values by node; nodes without a domain get the last value."""
+        """Map values by domain to values by node; nodes without a domain get the last value."""
         result: npt.NDArray[V] = by_domain[self.codes]
         return result
 
 
 def domains_of(facts: NodeFacts, key: str) -> Domains:
-    """The domains that a label divides the nodes into."""
+    """Return the domains into which a node label divides the nodes."""
 
     codes, values = facts.label(key)
 
     def make() -> Domains:
         return Domains(codes, len(values))
 
-    found: Domains = facts.cached(("domains", key if values else ""), make)  # all keys that no node has are one
+    found: Domains = facts.cached(("domains", key if values else ""), make)  # all keys that no node has share one entry
     return found

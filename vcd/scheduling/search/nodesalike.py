@@ -1,5 +1,7 @@
-"""Nodes that neither room nor usage tells apart: what predicates and scores say by these is computed once for all of
-them. While a cluster fills up its nodes are in few such groups, however many kinds of tasks there are."""
+"""Groups of nodes with equal resources and usage. Predicates and scores that depend on usage are computed once a group.
+
+In a cluster that fills up, there are few groups, however many kinds of tasks there are.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ from vcd.state.facts import rows_as_bytes
 _NO_ROOM = -1
 
 
-class NodesAlike:
-    """The groups, kept up to date by the log of the nodes; the number of a group without nodes goes to a new one.
+class NodeGroups:
+    """The groups of nodes, updated from the log of changed nodes. The number of an empty group is reused.
 
-    ``of`` is each node's group. ``log`` lists groups in the order they were numbered, so that whoever keeps something
-    per group knows what to compute again. Where a part may look at anything of a node, each node is a group.
+    ``of`` is each node's group. ``log`` lists groups in the order in which they were numbered, so that caches by group
+    know what to recompute. If a part may read anything of a node, each node is its own group.
     """
 
     def __init__(self, nodes: Nodes, parts: Iterable[Predicate | Score]) -> None:
@@ -43,13 +45,13 @@ class NodesAlike:
         self._rows = np.zeros(len(nodes), np.intp)  # there are at most as many groups as nodes
         self._rows[: len(self._keys)] = np.unique(self.of, return_index=True)[1]
         whole = nodes.usage
-        # taken in C order, since what reads them goes through one resource after the other
+        # # in C order, since readers go through one resource after the other
         self._usage, self._allocatable = (np.take(of, self._rows, axis=1) for of in (whole.matrix, whole.allocatable))
         self._floats = self._usage.astype(np.float64), self._allocatable[:2].astype(np.float64)
         self._whole: _UsageOfGroups | None = None
 
     def usage(self, numbers: Rows | None = None) -> Usage:
-        """The usage of some groups, or all, each as of one of its nodes."""
+        """Return the usage of some groups or all, taken from one node of each."""
         if self._each_alone:
             return self.nodes.usage if numbers is None else self.nodes.usage.take(numbers)
         if numbers is not None:
@@ -60,25 +62,25 @@ class NodesAlike:
         return self._whole
 
     def rows_in(self, groups: Mask) -> Rows:
-        """The nodes in some groups, in order."""
+        """Return the nodes in the given groups, in order of rows."""
         numbers: Rows = groups.nonzero()[0]
         if self._each_alone:
             return numbers
         if len(numbers) == 1 and self._sizes[numbers[0]] == 1:
             rows = self._rows[numbers]
-            if self.of[rows[0]] == numbers[0]:  # else the one that it was made for has left
+            if self.of[rows[0]] == numbers[0]:  # else the node that created the group has left it
                 return rows
         rows = (self.of == numbers[0] if len(numbers) == 1 else groups.take(self.of)).nonzero()[0]
         return rows
 
     def after(self, row: int, more: Ints) -> int | None:
-        """The group of nodes that are as one would be with so much more usage; None where there is none."""
+        """Return the group that a node would be in with ``more`` usage, or None if there is no such group."""
         if self._each_alone:
             return None
         return self._numbers.get((self._codes[row], (self.nodes.usage.matrix[:, row] + more).tobytes()))
 
     def catch_up(self) -> None:
-        """Find the groups of the nodes that have changed."""
+        """Move changed nodes to their new groups."""
         log, start = self.nodes.log, self._position
         self._position = len(log)
         if not self._each_alone:
@@ -97,11 +99,11 @@ class NodesAlike:
             del self._numbers[self._keys[left]]
             self._unused.append(left)
             if number is not None:
-                self._usage[:, left] = _NO_ROOM  # so that a group without nodes is not found to be the best
+                self._usage[:, left] = _NO_ROOM  # so that an empty group is never the best
         if number is None:
             number = self._numbers[key] = self._number(key)
             self._usage[:, number], self._floats[0][:, number], self._rows[number] = column, column, row
-            if number != left:  # else they have what they had to allocate
+            if number != left:  # else the allocatable values are the same
                 allocatable = self.nodes.usage.allocatable[:, row]
                 self._allocatable[:, number], self._floats[1][:, number] = allocatable, allocatable[:2]
                 self._whole = None
@@ -120,21 +122,21 @@ class NodesAlike:
 
 
 class _UsageOfGroups(Usage):
-    """The usage of groups, with what is kept of it, as of now."""
+    """The usage of groups at this moment, with cached conversions to floats."""
 
     __slots__ = ("_float_room", "_float_scored", "_float_used", "_parts")
 
-    def __init__(self, alike: NodesAlike, at: slice | Rows) -> None:
-        usage, allocatable = alike._usage[:, at], alike._allocatable[:, at]
-        super().__init__(usage, allocatable, len(allocatable), alike._rows[at])
-        floats, room = (of[:, at] for of in alike._floats)
+    def __init__(self, groups: NodeGroups, at: slice | Rows) -> None:
+        usage, allocatable = groups._usage[:, at], groups._allocatable[:, at]
+        super().__init__(usage, allocatable, len(allocatable), groups._rows[at])
+        floats, room = (of[:, at] for of in groups._floats)
         self._float_room = np.ascontiguousarray(room)
         first = 4 * self._r
         self._float_used, self._float_scored = floats[self._r : self._r + 2], floats[first : first + 2]
         self._parts: tuple[Deltas, UsedParts] | None = None
 
     def forget(self) -> None:
-        """Groups are others now: what was computed of them holds no more."""
+        """Drop cached results after groups have changed."""
         self._parts = None
 
     @property

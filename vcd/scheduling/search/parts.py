@@ -1,4 +1,4 @@
-"""What the search for nodes is made of: predicates, which say where a task can be, and scores, which say where best."""
+"""The base classes of node search: predicates decide whether a node takes a task, scores rate the nodes that do."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ Columns = Sequence[npt.NDArray[np.int64] | npt.NDArray[np.float64]]
 
 
 class Depends(enum.Flag):
-    """What a predicate or score looks at, beside the task: the framework computes it again only when that changed."""
+    """What a predicate or score reads in addition to the task. The framework recomputes it only after such a change."""
 
     FACTS = 0
-    """The nodes' labels, taints, room and other objects: what no placement changes."""
+    """Labels, taints and allocatable of nodes, and other objects: nothing that a placement changes."""
     USAGE = enum.auto()
-    """What is used of the node itself."""
+    """The usage of the node itself."""
     PODS = enum.auto()
-    """Where other pods are: affinity, spread, ports."""
+    """Positions of other pods: affinity, spread, ports."""
     JOB = enum.auto()
-    """Where the job's own tasks are."""
+    """Positions of the job's own tasks."""
     QUEUE = enum.auto()
-    """What queues hold; which one's matters is for ``kind_of`` to say."""
+    """What queues hold. ``kind_of`` declares which queue matters."""
     TIME = enum.auto()
-    """The session's time."""
+    """The time of the session."""
 
 
 class Predicate:
-    """One test of nodes. ``unresolvable``: evicting pods from a node that fails it would not help, whatever the pod;
-    where that is so of some nodes or pods only, ``unresolvable_nodes`` says which (Kubernetes'
-    ``UnschedulableAndUnresolvable``).
+    """One test of nodes.
 
+    If ``unresolvable`` is true, evicting pods from a failed node never helps (Kubernetes'
+    ``UnschedulableAndUnresolvable``). If that holds for some nodes or pods only, override ``unresolvable_nodes``.
     ``owner`` is the plugin's name, set when the session collects it.
     """
 
@@ -50,92 +50,101 @@ class Predicate:
     depends: ClassVar[Depends] = Depends.FACTS
     unresolvable: ClassVar[bool] = False
     reads: ClassVar[tuple[str, ...]] = ()
-    """Kinds beside pods and nodes; a change in one of them makes kept results void."""
+    """Kinds that it reads, other than Pod and Node. A change in one of them invalidates cached results."""
     differs_by_pod: ClassVar[bool] = True
-    """Whether ``applies`` or ``kind_of`` can differ between pods of one shape and queue. Only used where it depends on
-    FACTS alone."""
+    """Whether ``applies`` or ``kind_of`` can differ between pods of one shape and queue. Only used with FACTS alone."""
     minds_labels: ClassVar[bool] = True
-    """Whether, where it depends on PODS, a pod's labels matter beside its terms and constraints."""
+    """With PODS: whether a pod's labels matter in addition to its terms and constraints."""
     lets_wait: ClassVar[bool] = False
-    """Whether a task may wait on a node that fails it: asked about all nodes, it keeps the task from being bound at
-    once; asked about some rows, for which evictions are tried, it passes where the task can wait. Only used where it
-    depends on more than FACTS and USAGE."""
+    """Whether a task may wait on a node that fails.
+
+    Called for all nodes, such a predicate fails nodes where the task would have to wait, so that it is not bound there
+    at once. Called for selected rows, for which evictions are tried, it passes nodes where the task can wait. Only used
+    if ``depends`` names more than FACTS and USAGE.
+    """
     idle: bool = False
-    """Whether it applies to no task, as the facts are: then it is not asked. For who depends on FACTS alone."""
+    """Whether it applies to no task under the current facts, and need not be called. Only used with FACTS alone."""
 
     def applies(self, task: Task) -> bool:
-        """Whether the task can fail it at all; False spares the test. Asked about tasks too that ``pre_predicate``
-        refuses."""
+        """Whether the task can fail it; False spares the test. Also called for tasks that ``pre_predicate`` refuses."""
         return True
 
     def stands_still(self, task: Task, count: int) -> bool:
-        """Whether it says the same of each node while ``count`` tasks like one are placed, wherever they go: then they
-        may be placed at once. Only asked where it depends on more than FACTS and USAGE."""
+        """Whether its result for each node is the same while ``count`` tasks like this are placed anywhere.
+
+        If so, they are placed as one batch. Only called if ``depends`` names more than FACTS and USAGE.
+        """
         return False
 
     def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
-        """Whether it may keep the task from nodes because of others that this session evicts: they are in the way
-        until they are gone."""
+        """Whether ``others``, which this session evicts, may keep the task from nodes until they have terminated."""
         return False
 
     def reachable(self, task: Task, coming: Mask) -> Mask | None:
-        """Return the nodes that can pass once the right pods left, or pods of the rows ``coming`` are placed.
+        """Return the nodes that can pass after the right evictions, or once the pods in rows ``coming`` are placed.
 
-        None: any node may. Asked of built-in predicates that depend on PODS.
+        None means that any node may pass. Called for built-in predicates that depend on PODS.
         """
         return None
 
     def divisions(self, task: Task, rows: Rows) -> Sequence[Rows]:
-        """Return divisions of the nodes, a number per node and -1 for none, of which each part takes at most one of
-        the pods ``rows``, which have the task's shape. Asked of built-in predicates that depend on PODS."""
+        """Return divisions of the nodes of which each part takes at most one of the pods ``rows``.
+
+        A division is a number per node, -1 for none. The pods have the task's shape. Called for built-in predicates
+        that depend on PODS.
+        """
         return ()
 
     def tells_labels(self, namespace: str) -> bool:
-        """Whether pods of a namespace that differ in labels alone may not be alike to it, be it that it does not apply
-        to each of them."""
+        """Whether pods of a namespace that differ in labels alone may get different results."""
         return self.minds_labels and bool(self.depends & Depends.PODS)
 
     def kind_of(self, task: Task) -> Hashable:
-        """What else tells the tasks to which it applies apart for it, such as an annotation, or the queue's name.
+        """Return what else distinguishes the tasks to which it applies, such as an annotation or the queue's name.
 
-        One task is asked about in place of all of its kind: those of one shape (with the namespace where that names
-        claims; in any case where it depends on more than FACTS), labels where it depends on PODS, job where it depends
-        on JOB, and equal answers here. Answers mean the same from session to session: names and values, no numbers
-        that a session gave.
+        The predicate is called with one task on behalf of all equivalent ones. Tasks are equivalent if they have one
+        shape and equal results here; also one namespace if the pod names claims or ``depends`` is more than FACTS,
+        equal labels with PODS, and one job with JOB. Results must mean the same in every session: use names and values,
+        not numbers that a session assigned.
         """
         return None
 
     def reads_of(self, task: Task) -> Hashable:
-        """All that it looks at of a task to which it applies, where it depends on FACTS alone: its column is made once
-        for tasks of equal answers."""
+        """With FACTS alone: return all that it reads of a task. Tasks with equal results share one column."""
         return _all_of(task, self)
 
     def node_columns(self) -> Columns | None:
-        """What it looks at of nodes beside their usage and what they have to allocate, with USAGE, as columns over all
-        nodes: those that agree in all of it are asked about once. None: it may look at anything."""
+        """With USAGE: return what it reads of nodes in addition to usage and allocatable, as columns over all nodes.
+
+        Nodes that agree in all of it are computed once. None means that it may read anything.
+        """
         return None
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """Which nodes pass, one bool per row of ``usage``. With FACTS it sees all nodes; with USAGE ``usage`` may hold
-        any selection of rows. Only what makes the task's kind may matter, see ``kind_of``."""
+        """Return which nodes pass, one bool per row of ``usage``.
+
+        With FACTS, ``usage`` covers all nodes. With USAGE, it may hold any selection of rows. The result may depend
+        only on what is part of the task's kind, see ``kind_of``.
+        """
         raise NotImplementedError
 
     def known_mask(self, task: Task, usage: Usage) -> Mask:
-        """Return the mask without calls to other servers. A node of which no answer is known passes."""
+        """Return the mask without calls to other servers. A node without a known answer passes."""
         return self.mask(task, usage)
 
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        """Of the ``failed`` nodes those on which no eviction would help. Not asked of predicates that depend on FACTS
-        alone: nothing that is evicted changes these."""
+        """Return the ``failed`` nodes on which no eviction would help. Not called for predicates of FACTS alone."""
         return failed if self.unresolvable else np.zeros_like(failed)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
-        """Reasons and how many of the ``failed`` nodes have them."""
+        """Return reasons with the number of ``failed`` nodes that have each."""
         return {self.reason: int(failed.sum())}
 
     def clauses(self, task: Task, usage: Usage) -> Sequence[tuple[Reason, Mask]]:
-        """The parts of the test that a user wrote each by itself, for who explains it: why a node fails each, and which
-        nodes pass it. A node passes the test that passes them all."""
+        """Return the user-written clauses of the test, each with its reason and the nodes that pass it.
+
+        A node passes the test if it passes every clause. Used for explanations.
+        """
         return [(self.reason, self.mask(task, usage))]
 
 
@@ -149,55 +158,55 @@ class Score:
     name: ClassVar[str]
     depends: ClassVar[Depends] = Depends.FACTS
     normalised: ClassVar[bool] = False
-    """Whether ``normalise`` looks at the set of feasible nodes."""
+    """Whether ``normalise`` depends on the set of feasible nodes."""
     by_highest: ClassVar[bool] = False
-    """Whether all that it looks at of that set is its highest rating, 0 where that is less."""
+    """Whether it depends only on the highest rating in that set (0 if all are lower)."""
     whole: ClassVar[bool] = False
-    """Whether its ratings are whole numbers."""
+    """Whether its ratings are integers."""
     reads: ClassVar[tuple[str, ...]] = ()
     minds_labels: ClassVar[bool] = True
     idle: bool = False
-    """Both as of a predicate."""
+    """``minds_labels`` and ``idle``: see ``Predicate``."""
 
     def __init__(self, weight: float = 1) -> None:
         self.weight = weight
 
     def applies(self, task: Task) -> bool:
-        """Whether it tells nodes apart for this task; False spares the computation."""
+        """Whether it rates nodes differently for this task; False spares the computation."""
         return True
 
     def tells_labels(self, namespace: str) -> bool:
-        """Whether pods of a namespace that differ in labels alone may not be alike to it; see ``Predicate``."""
+        """Whether pods of a namespace that differ in labels alone may get different ratings."""
         return self.minds_labels and bool(self.depends & Depends.PODS)
 
     def kind_of(self, task: Task) -> Hashable:
-        """What else tells the tasks to which it applies apart for it; see ``Predicate.kind_of``."""
+        """Return what else distinguishes tasks; see ``Predicate.kind_of``."""
         return None
 
     def reads_of(self, task: Task) -> Hashable:
-        """All that it looks at of a task, see ``Predicate.reads_of``."""
+        """Return all that it reads of a task; see ``Predicate.reads_of``."""
         return _all_of(task, self)
 
     def node_columns(self) -> Columns | None:
-        """What it looks at of nodes; see ``Predicate.node_columns``."""
+        """Return what it reads of nodes; see ``Predicate.node_columns``."""
         return None
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        """The rating, one float64 per row of ``usage``, before normalisation and weight."""
+        """Return the rating, one float64 per row of ``usage``, before normalisation and weight."""
         raise NotImplementedError
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
-        """The rating made comparable over the feasible nodes (only asked when ``normalised``)."""
+        """Make the rating comparable over the feasible nodes. Only called if ``normalised``."""
         return raw
 
 
 def tells_kinds(part: Predicate | Score) -> bool:
-    """Whether a part has a ``kind_of`` of its own; the others are not asked."""
+    """Whether a part overrides ``kind_of``."""
     return _function(part.kind_of) not in (Predicate.kind_of, Score.kind_of)
 
 
 def tells_pods_apart(part: Predicate) -> bool:
-    """Whether a predicate that depends on FACTS may treat pods of one shape and queue differently."""
+    """Whether a predicate of FACTS alone may treat pods of one shape and queue differently."""
     return part.differs_by_pod and (tells_kinds(part) or _function(part.applies) is not Predicate.applies)
 
 
@@ -206,7 +215,7 @@ def _function(method: Callable[..., object]) -> object:
 
 
 def owner_of_claims(task: Task) -> str | None:
-    """Whose claims a task's volumes are: its namespace's where it names some, its own where it makes some."""
+    """Return the owner of the task's claims: the task for ephemeral volumes, else its namespace; None without any."""
     volumes = task.shape.spec.volumes
     if not volumes:
         return None

@@ -1,4 +1,4 @@
-"""What placed pods have of their own (terms, host ports), counted by domain, from snapshot to snapshot."""
+"""Affinity terms and host ports of placed pods, counted by domain, carried from snapshot to snapshot."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from vcd.state.snapshot import Snapshot
 
 K = TypeVar("K", bound=Hashable)
 _Owner = tuple[Shape, str, Hashable]
-"""Shape, namespace, and labels where these matter: of pods that are alike in these one is looked at."""
+"""Shape, namespace, and labels if they matter: one pod represents all with the same owner key."""
 _Placement = tuple[_Owner, int]
 """An owner, and the row of its node."""
 
 
 class _Moves(NamedTuple):
-    """A pod of an owner, and the rows of nodes to which its pods came (times 1) or that they left (-1)."""
+    """One pod of an owner, and the nodes that its pods came to (times 1) or left (-1)."""
 
     pod: Pod
     nodes: list[int]
@@ -29,40 +29,40 @@ class _Moves(NamedTuple):
 
 
 class PlacedCounts(Generic[K]):
-    """Per distinct thing that placed pods have, the number of pods by domain (``sums``).
+    """The number of placed pods by domain (``sums``), for each distinct thing (term, port) that placed pods have.
 
-    It is of one snapshot and never changed: a later snapshot's is made of it (``after``). A subclass tells which shapes
-    have any, what a pod has, and how each thing divides the nodes.
+    Belongs to one snapshot and is never changed; ``after`` derives the next snapshot's. A subclass defines which shapes
+    have such things, the things of a pod, and how a thing divides the nodes.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.facts = snapshot.facts
         self.sums: dict[K, Sums] = {}
         self._owners: dict[_Owner, tuple[Sequence[K], int]] = {}
-        """What pods have, and how many of them are placed."""
+        """The things that an owner's pods have, and how many of these pods are placed."""
         if snapshot.shape_columns.flags(self.has).any():
             self._load(snapshot)
 
     @staticmethod
     def has(shape: Shape) -> bool:
-        """Whether pods of a shape have any; a module's function, by which results are cached."""
+        """Whether pods of a shape have any. Must be a function of a module, because results are cached by it."""
         raise NotImplementedError
 
     @staticmethod
     def minds_labels(shape: Shape) -> bool:
-        """Whether pods of one shape and namespace have different things when their labels differ."""
+        """Whether pods of one shape and namespace can have different things if their labels differ."""
         return False
 
     def things_of(self, pod: Pod) -> Sequence[K]:
-        """What a pod has."""
+        """Return the things that a pod has."""
         raise NotImplementedError
 
     def domains(self, thing: K) -> Domains:
-        """How a thing divides the nodes."""
+        """Return how a thing divides the nodes."""
         raise NotImplementedError
 
     def after(self, earlier: Snapshot, snapshot: Snapshot, rows: Iterable[int]) -> Self:
-        """The same of a later snapshot, in which some rows differ from the ``earlier`` one that this is of."""
+        """Return the counts of a later snapshot, in which ``rows`` differ from this one's snapshot, ``earlier``."""
         result = type(self).__new__(type(self))
         result.__dict__.update(self.__dict__)
         result.sums, result._owners = self.sums.copy(), self._owners.copy()
@@ -78,14 +78,14 @@ class PlacedCounts(Generic[K]):
         changed: dict[K, None] = {}
         for owner, (pod, nodes, signs) in moves.items():
             changed.update(dict.fromkeys(result._count(owner, pod, np.array(nodes), np.array(signs))))
-        result.appeared([thing for thing in changed if thing in result.sums and thing not in self.sums])
+        result.on_appeared([thing for thing in changed if thing in result.sums and thing not in self.sums])
         return result
 
-    def appeared(self, things: Iterable[K]) -> None:
-        """Called for what placed pods have now and had not in the snapshot that this was made of."""
+    def on_appeared(self, things: Iterable[K]) -> None:
+        """Handle things that placed pods have now and did not have in the previous snapshot."""
 
     def _placements(self, snapshot: Snapshot, rows: Iterable[int]) -> dict[int, _Placement]:
-        """Owner and node of the pods among some rows that count."""
+        """Return owner and node of the given pods, leaving out pods that are not placed or have no such things."""
         tasks, flags = snapshot.tasks, snapshot.shape_columns.flags(self.has)
         chosen = [row for row in rows if row < len(tasks.status) and tasks.placed[row] and flags[tasks.shape[row]]]
         return {row: (self._owner(snapshot, row), int(tasks.node[row])) for row in chosen}
@@ -99,7 +99,7 @@ class PlacedCounts(Generic[K]):
     def _count(self, owner: _Owner, pod: Pod, nodes: npt.NDArray[np.signedinteger], times: Ints) -> Sequence[K]:
         """Count pods of an owner that came to nodes (times 1) or left them (-1). Return what each pod has.
 
-        Stored sums are never changed: earlier snapshots have them, and things with the same counts share them.
+        Stored sums are never changed: earlier snapshots share them, and so do things with the same counts.
         """
         things, count = self._owners.get(owner) or (self.things_of(pod), 0)
         count += int(times.sum())
@@ -121,7 +121,7 @@ class PlacedCounts(Generic[K]):
         return things
 
     def _load(self, snapshot: Snapshot) -> None:
-        """Count what is placed, one class of owners at a time."""
+        """Count all placed pods, one owner at a time."""
         tasks, flags = snapshot.tasks, snapshot.shape_columns.flags
         rows = np.flatnonzero(tasks.placed & flags(self.has)[tasks.shape])
         shapes, namespaces = tasks.shape[rows], tasks.namespace[rows]

@@ -1,9 +1,9 @@
-"""Where pods are: how many that match a selector, or that have a certain term or port, sit on each node.
+"""Index of placed pods: how many match a selector, or have a certain term or port, on each node.
 
-A session has one index (``index_of``). Nothing is computed before a task needs it. What was asked once is kept, and
-follows placements and their reverses (``PodIndex.placed``, ``PodIndex.removed``) by the touched node alone. Selectors
-are evaluated over distinct label sets, namespaces once a session, terms once per distinct owner; so running pods that
-nobody asks about, and that ask nothing themselves, cost nothing.
+A session has one index (``index_of``). Nothing is computed before a task needs it. Results are cached, and
+``PodIndex.placed`` and ``PodIndex.removed`` update them for the touched node alone. Selectors are evaluated over
+distinct label sets, namespaces once a session, terms once per distinct owner. So running pods that no query concerns,
+and that have no terms themselves, cost nothing.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ from vcd.scheduling.session.views import Task
 from vcd.state.interning import Pages
 
 K = TypeVar("K", bound=Hashable)
-H = TypeVar("H", bound="Held[Any]")
+H = TypeVar("H", bound="SessionCounts[Any]")
 
 _MANY = 128
-"""A selector that more label sets than this match is looked up by label set at each placement, not filed under it."""
+"""A selector that matches more label sets than this is not indexed by label set, but tested at each placement."""
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
-# --- what is asked ------------------------------------------------------------------------------------------------
+# # --- queries ------------------------------------------------------------------------------------------------------
 
 
 class Scope(msgspec.Struct, frozen=True, gc=False):
-    """Namespaces: those named, and those whose labels a selector (None: no further ones) matches."""
+    """Namespaces: the named ones, and the ones whose labels the selector matches (None: no further ones)."""
 
     names: tuple[str, ...]
     selector: Selector | None = None
 
 
-class Question(msgspec.Struct, frozen=True):
-    """Which pods to count: labels that a selector matches, in namespaces that all scopes hold; pods that are being
-    deleted only with ``terminating``."""
+class PodQuery(msgspec.Struct, frozen=True):
+    """Which pods to count: the selector matches their labels, and every scope contains their namespace.
+
+    Terminating pods count only with ``terminating``.
+    """
 
     selector: Selector
     scopes: tuple[Scope, ...]
@@ -56,7 +58,7 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class _LabelColumn:
-    """One label over the distinct label sets: codes, and the sets in order of their code."""
+    """One label over the distinct label sets: value codes, and the sets in order of their code."""
 
     def __init__(self, key: str, label_sets: Pages[dict[str, str] | None]) -> None:
         code_of: dict[str | None, int] = {None: -1}
@@ -67,12 +69,12 @@ class _LabelColumn:
         self._order: Rows = np.argsort(self._codes, kind="stable")
         self._sorted = self._codes[self._order]
 
-    def sets_having(self, values: Iterable[str]) -> Rows:
-        """The label sets that have one of the values."""
-        return _chosen(self._order, self._sorted, np.array(self._wanted(values), np.int32))
+    def sets_with(self, values: Iterable[str]) -> Rows:
+        """Return the label sets that have one of the values."""
+        return _rows_with_values(self._order, self._sorted, np.array(self._wanted(values), np.int32))
 
     def holds(self, need: Requirement, sets: Rows) -> Mask:
-        """Which of some label sets meet a requirement."""
+        """Return which of the label sets meet a requirement."""
         codes = self._codes[sets]
         by_presence = need.operator in (EXISTS, DOES_NOT_EXIST)
         met: Mask = codes >= 0 if by_presence else np.isin(codes, self._wanted(need.values))
@@ -83,19 +85,19 @@ class _LabelColumn:
 
 
 class _LabelSets:
-    """The session's distinct label sets, a column per label that is asked for."""
+    """The session's distinct label sets, with a column per label that a query uses."""
 
     def __init__(self, label_sets: Pages[dict[str, str] | None]) -> None:
         self.label_sets = label_sets
         self._columns: dict[str, _LabelColumn] = {}
 
     def matching(self, selector: Selector) -> Rows:
-        """The numbers of the label sets that a selector matches (and perhaps of freed ones, which no pod has)."""
+        """Return the numbers of the label sets that a selector matches. May include freed numbers, which no pod has."""
         if selector.nothing:
             return np.empty(0, np.intp)
         needs = sorted(selector.requirements, key=lambda need: need.operator != IN)
         if needs and needs[0].operator == IN:
-            sets = self._column(needs[0].key).sets_having(needs.pop(0).values)
+            sets = self._column(needs[0].key).sets_with(needs.pop(0).values)
         else:
             sets = np.arange(len(self.label_sets))
         for need in needs:
@@ -109,18 +111,18 @@ class _LabelSets:
         return found
 
 
-def _chosen(order: Rows, ordered: npt.NDArray[np.int32], wanted: npt.NDArray[np.signedinteger]) -> Rows:
-    """Entries of ``order`` whose value, in ``ordered``, is one of the few wanted ones."""
+def _rows_with_values(order: Rows, ordered: npt.NDArray[np.int32], wanted: npt.NDArray[np.signedinteger]) -> Rows:
+    """Return the entries of ``order`` whose value, in ``ordered``, is one of the few wanted ones."""
     firsts, lasts = np.searchsorted(ordered, wanted, "left"), np.searchsorted(ordered, wanted, "right")
     parts = [order[first:last] for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True) if first < last]
     return np.concatenate(parts) if parts else np.empty(0, np.intp)
 
 
-# --- answers ------------------------------------------------------------------------------------------------------
+# # --- results ------------------------------------------------------------------------------------------------------
 
 
 class Tally:
-    """The pods that a question is about, counted by node, and by each division of the nodes that is asked for."""
+    """The pods that match a query, counted by node, and by each division of the nodes that was requested."""
 
     __slots__ = ("_by_domain", "_by_row", "_inside", "_sets", "_terminating")
 
@@ -131,8 +133,8 @@ class Tally:
         self._terminating = terminating
         self._sets = sets
 
-    def is_about(self, labels: int, namespace: int, terminating: bool) -> bool:
-        """Whether it counts a pod; ``labels`` must be among the sets that it is filed under, if it is."""
+    def includes(self, labels: int, namespace: int, terminating: bool) -> bool:
+        """Whether it counts a pod. If the tally is indexed by label set, ``labels`` must be one of its sets."""
         if terminating and not self._terminating:
             return False
         return bool(self._inside[namespace]) and (self._sets is None or bool(self._sets[labels]))
@@ -144,20 +146,20 @@ class Tally:
             sums.add(int(domains.codes[row]), times)
 
     def add_all(self, rows: npt.NDArray[np.signedinteger]) -> None:
-        """Count one more pod for each entry; only before anything was asked."""
+        """Count one more pod for each entry. Only before the first read."""
         self._by_row.add_all(rows)
 
     @property
     def total(self) -> int:
-        """All pods that it counts."""
+        """The number of pods that it counts."""
         return self._by_row.total
 
     def by_node(self) -> Ints:
-        """Pods per row of the nodes. Not to be changed."""
+        """Return pods per row of the nodes. Read-only."""
         return self._by_row.counts()[:-1]
 
     def by_domain(self, domains: Domains) -> Sums:
-        """Pods per domain."""
+        """Return pods per domain."""
         found = self._by_domain.get(domains)
         if found is None:
             found = self._by_domain[domains] = Sums(domains.size)
@@ -167,9 +169,12 @@ class Tally:
         return found
 
 
-class Held(Generic[K]):
-    """What placed pods have of their own as a session goes on: what they had when it began (``placed``), and the sums
-    that its placements changed. A subclass tells of what ``kind``."""
+class SessionCounts(Generic[K]):
+    """Things of one ``kind`` (terms, ports) that placed pods have, updated during the session.
+
+    ``placed`` are the counts when the session began; counts that the session changed are copied. Subclasses set
+    ``kind``.
+    """
 
     kind: ClassVar[type[PlacedCounts[Any]]]
 
@@ -181,35 +186,35 @@ class Held(Generic[K]):
         self._owners: dict[tuple[int, int, int], list[tuple[Sums, Rows]]] = {}
         flags = snapshot.shape_columns.flags
         self._having, self._by_labels = flags(self.kind.has), flags(self.kind.minds_labels)
-        self.may_be = bool(self._having.any())
-        """Whether any pods have such things, placed or not."""
+        self.may_exist = bool(self._having.any())
+        """Whether any pod, placed or not, has such things."""
         for row, node, times in index.moved():
             self.move(row, node, times)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no placed pod has any, or had one in this session."""
+        """Whether no placed pod has any such thing, now or earlier in this session."""
         return not (self._own or self.placed.sums)
 
     def sums(self, thing: K) -> Sums | None:
-        """Placed pods that have a thing, by domain; None if none has it, or had it in this session."""
+        """Return the placed pods with a thing, by domain, or None if there were none in this session."""
         return self._own.get(thing) or self.placed.sums.get(thing)
 
-    def concerns(self, shape: int) -> bool:
-        """Whether pods of a shape, by its number, have any."""
+    def has_things(self, shape: int) -> bool:
+        """Whether pods of a shape, given by number, have such things."""
         return bool(self._having[shape])
 
     def move(self, row: int, node: int, times: int) -> None:
-        """A pod (by its row) came to a node (times 1) or left it (-1)."""
-        if self.concerns(self._index.tasks.shape[row]):
+        """Record that a pod (by its row) came to a node (times 1) or left it (-1)."""
+        if self.has_things(self._index.tasks.shape[row]):
             for sums, codes in self._changing(row):
                 sums.add(int(codes[node]), times)
 
-    def appeared(self, thing: K) -> None:
-        """Called for each thing whose sums begin to change."""
+    def on_appeared(self, thing: K) -> None:
+        """Handle a thing whose sums begin to change."""
 
     def _changing(self, row: int) -> list[tuple[Sums, Rows]]:
-        """The sums that a pod counts in, with the codes of the nodes."""
+        """Return the sums in which a pod counts, each with the domain codes of the nodes."""
         tasks = self._index.tasks
         shape = int(tasks.shape[row])
         key = (shape, int(tasks.namespace[row]), int(tasks.labels[row]) if self._by_labels[shape] else -1)
@@ -224,37 +229,38 @@ class Held(Generic[K]):
         if sums is None:
             before = self.placed.sums.get(thing)
             sums = self._own[thing] = Sums(domains.size) if before is None else before.copy()
-            self.appeared(thing)
+            self.on_appeared(thing)
         return sums, domains.codes
 
 
 class PodIndex:
-    """Placed pods of a session: on a node, not ended; pipelined ones and those being deleted included."""
+    """The placed pods of a session: on a node, not ended; pipelined and terminating ones included."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.tasks = session.snapshot.tasks
-        self._tallies: dict[Question, Tally] = {}
+        self._tallies: dict[PodQuery, Tally] = {}
         self._by_labels: dict[int, list[Tally]] = {}
         self._wide: list[Tally] = []
-        self._held: dict[type[Held[Any]], Held[Any]] = {}
+        self._held: dict[type[SessionCounts[Any]], SessionCounts[Any]] = {}
         self._inside: dict[tuple[Scope, ...], Mask] = {}
         self._moved: dict[int, dict[tuple[int, int], int]] = {}
 
     def release(self) -> None:
-        """Let go of what was asked, which refers back to it."""
+        """Drop results that refer back to this index."""
         self._held.clear()
 
-    # --- following the session ----------------------------------------------------------------------------------------
+    # # --- updates
+    # ------------------------------------------------------------------------------------------------------
 
     def placed(self, task: Task, row: int) -> None:
-        """A task came to the node of a row."""
+        """Record that a task was placed on the node of a row."""
         self._move(task.row, task.labels, row, 1)
 
     def placed_together(self, tasks: Sequence[Task], nodes: Sequence[int]) -> None:
-        """Several tasks of one shape came each to the node of a row."""
+        """Record that tasks of one shape were placed, each on the node of a row."""
         shape = self.tasks.shape[tasks[0].row]
-        counted = bool(self._tallies) or any(held.concerns(shape) for held in self._held.values())
+        counted = bool(self._tallies) or any(counts.has_things(shape) for counts in self._held.values())
         for task, node in zip(tasks, nodes, strict=True):
             if counted:
                 self.placed(task, node)
@@ -262,7 +268,7 @@ class PodIndex:
                 self._moved.setdefault(task.labels, {})[task.row, node] = 1
 
     def removed(self, task: Task, row: int) -> None:
-        """A task left the node of a row: its placement was taken back, or it is evicted."""
+        """Record that a task left the node of a row: its placement was rolled back, or it is evicted."""
         self._move(task.row, task.labels, row, -1)
 
     def _move(self, row: int, labels: int, node: int, times: int) -> None:
@@ -273,46 +279,48 @@ class PodIndex:
         if self._tallies:
             namespace = int(self.tasks.namespace[row])
             for tally in (*self._by_labels.get(labels, ()), *self._wide):
-                if tally.is_about(labels, namespace, bool(self._terminating[row])):
+                if tally.includes(labels, namespace, bool(self._terminating[row])):
                     tally.add(node, times)
-        for held in self._held.values():
-            if held.may_be:
-                held.move(row, node, times)
+        for counts in self._held.values():
+            if counts.may_exist:
+                counts.move(row, node, times)
 
     def moved(self) -> Iterable[tuple[int, int, int]]:
-        """What this session changed so far: rows of pods, their nodes, 1 for come and -1 for gone."""
+        """Yield this session's net changes: row of the pod, node, 1 for placed or -1 for removed."""
         return ((row, node, net) for moves in self._moved.values() for (row, node), net in moves.items())
 
     # --- counting -----------------------------------------------------------------------------------------------------
 
-    def tally(self, question: Question) -> Tally:
-        """The pods that a question is about; it stays up to date for the rest of the session."""
-        found = self._tallies.get(question)
+    def tally(self, query: PodQuery) -> Tally:
+        """Return the pods that match a query. The tally stays up to date for the rest of the session."""
+        found = self._tallies.get(query)
         if found is None:
-            found = self._tallies[question] = self._count(question)
+            found = self._tallies[query] = self._count(query)
         return found
 
     def count(self, selector: Selector, scope: Scope, terminating: bool = True) -> Ints:
-        """Placed pods per row of the nodes that a selector matches in a scope; ``terminating`` counts those being
-        deleted too. Not to be changed."""
-        return self.tally(Question(selector, (scope,), terminating)).by_node()
+        """Return placed pods per row of the nodes that a selector matches in a scope. Read-only.
 
-    def matching(self, question: Question, rows: Rows) -> Mask:
-        """Return which of some pods, placed or not, a question is about, terminating ones included."""
-        sets = self._label_sets.matching(question.selector)
-        inside = self._inside_of(question.scopes)[self.tasks.namespace[rows]]
+        ``terminating`` includes terminating pods.
+        """
+        return self.tally(PodQuery(selector, (scope,), terminating)).by_node()
+
+    def matching(self, query: PodQuery, rows: Rows) -> Mask:
+        """Return which of some pods, placed or not, match a query; terminating ones count."""
+        sets = self._label_sets.matching(query.selector)
+        inside = self._inside_of(query.scopes)[self.tasks.namespace[rows]]
         found: Mask = inside & np.isin(self.tasks.labels[rows], sets)
         return found
 
-    def _count(self, question: Question) -> Tally:
-        sets = self._label_sets.matching(question.selector)
-        inside = self._inside_of(question.scopes)
+    def _count(self, query: PodQuery) -> Tally:
+        sets = self._label_sets.matching(query.selector)
+        inside = self._inside_of(query.scopes)
         wide: Mask | None = None
         if len(sets) > _MANY:
             wide = np.zeros(len(self._label_sets.label_sets), np.bool_)
             wide[sets] = True
-        tally = Tally(len(self.session.nodes), inside, question.terminating, wide)
-        self._count_placed(tally, question, sets, wide)
+        tally = Tally(len(self.session.nodes), inside, query.terminating, wide)
+        self._count_placed(tally, query, sets, wide)
         self._count_moved(tally, sets if wide is None else None)
         if wide is not None:
             self._wide.append(tally)
@@ -321,15 +329,15 @@ class PodIndex:
                 self._by_labels.setdefault(labels, []).append(tally)
         return tally
 
-    def _count_placed(self, tally: Tally, question: Question, sets: Rows, wide: Mask | None) -> None:
+    def _count_placed(self, tally: Tally, query: PodQuery, sets: Rows, wide: Mask | None) -> None:
         tasks = self.tasks
         if wide is not None:
             rows = self.placed_rows[wide[tasks.labels[self.placed_rows]]]
         else:
             order, ordered = self._rows_by_labels
-            rows = _chosen(order, ordered, sets)
-        counted = self._inside_of(question.scopes)[tasks.namespace[rows]]
-        if not question.terminating:
+            rows = _rows_with_values(order, ordered, sets)
+        counted = self._inside_of(query.scopes)[tasks.namespace[rows]]
+        if not query.terminating:
             counted &= ~self._terminating[rows]
         tally.add_all(tasks.node[rows[counted]])
 
@@ -337,7 +345,7 @@ class PodIndex:
         chosen = self._moved if sets is None else [labels for labels in sets.tolist() if labels in self._moved]
         for labels in chosen:
             for (row, node), net in self._moved[labels].items():
-                if tally.is_about(labels, int(self.tasks.namespace[row]), bool(self._terminating[row])):
+                if tally.includes(labels, int(self.tasks.namespace[row]), bool(self._terminating[row])):
                     tally.add(node, net)
 
     @cached_property
@@ -354,7 +362,7 @@ class PodIndex:
 
     @cached_property
     def _terminating(self) -> Mask:
-        """Pods that are being deleted, by row."""
+        """Terminating pods, by row."""
         tasks = self.tasks
         terminating: Mask = tasks.status == TaskStatus.RELEASING
         for row in np.flatnonzero(tasks.status == TaskStatus.UNKNOWN).tolist():
@@ -373,7 +381,7 @@ class PodIndex:
         return bool(self._inside_of(scopes)[self.tasks.namespace[task.row]])
 
     def _inside_of(self, scopes: tuple[Scope, ...]) -> Mask:
-        """Which of the session's namespaces are in all scopes."""
+        """Return which of the session's namespaces are in all scopes."""
         found = self._inside.get(scopes)
         if found is None:
             found = np.ones(len(self.session.snapshot.namespaces), np.bool_)
@@ -397,15 +405,16 @@ class PodIndex:
         return {name: number for number, name in enumerate(names) if name is not None}
 
     def _labels_of_namespace(self, name: str) -> dict[str, str]:
-        """A namespace's labels; the API server gives each its name as one."""
+        """Return a namespace's labels, including the name label that the API server sets."""
         found = self.session.snapshot.others.get("Namespace", {}).get(name)
         labels = found.metadata.labels if isinstance(found, Namespace) else {}
         return {**labels, _NAMESPACE_NAME: name}
 
-    # --- what placed pods have ----------------------------------------------------------------------------------------
+    # # --- things of placed pods
+    # ----------------------------------------------------------------------------------------
 
-    def held(self, kind: type[H]) -> H:
-        """What placed pods have of a kind, counted when it is first asked for and up to date from then on."""
+    def counts_of(self, kind: type[H]) -> H:
+        """Return the things of one kind that placed pods have, counted at the first call and up to date after that."""
         found = self._held.get(kind)
         if found is None:
             found = self._held[kind] = kind(self)
@@ -413,5 +422,5 @@ class PodIndex:
 
 
 def index_of(session: Session) -> PodIndex:
-    """The session's one index."""
+    """Return the session's one index."""
     return session.provided(PodIndex, lambda: PodIndex(session))

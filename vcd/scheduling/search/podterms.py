@@ -1,4 +1,4 @@
-"""Pod affinity and anti-affinity terms: of a task, and of the pods that are placed."""
+"""Pod affinity and anti-affinity terms, of tasks and of placed pods."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from vcd.model.objects import Affinity, Pod, PodAffinityTerm
 from vcd.model.selectors import IN, NOT_IN, LabelSelector, Requirement, Selector, SelectorError
 from vcd.scheduling.search.domains import Domains, Sums, domains_of
 from vcd.scheduling.search.placed import PlacedCounts
-from vcd.scheduling.search.podindex import Held, PodIndex, Scope
+from vcd.scheduling.search.podindex import PodIndex, Scope, SessionCounts
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 from vcd.state.snapshot import Snapshot
 
 _FEW = 64
-"""Terms without a pod are removed once they outnumber the others by more than this."""
+"""Terms that no pod has are removed once they outnumber the others by more than this."""
 
 
 class Term(msgspec.Struct, frozen=True, gc=False):
-    """A term of one pod, its own labels and namespace worked in. ``weight`` is that of a preferred term, negative for
-    anti-affinity."""
+    """A term of one pod, resolved with the pod's labels and namespace. Weights of anti-affinity are negative."""
 
     topology: str
     selector: Selector
@@ -31,12 +30,12 @@ class Term(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """What it selects, and by which label of nodes."""
+        """Format the selector and the topology key."""
         return f"{self.selector.text} by {self.topology}"
 
 
 def term_of(raw: PodAffinityTerm, pod: Pod, weight: int = 0) -> Term:
-    """A pod's term with matchLabelKeys, mismatchLabelKeys and the default namespace worked in. Raises SelectorError."""
+    """Resolve a pod's term: matchLabelKeys, mismatchLabelKeys, default namespace. Raises SelectorError."""
     selector = LabelSelector.compile(raw.label_selector)
     if raw.match_label_keys or raw.mismatch_label_keys:
         labels = pod.metadata.labels
@@ -55,7 +54,7 @@ def _own_namespace(namespace: str) -> Scope:
 
 
 def narrowed(selector: Selector, operator: str, keys: Sequence[str], labels: Mapping[str, str]) -> Selector:
-    """A selector that also asks for (In) or excludes (NotIn) the values that ``labels`` has for the keys."""
+    """Return the selector, which also requires (In) or excludes (NotIn) the values of ``labels`` for the keys."""
     needs = [Requirement(key, operator, (labels[key],)) for key in keys if key in labels]
     if not needs or selector.nothing:
         return selector
@@ -63,19 +62,19 @@ def narrowed(selector: Selector, operator: str, keys: Sequence[str], labels: Map
 
 
 def required_affinity(pod: Pod) -> tuple[Term, ...]:
-    """The terms that must find a pod near. Raises SelectorError."""
+    """Return the terms that must find a pod near. Raises SelectorError."""
     source = pod.spec.affinity and pod.spec.affinity.pod_affinity
     return tuple(term_of(raw, pod) for raw in source.required) if source else ()
 
 
 def required_anti_affinity(pod: Pod) -> tuple[Term, ...]:
-    """The terms that must find no pod near. Raises SelectorError."""
+    """Return the terms that must find no pod near. Raises SelectorError."""
     source = pod.spec.affinity and pod.spec.affinity.pod_anti_affinity
     return tuple([term_of(raw, pod) for raw in source.required]) if source else ()
 
 
 def preferred_terms(pod: Pod) -> tuple[Term, ...]:
-    """Preferred terms of both kinds; those of anti-affinity weigh negatively. Raises SelectorError."""
+    """Return preferred terms of both kinds; anti-affinity has negative weights. Raises SelectorError."""
     affinity = pod.spec.affinity or Affinity()
     return tuple(
         [
@@ -88,25 +87,25 @@ def preferred_terms(pod: Pod) -> tuple[Term, ...]:
 
 
 def has_terms(shape: Shape) -> bool:
-    """Whether pods of a shape have terms about other pods, of whatever sort."""
+    """Whether pods of a shape have affinity or anti-affinity terms of any kind."""
     affinity = shape.spec.affinity
     return affinity is not None and (affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None)
 
 
 def has_required_affinity(shape: Shape) -> bool:
-    """Whether pods of a shape must have others near."""
+    """Whether pods of a shape have required affinity."""
     affinity = shape.spec.affinity
     return affinity is not None and affinity.pod_affinity is not None and bool(affinity.pod_affinity.required)
 
 
 def has_required_anti_affinity(shape: Shape) -> bool:
-    """Whether pods of a shape must not have others near."""
+    """Whether pods of a shape have required anti-affinity."""
     affinity = shape.spec.affinity
     return affinity is not None and affinity.pod_anti_affinity is not None and bool(affinity.pod_anti_affinity.required)
 
 
 def has_preferred_terms(shape: Shape) -> bool:
-    """Whether pods of a shape prefer to be near others, or away from them."""
+    """Whether pods of a shape have preferred affinity or anti-affinity."""
     affinity = shape.spec.affinity
     if affinity is None:
         return False
@@ -115,7 +114,7 @@ def has_preferred_terms(shape: Shape) -> bool:
 
 
 def has_label_keys(shape: Shape) -> bool:
-    """Whether terms of a shape take over values of the pod's own labels."""
+    """Whether terms of a shape use matchLabelKeys or mismatchLabelKeys."""
     affinity = shape.spec.affinity or Affinity()
     return any(
         term.match_label_keys or term.mismatch_label_keys
@@ -126,9 +125,9 @@ def has_label_keys(shape: Shape) -> bool:
 
 
 class TermFiles:
-    """Terms by the namespaces in which they select pods and by the label values that one requirement of each asks for.
+    """Terms, indexed by the namespaces in which they select pods and by the label values of one requirement each.
 
-    Snapshots share it: terms that no pod has any more stay until they are too many.
+    Snapshots share it. Terms that no pod has any more stay until there are too many.
     """
 
     def __init__(self, terms: Iterable[Term]) -> None:
@@ -142,7 +141,7 @@ class TermFiles:
         return len(self._filed)
 
     def add(self, term: Term) -> None:
-        """File a term once."""
+        """Add a term once."""
         if term in self._filed:
             return
         self._filed.add(term)
@@ -156,18 +155,20 @@ class TermFiles:
                     by_value[value] = [term]
 
     def matching(self, labels: Mapping[str, str], namespace: str) -> list[Term]:
-        """The terms that select pods with some labels in a namespace, as far as names of namespaces decide, in order of
-        their text."""
+        """Return the terms that select pods with these labels in a namespace, ordered by text.
+
+        Namespace selectors are not evaluated: such terms are returned for every namespace.
+        """
         filed: list[Term] = []
         for by_label in (self._files.get(name, {}) for name in (namespace, *_ANY_NAMESPACE)):
             for key in (*labels, _NO_LABEL.key):
                 filed += by_label.get(key, {}).get(labels.get(key, ""), ())
-        distinct = dict.fromkeys(filed)  # a session that is decided again in another thread may file a term, too
+        distinct = dict.fromkeys(filed)  # a session decided again in another thread may add a term, too
         return sorted([term for term in distinct if term.selector.matches(labels)], key=_order)
 
 
 _NO_LABEL, _ANY_NAMESPACE = Requirement("", IN, ("",)), ("",)
-"""Where terms are filed that ask for no value of a label, and that select namespaces by their labels."""
+"""Keys of terms without an In requirement, and of terms that select namespaces by labels."""
 
 
 def _order(term: Term) -> tuple[str, str, int]:
@@ -183,18 +184,18 @@ class PlacedTerms(PlacedCounts[Term]):
         super().__init__(snapshot)
         self.files = TermFiles(self.sums)
 
-    def appeared(self, things: Iterable[Term]) -> None:
+    def on_appeared(self, things: Iterable[Term]) -> None:
         if len(self.files) > 2 * len(self.sums) + _FEW:
             self.files = TermFiles(self.sums)
         for term in things:
             self.files.add(term)
 
     def terms_of(self, pod: Pod) -> Sequence[Term]:
-        """A pod's terms. Raises SelectorError."""
+        """Return a pod's terms. Raises SelectorError."""
         raise NotImplementedError
 
     def things_of(self, pod: Pod) -> Sequence[Term]:
-        """A placed pod's terms; as in kube-scheduler, one that the API should not have admitted voids the list."""
+        """Return a placed pod's terms, or none if one is invalid, as in kube-scheduler."""
         try:
             return self.terms_of(pod)
         except SelectorError:
@@ -205,7 +206,7 @@ class PlacedTerms(PlacedCounts[Term]):
 
 
 class PlacedOpposing(PlacedTerms):
-    """Required anti-affinity terms of placed pods: they keep others away."""
+    """Required anti-affinity terms of placed pods, which keep other pods away."""
 
     has = staticmethod(has_required_anti_affinity)
 
@@ -222,7 +223,7 @@ class PlacedPreferring(PlacedTerms):
         return preferred_terms(pod)
 
 
-class HeldTerms(Held[Term]):
+class SessionTerms(SessionCounts[Term]):
     """Terms of placed pods, found by the pods that they select."""
 
     placed: PlacedTerms
@@ -231,11 +232,11 @@ class HeldTerms(Held[Term]):
         self._found: dict[tuple[int, str], tuple[int, list[tuple[Term, Sums]]]] = {}
         super().__init__(index)
 
-    def appeared(self, thing: Term) -> None:
+    def on_appeared(self, thing: Term) -> None:
         self.placed.files.add(thing)
 
     def selecting(self, task: Task) -> list[tuple[Term, Sums]]:
-        """The terms that select a task, with the number of pods per domain that have them (which may be 0)."""
+        """Return the terms that select a task, with the number of pods per domain that have them (which may be 0)."""
         if self.is_empty:
             return []
         key, changed = (task.labels, task.namespace), len(self._own)
@@ -245,7 +246,7 @@ class HeldTerms(Held[Term]):
         return known[1]
 
     def select(self, task: Task) -> bool:
-        """Whether a term of a pod that is placed now selects a task."""
+        """Whether a term of a currently placed pod selects a task."""
         return any(sums.total for _, sums in self.selecting(task))
 
     def _find(self, task: Task) -> list[tuple[Term, Sums]]:
@@ -254,13 +255,13 @@ class HeldTerms(Held[Term]):
         return [(term, sums) for term, sums in found if sums is not None]
 
 
-class OpposingTerms(HeldTerms):
-    """Required anti-affinity terms of placed pods: they keep others away."""
+class OpposingTerms(SessionTerms):
+    """Required anti-affinity terms of placed pods, which keep other pods away."""
 
     kind = PlacedOpposing
 
 
-class PreferringTerms(HeldTerms):
+class PreferringTerms(SessionTerms):
     """Preferred terms of placed pods."""
 
     kind = PlacedPreferring

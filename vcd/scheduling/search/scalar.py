@@ -1,8 +1,7 @@
-"""Predicates and scores written for one node at a time, for plugins that are not ours and want to be short.
+"""Predicates and scores written for one node at a time, for third-party plugins that are to be short.
 
-The framework asks for whole columns (`vcd.scheduling.framework.plugin.Predicate`); the bases here fill them by asking
-once for each node. That is a line of Python a node, where a vector form is one for all of them: a cluster of a thousand
-nodes does not notice, one of ten thousand does.
+The framework calls for whole columns (`vcd.scheduling.framework.plugin.Predicate`). The bases here fill a column by one
+Python call per node, which is noticeable in clusters of about ten thousand nodes and more.
 """
 
 from __future__ import annotations
@@ -25,40 +24,40 @@ from vcd.scheduling.session.views import Job, Task
 T = TypeVar("T", bound=np.generic)
 
 _MOVING = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
-"""What is asked for all nodes again after each placement, or at least once a session."""
+"""What is computed for all nodes again after each placement, or at least once a session."""
 _CHANGING = Depends.USAGE | Depends.PODS | Depends.JOB | Depends.QUEUE
 """What a placement changes."""
 
 
 class UndeclaredError(AttributeError):
-    """A predicate or score looked at what its ``depends`` does not name."""
+    """A predicate or score read something that its ``depends`` does not declare."""
 
-    def __init__(self, who: str, what: str, needed: Depends) -> None:
+    def __init__(self, reader: str, what: str, needed: Depends) -> None:
         flags = " or ".join(f"Depends.{flag.name}" for flag in needed)
-        super().__init__(f"{who} reads {what}: declare it, depends = {flags} (several are joined by |)")
+        super().__init__(f"{reader} reads {what}: declare it, depends = {flags} (several are joined by |)")
 
 
 class TaskView:
-    """A task, as far as tasks that are treated alike share it: one is asked about in place of all of them.
+    """The part of a task that equivalent tasks share: the predicate or score is called once for all of them.
 
-    Pods are alike that have the same spec; for what depends on PODS, JOB, QUEUE or TIME, the same namespace as well;
-    for PODS, the same labels; for JOB, the same job; and for what has a ``kind_of``, the same ``kind``. What differs
-    between such pods all the same (a name) is a matter for the point ``pre_predicate``, which is asked for each pod.
+    Pods are equivalent that have the same spec; with PODS, JOB, QUEUE or TIME also the same namespace; with PODS also
+    the same labels; with JOB the same job; and with ``kind_of`` the same ``kind``. To decide by anything else, such as
+    the pod's name, use the point ``pre_predicate``, which is called for each pod.
     """
 
-    __slots__ = ("_declared", "_session", "_task", "_who", "kind")
+    __slots__ = ("_declared", "_reader", "_session", "_task", "kind")
 
-    def __init__(self, session: Session, task: Task, who: str, declared: Depends, kind: Hashable = None) -> None:
+    def __init__(self, session: Session, task: Task, reader: str, declared: Depends, kind: Hashable = None) -> None:
         self._session = session
         self._task = task
-        self._who = who
+        self._reader = reader
         self._declared = declared
         self.kind = kind
-        """What the ``kind_of`` of the predicate or score says of it."""
+        """The result of ``kind_of`` of the predicate or score."""
 
     def _needs(self, what: str, needed: Depends) -> None:
         if not self._declared & needed:
-            raise UndeclaredError(self._who, what, needed)
+            raise UndeclaredError(self._reader, what, needed)
 
     @property
     def spec(self) -> PodSpec:
@@ -66,12 +65,12 @@ class TaskView:
 
     @property
     def request(self) -> dict[str, int]:
-        """What it asks for, in whole numbers by resource name, as `NodeView` has them."""
+        """Its request, as integers by resource name, in the units of `NodeView`."""
         return dict(zip(self._session.nodes.resources, self._task.amounts, strict=True))
 
     @property
     def best_effort(self) -> bool:
-        """Whether it asks for nothing."""
+        """Whether it requests nothing."""
         return bool(self._task.best_effort)
 
     @property
@@ -92,18 +91,18 @@ class TaskView:
 
 
 class DeclaredNode(NodeView):
-    """A node that shows what was declared."""
+    """A node that exposes only what was declared."""
 
-    __slots__ = ("_declared", "_who")
+    __slots__ = ("_declared", "_reader")
 
-    def __init__(self, session: Session, row: int, usage: Usage, column: int, who: str, declared: Depends) -> None:
+    def __init__(self, session: Session, row: int, usage: Usage, column: int, reader: str, declared: Depends) -> None:
         super().__init__(session, row, usage, column)
-        self._who = who
+        self._reader = reader
         self._declared = declared
 
     def _needs(self, what: str, needed: Depends) -> None:
         if not self._declared & needed:
-            raise UndeclaredError(self._who, what, needed)
+            raise UndeclaredError(self._reader, what, needed)
 
     @property
     def used(self) -> dict[str, int]:
@@ -131,48 +130,48 @@ class DeclaredNode(NodeView):
         return super().tasks
 
 
-class _Asker:
-    """Asks for node after node, and keeps the answers that no placement of the session changes."""
+class _NodeCaller:
+    """Calls a function for each node, and caches the results that no placement of the session changes."""
 
-    def __init__(self, session: Session, who: str, declared: Depends, kind_of: Callable[[Task], Hashable]) -> None:
+    def __init__(self, session: Session, reader: str, declared: Depends, kind_of: Callable[[Task], Hashable]) -> None:
         self._session = session
-        self._who = who
+        self._reader = reader
         self._declared = declared
         self._kind_of = kind_of
-        self._kept: dict[Hashable, npt.NDArray[np.generic]] = {}
+        self._cached: dict[Hashable, npt.NDArray[np.generic]] = {}
 
     @property
     def depends(self) -> Depends:
-        """What the framework has to know: what is asked again after each placement sees the usage of then."""
+        """What the framework needs to know. A part recomputed after each placement sees current usage anyway."""
         return self._declared & ~Depends.USAGE if self._declared & _MOVING else self._declared
 
     def column(
-        self, task: Task, usage: Usage, dtype: type[T], ask: Callable[[TaskView, NodeView], object]
+        self, task: Task, usage: Usage, dtype: type[T], call: Callable[[TaskView, NodeView], object]
     ) -> npt.NDArray[T]:
-        """The answers for the rows of ``usage``."""
+        """Return the results for the rows of ``usage``."""
         rows = range(len(usage)) if usage.rows is None else usage.rows.tolist()
         if self._declared & _CHANGING:
-            return self._asked(task, usage, rows, dtype, ask)
+            return self._compute(task, usage, rows, dtype, call)
         key = (task.shape, task.namespace, self._kind_of(task))
-        found = self._kept.get(key)
+        found = self._cached.get(key)
         if found is None:
             whole = self._session.nodes.usage
-            found = self._kept[key] = self._asked(task, whole, range(len(whole)), dtype, ask)
+            found = self._cached[key] = self._compute(task, whole, range(len(whole)), dtype, call)
         result: npt.NDArray[T] = (found if usage.rows is None else found[usage.rows]).astype(dtype)
         return result
 
-    def _asked(
-        self, task: Task, usage: Usage, rows: range | list[int], dtype: type[T], ask: Callable[..., object]
+    def _compute(
+        self, task: Task, usage: Usage, rows: range | list[int], dtype: type[T], call: Callable[..., object]
     ) -> npt.NDArray[T]:
         view = self.task(task)
-        answers = [ask(view, self.node(row, usage, column)) for column, row in enumerate(rows)]
+        answers = [call(view, self.node(row, usage, column)) for column, row in enumerate(rows)]
         return np.array(answers, dtype)
 
     def task(self, task: Task) -> TaskView:
-        return TaskView(self._session, task, self._who, self._declared, self._kind_of(task))
+        return TaskView(self._session, task, self._reader, self._declared, self._kind_of(task))
 
     def node(self, row: int, usage: Usage, column: int) -> NodeView:
-        return DeclaredNode(self._session, row, usage, column, self._who, self._declared)
+        return DeclaredNode(self._session, row, usage, column, self._reader, self._declared)
 
 
 class ScalarPredicate(Predicate):
@@ -180,24 +179,24 @@ class ScalarPredicate(Predicate):
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._asker = _Asker(session, f"predicate {self.name}", type(self).depends, self.kind_of)
-        vars(self)["depends"] = self._asker.depends
+        self._caller = _NodeCaller(session, f"predicate {self.name}", type(self).depends, self.kind_of)
+        vars(self)["depends"] = self._caller.depends
 
     def passes(self, task: TaskView, node: NodeView) -> bool | Reason:
-        """Whether the node takes the task: True or False, or why not."""
+        """Return whether the node takes the task; a Reason means no."""
         raise NotImplementedError
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """`passes` over the rows of ``usage``."""
-        return self._asker.column(task, usage, np.bool_, self._passes)
+        """Return `passes` over the rows of ``usage``."""
+        return self._caller.column(task, usage, np.bool_, self._passes)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
-        """The reasons that `passes` gives for the failed nodes, and ``reason`` where it gives none."""
-        view = self._asker.task(task)
+        """Return the reasons of `passes` for the failed nodes, or ``reason`` where it returns False."""
+        view = self._caller.task(task)
         counts: Counter[Reason] = Counter()
         for column in np.flatnonzero(failed).tolist():
             row = column if usage.rows is None else int(usage.rows[column])
-            answer = self.passes(view, self._asker.node(row, usage, column))
+            answer = self.passes(view, self._caller.node(row, usage, column))
             counts[answer if isinstance(answer, Reason) else self.reason] += 1
         return counts
 
@@ -217,13 +216,13 @@ class ScalarScore(Score):
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         self.session = session
-        self._asker = _Asker(session, f"score {self.name}", type(self).depends, self.kind_of)
-        vars(self)["depends"] = self._asker.depends
+        self._caller = _NodeCaller(session, f"score {self.name}", type(self).depends, self.kind_of)
+        vars(self)["depends"] = self._caller.depends
 
     def points(self, task: TaskView, node: NodeView) -> float:
-        """The node's points for the task, the more the better; 0 to 100 goes well with the other scores."""
+        """Return the node's points for the task, more is better; 0 to 100 is the range of most other scores."""
         raise NotImplementedError
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        """`points` over the rows of ``usage``."""
-        return self._asker.column(task, usage, np.float64, self.points)
+        """Return `points` over the rows of ``usage``."""
+        return self._caller.column(task, usage, np.float64, self.points)

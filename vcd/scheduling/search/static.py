@@ -1,4 +1,4 @@
-"""What the nodes' facts alone say about tasks: computed once for all of whom predicates and scores read the same."""
+"""What the nodes' facts alone decide about tasks, computed once for tasks that predicates and scores read equally."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SCALE = 1_000_000
 """Scores are compared as integers: points times this, rounded half to even, score by score."""
 _SCALE = np.float64(SCALE)
 EXACT = 2**53
-"""Up to this float64 adds whole numbers exactly."""
+"""float64 adds integers exactly up to this."""
 
 
 def fixed_point(score: Score, points: Scores) -> Scores:
-    """A score's weighed points in millionths, whole numbers (docs/laws.md, law 5)."""
+    """Return a score's weighted points in millionths, as integers (docs/laws.md, law 5)."""
     if score.whole and score.weight == int(score.weight):
         return points * np.float64(score.weight * SCALE)
     scaled = points * _SCALE if score.weight == 1 else points * score.weight * _SCALE
@@ -28,68 +28,68 @@ def fixed_point(score: Score, points: Scores) -> Scores:
 
 
 def among(mask: Mask, points: Scores) -> Scores:
-    """The points of some, -inf for all others; not to be written."""
+    """Return the points where ``mask`` is true, -inf elsewhere. Read-only."""
     return points if mask.size and mask.item(mask.argmin()) else np.where(mask, points, -np.inf)
 
 
 def highest_of(raw: Scores, feasible: Mask) -> float:
-    """The highest feasible one; 0 where there is none above."""
+    """Return the highest feasible rating, at least 0."""
     first = raw.argmax()
     highest = raw[first] if feasible[first] else np.where(feasible, raw, 0.0).max(initial=0.0)
     return max(float(highest), 0.0)
 
 
-class Compared:
-    """The points of a score that depends on facts alone, and on which nodes are rated; ``mask`` has who passes."""
+class RelativeScore:
+    """The points of a score that depends on facts and on which nodes are rated; ``mask`` marks the passing nodes."""
 
     def __init__(self, score: Score, raw: Scores, mask: Mask) -> None:
         self._score = score
         self._raw = raw
         self.top: int | None = int(among(mask, raw).argmax()) if score.by_highest else None
-        """A node of which is enough that it is rated: the points are the same then, whoever else is."""
+        """If this node is rated, the points are the same whichever other nodes are rated."""
         self._last: tuple[float, Scores] | None = None
 
     def points(self, rated: Mask) -> Scores:
-        """In fixed point, not to be written."""
-        highest = highest_of(self._raw, rated) if self._score.by_highest else np.nan  # which is never what it was
+        """Return the points in fixed point. Read-only."""
+        highest = highest_of(self._raw, rated) if self._score.by_highest else np.nan  # NaN never equals the last value
         if self._last is None or highest != self._last[0]:
             self._last = highest, fixed_point(self._score, self._score.normalise(self._raw, rated))
         return self._last[1]
 
 
-class First(NamedTuple):
-    """The nodes that facts give the most points, and who else has how many."""
+class TopNodes(NamedTuple):
+    """The nodes to which facts give the most points, and the points of the next best."""
 
     rows: Rows
     points: float
     next: float
-    """The most points of the others; -inf where there are none that pass."""
+    """The most points of the other nodes; -inf if none of them passes."""
     tops: tuple[int | None, ...]
-    """It is so whenever these are rated; None: that is not said."""
+    """The result is valid whenever these nodes are rated. None: unknown."""
 
     def holds(self, worth: Scores, of: Rows) -> bool:
-        """Whether it is so where nodes are rated whose group, of ``of``, is worth something."""
+        """Whether the result is valid for ``worth``, points by group; ``of`` is each node's group."""
         return all(row is not None and worth.item(of.item(row)) > -np.inf for row in self.tops)
 
 
-class Static(msgspec.Struct):
-    """Who passes, and the points of all nodes; of scores that compare nodes what they start from."""
+class FactScores(msgspec.Struct):
+    """Which nodes pass, and their points, by facts alone; for scores that compare nodes, their raw ratings."""
 
     key: Hashable
     """Which parts apply, and what they read."""
     mask: Mask
-    """``everywhere`` itself where all pass."""
+    """``everywhere`` itself if all nodes pass."""
     points: Scores | None
     """None: equal for all."""
     offset: Scores | None
-    """Both in one: the points, -inf for who does not pass. None: all pass, with equal points."""
-    compared: tuple[Compared, ...]
+    """Mask and points in one: -inf for nodes that do not pass. None: all pass, with equal points."""
+    compared: tuple[RelativeScore, ...]
     used: int = 0
-    """When it was used last, as a number that grows."""
-    _first: First | None = None
+    """Increasing number of the last use."""
+    _first: TopNodes | None = None
 
-    def first(self, worth: Scores, of: Rows) -> First:
-        """Whom facts put first of the nodes whose group, of ``of``, is worth more than -inf."""
+    def first(self, worth: Scores, of: Rows) -> TopNodes:
+        """Return the nodes that facts put first among the nodes whose group (``of``) is worth more than -inf."""
         if self._first is not None and self._first.holds(worth, of):
             return self._first
         rated = (worth > -np.inf).take(of) & self.mask
@@ -99,7 +99,7 @@ class Static(msgspec.Struct):
         most = points.max(initial=-np.inf)
         others = points < most
         tops = tuple([compared.top for compared in self.compared])
-        found = First((~others).nonzero()[0], float(most), float(points[others].max(initial=-np.inf)), tops)
+        found = TopNodes((~others).nonzero()[0], float(most), float(points[others].max(initial=-np.inf)), tops)
         if found.holds(worth, of):
             self._first = found
         return found
@@ -107,8 +107,8 @@ class Static(msgspec.Struct):
     @classmethod
     def of(
         cls, key: Hashable, task: Task, parts: Sequence[Predicate | Score], nodes: Nodes, everywhere: Mask
-    ) -> Static:
-        """What the parts say that apply to a task, predicates first."""
+    ) -> FactScores:
+        """Compute the result of the parts that apply to a task; predicates come first in ``parts``."""
         mask = everywhere
         points: Scores | None = None
         compared = []
@@ -118,9 +118,9 @@ class Static(msgspec.Struct):
                 continue
             raw = part.raw(task, nodes.usage)
             if raw.size == 0 or (raw == raw[0]).all():
-                continue  # the same for all nodes: it tells none apart
+                continue  # equal for all nodes: it does not order them
             if part.normalised:
-                compared.append(Compared(part, raw, mask))
+                compared.append(RelativeScore(part, raw, mask))
             else:
                 added = fixed_point(part, raw)
                 points = added if points is None else points + added

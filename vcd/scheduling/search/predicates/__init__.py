@@ -1,1 +1,1 @@
-"""Tests of nodes, one or a few related ones a file, in vector form."""
+"""Node predicates in vector form, one or a few related ones a module."""

@@ -13,7 +13,7 @@ from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.selectors import Selector, SelectorError
 from vcd.scheduling.search.domains import Domains, domains_of
 from vcd.scheduling.search.parts import Depends, Mask, Rows
-from vcd.scheduling.search.podindex import PodIndex, Question, Tally, index_of
+from vcd.scheduling.search.podindex import PodIndex, PodQuery, Tally, index_of
 from vcd.scheduling.search.podterms import (
     OpposingTerms,
     Term,
@@ -44,24 +44,24 @@ _UNREADABLE = ReasonCode(
 
 
 class _Terms(msgspec.Struct, frozen=True):
-    """A task's required terms, with the pods that they are about.
+    """A task's required terms, each with the pods that it selects.
 
-    As in kube-scheduler a pod is company only if it matches all affinity terms, so one tally serves them all;
-    ``alone`` says that the task itself matches them, and so may be the first of its series.
+    As in kube-scheduler, only a pod that matches all affinity terms satisfies them, so one tally serves them all.
+    ``matches_itself``: the task matches its own terms, and so may be the first pod of its series.
     """
 
-    company: Tally | None
+    selected: Tally | None
     near: tuple[Domains, ...]
-    alone: bool
+    matches_itself: bool
     far: tuple[tuple[Tally, Domains], ...]
 
 
 class InterPodAffinity(TestedPredicate):
-    """Nodes in whose domains the pods are that a task must be near, and none of those that it or they keep away."""
+    """Nodes that satisfy the task's required (anti-)affinity and the required anti-affinity of placed pods."""
 
     name: ClassVar[str] = "InterPodAffinity"
     lasting: ClassVar[Reason] = NO_AFFINITY
-    """Evicting pods brings no company where the required affinity finds none."""
+    """Evictions never add the pods that a required affinity lacks."""
     reason: ClassVar[Reason] = ANTI_AFFINITY
     depends: ClassVar[Depends] = Depends.PODS
     reads: ClassVar[tuple[str, ...]] = ("Namespace",)
@@ -72,7 +72,7 @@ class InterPodAffinity(TestedPredicate):
         self._own: dict[tuple[Shape, str, int], _Terms] = {}
 
     def refusal(self, task: Task) -> Reason | None:
-        """Why no node can take a task whatever is on it: a term, required or preferred, that cannot be read."""
+        """Return why no node can take a task: one of its terms, required or preferred, is invalid."""
         if not has_terms(task.shape):
             return None
         try:
@@ -90,36 +90,37 @@ class InterPodAffinity(TestedPredicate):
 
     @cached_property
     def _opposing(self) -> OpposingTerms:
-        return self._index.held(OpposingTerms)
+        return self._index.counts_of(OpposingTerms)
 
     def reachable(self, task: Task, coming: Mask) -> Mask | None:
-        """Nodes in whose domains the required company is; those of every domain where it is yet to come."""
+        """Return nodes whose domains satisfy the required affinity; all labelled ones if pods ``coming`` will satisfy
+        it."""
         if not (has_required_affinity(task.shape) or has_required_anti_affinity(task.shape)):
             return None
         own = self._terms(task) if self.refusal(task) is None else None
         if own is None:
             return np.zeros(len(self._facts), np.bool_)
-        if own.company is None:
+        if own.selected is None:
             return None
         near = required_affinity(task.pod)
-        passed = _has_company(own.company, own)
-        if passed.any() or not self._index.matching(_company_of(near), np.flatnonzero(coming)).any():
+        passed = _satisfies_affinity(own.selected, own)
+        if passed.any() or not self._index.matching(_affinity_query(near), np.flatnonzero(coming)).any():
             return passed
         labelled: Mask = np.logical_and.reduce([domains.codes >= 0 for domains in own.near])
         return labelled
 
     def divisions(self, task: Task, rows: Rows) -> list[Rows]:
-        """The domains of required anti-affinity by which the pods keep each other away."""
+        """Return the domains of required anti-affinity terms that match all of the pods ``rows`` themselves."""
         if not has_required_anti_affinity(task.shape) or self.refusal(task) is not None:
             return []
         return [
             domains_of(self._facts, term.topology).codes
             for term in required_anti_affinity(task.pod)
-            if self._index.matching(Question(term.selector, (term.scope,)), rows).all()
+            if self._index.matching(PodQuery(term.selector, (term.scope,)), rows).all()
         ]
 
     def tells_labels(self, namespace: str) -> bool:
-        return self._opposing.may_be
+        return self._opposing.may_exist
 
     def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
         opposing, nodes = self._opposing, self._facts.nodes
@@ -134,19 +135,22 @@ class InterPodAffinity(TestedPredicate):
         return any(term.selector.matches(labels) and self._index.is_inside(task, (term.scope,)) for term in terms)
 
     def tests(self, task: Task) -> Iterator[tuple[Reason, Mask]]:
-        """The tests in kube-scheduler's order, each with the reason of those that fail it."""
+        """Yield the tests in kube-scheduler's order, each with the reason for nodes that fail it."""
         own = self._terms(task)
         if own is not None:
-            if own.company is not None:
-                yield NO_AFFINITY, _has_company(own.company, own)
+            if own.selected is not None:
+                yield NO_AFFINITY, _satisfies_affinity(own.selected, own)
             if own.far:
-                yield ANTI_AFFINITY, self._apart(((tally.by_domain(at).positive(), at) for tally, at in own.far))
+                yield (
+                    ANTI_AFFINITY,
+                    self._outside_domains(((tally.by_domain(at).positive(), at) for tally, at in own.far)),
+                )
         opposing = [(term, sums) for term, sums in self._opposing.selecting(task) if sums.total]
         if opposing:
             domains = ((sums.positive(), domains_of(self._facts, term.topology)) for term, sums in opposing)
-            yield OPPOSED, self._apart(domains)
+            yield OPPOSED, self._outside_domains(domains)
 
-    def written(self, task: Task, reason: Reason, number: int) -> str:
+    def clause_text(self, task: Task, reason: Reason, number: int) -> str:
         affinity = task.shape.spec.affinity
         if reason == OPPOSED or affinity is None:
             terms = {term: None for term, sums in self._opposing.selecting(task) if sums.total}
@@ -155,15 +159,15 @@ class InterPodAffinity(TestedPredicate):
         own = required_affinity(task.pod) if near else required_anti_affinity(task.pod)
         return f"{'podAffinity' if near else 'podAntiAffinity'} {' and '.join(term.text for term in own)}"
 
-    def _apart(self, taken: Iterator[tuple[Mask, Domains]]) -> Mask:
-        """Nodes that are in none of the domains marked."""
+    def _outside_domains(self, taken: Iterator[tuple[Mask, Domains]]) -> Mask:
+        """Return nodes that are in none of the marked domains."""
         together = np.zeros(len(self._facts), np.bool_)
         for marked, domains in taken:
             together |= domains.by_node(marked)
         return ~together
 
     def _terms(self, task: Task) -> _Terms | None:
-        """The task's own required terms; raises SelectorError for what ``refusal`` refuses."""
+        """Return the task's own required terms. Raises SelectorError for tasks that ``refusal`` refuses."""
         shape = task.shape
         if shape.spec.affinity is None:
             return None
@@ -177,11 +181,11 @@ class InterPodAffinity(TestedPredicate):
         near, far = required_affinity(task.pod), required_anti_affinity(task.pod)
         tally = self._index.tally
         return _Terms(
-            company=tally(_company_of(near)) if near else None,
+            selected=tally(_affinity_query(near)) if near else None,
             near=tuple(domains_of(self._facts, term.topology) for term in near),
-            alone=all(self._selects(term, task) for term in near),
+            matches_itself=all(self._selects(term, task) for term in near),
             far=tuple(
-                (tally(Question(term.selector, (term.scope,))), domains_of(self._facts, term.topology)) for term in far
+                (tally(PodQuery(term.selector, (term.scope,))), domains_of(self._facts, term.topology)) for term in far
             ),
         )
 
@@ -189,10 +193,10 @@ class InterPodAffinity(TestedPredicate):
         return term.selector.matches(task.pod.metadata.labels) and self._index.is_inside(task, (term.scope,))
 
 
-def _has_company(company: Tally, own: _Terms) -> Mask:
-    """Nodes with company in their domain of each term; where there is none anywhere, the first may be alone."""
-    sums = [company.by_domain(domains) for domains in own.near]
-    if own.alone and not any(found.total for found in sums):
+def _satisfies_affinity(selected: Tally, own: _Terms) -> Mask:
+    """Return nodes where each term finds a matching pod in its domain, or all nodes if the first pod may be alone."""
+    sums = [selected.by_domain(domains) for domains in own.near]
+    if own.matches_itself and not any(found.total for found in sums):
         tests = [domains.codes >= 0 for domains in own.near]
     else:
         tests = [domains.by_node(found.positive()) for domains, found in zip(own.near, sums, strict=True)]
@@ -200,8 +204,8 @@ def _has_company(company: Tally, own: _Terms) -> Mask:
     return passed
 
 
-def _company_of(terms: tuple[Term, ...]) -> Question:
-    """The pods that all terms select."""
+def _affinity_query(terms: tuple[Term, ...]) -> PodQuery:
+    """Return the query for pods that all terms select."""
     needs = {need for term in terms for need in term.selector.requirements}
     selector = Selector(tuple(sorted(needs)), nothing=any(term.selector.nothing for term in terms))
-    return Question(selector, tuple(term.scope for term in terms))
+    return PodQuery(selector, tuple(term.scope for term in terms))

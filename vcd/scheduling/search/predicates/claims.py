@@ -1,4 +1,4 @@
-"""The claims, volumes and storage classes behind pods, and what a session assumes of them.
+"""Claims, volumes and storage classes behind pods, and the volumes that a session reserves for its placements.
 
 Source: kube-scheduler 1.36 ``volumebinding`` (binder), ``nodevolumelimits``; component-helpers ``storage/volume``.
 """
@@ -27,7 +27,7 @@ from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import IN, LabelSelector, NodeSelectorRequirement, NodeSelectorTerm, SelectorError
 from vcd.model.status import TaskStatus
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.search.predicates.freevolumes import NONE, Chosen, ClassVolumes, reaches, size_of
+from vcd.scheduling.search.predicates.freevolumes import NONE, ChosenVolumes, ClassVolumes, reaches, size_of
 from vcd.scheduling.search.predicates.node import matching
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
@@ -44,7 +44,7 @@ K = TypeVar("K", bound=Object)
 
 
 class PodClaim(NamedTuple):
-    """A claim that a pod names, or that is ``own``: made for the pod from an ephemeral volume. None: not there."""
+    """A claim that a pod names, or that is made from its ephemeral volume (``own``). None: it does not exist."""
 
     name: str
     own: bool
@@ -52,15 +52,17 @@ class PodClaim(NamedTuple):
 
 
 class Attachment(NamedTuple):
-    """A volume as its CSI driver knows it; equal for all pods that share the volume."""
+    """A volume as its CSI driver identifies it; equal for all pods that share the volume."""
 
     driver: str
     handle: str
 
 
-class Wanted(msgspec.Struct, frozen=True, eq=False):
-    """A pod's claims: ``bound`` ones, ``delayed`` ones (smallest first) that are bound when the pod is placed, and
-    ``immediate`` ones that should have been bound before."""
+class ClaimsByBinding(msgspec.Struct, frozen=True, eq=False):
+    """A pod's claims, by how they are bound.
+
+    ``delayed`` claims (smallest first) are bound when the pod is placed. ``immediate`` claims should be bound already.
+    """
 
     claims: tuple[PodClaim, ...] = ()
     bound: tuple[PersistentVolumeClaim, ...] = ()
@@ -69,31 +71,36 @@ class Wanted(msgspec.Struct, frozen=True, eq=False):
     attachments: tuple[Attachment, ...] = ()
 
 
-NOTHING = Wanted()
+NOTHING = ClaimsByBinding()
 
 
-class Choice(NamedTuple):
-    """What a claim would be bound to: per node the number of one of the ``volumes`` of its class (NONE, or no volumes
-    at all: one is to be made)."""
+class ClaimOptions(NamedTuple):
+    """The volume that a claim would be bound to on each node.
+
+    ``chosen`` is an index of the class's ``volumes`` per node. NONE, or ``volumes`` None: a new volume is provisioned.
+    """
 
     claim: str
     volumes: ClassVolumes | None
-    chosen: Chosen
+    chosen: ChosenVolumes
 
 
-class Found(msgspec.Struct, frozen=True, eq=False):
-    """Where a pod's unbound claims can be bound: ``conflict`` and ``space`` mark the nodes where they cannot, for want
-    of a volume or of room to make one."""
+class BindingOptions(msgspec.Struct, frozen=True, eq=False):
+    """Where a pod's unbound claims can be bound.
+
+    ``conflict`` marks nodes without a suitable volume, ``space`` nodes without capacity for a new one.
+    """
 
     conflict: Mask
     space: Mask
-    choices: tuple[Choice, ...]
+    choices: tuple[ClaimOptions, ...]
 
 
-class _Assumed(msgspec.Struct):
-    """What placements assume of a claim: the volume that it gets, by number in its class, or the node it is made on.
+class _Reservation(msgspec.Struct):
+    """What the session assumes of a claim: the volume that it gets, or the node where its volume is provisioned.
 
-    ``taken`` is the volume's class where the volume was free before; ``users`` counts the pods that rely on it.
+    ``number`` is the volume's index in its class. ``taken`` is that class if the volume was free before. ``users``
+    counts the pods that rely on this.
     """
 
     volume: str
@@ -115,13 +122,13 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
 
 
 def class_of(obj: PersistentVolumeClaim | PersistentVolume) -> str:
-    """The storage class that a claim or volume is of; the old annotation comes first."""
+    """Return the storage class of a claim or volume; the old annotation takes precedence."""
     annotated = obj.metadata.annotations.get(_CLASS_ANNOTATION)
     return annotated if annotated is not None else obj.spec.storage_class_name or ""
 
 
 class Storage:
-    """The session's storage objects, and which unbound claims and volumes its placements have spoken for."""
+    """The session's storage objects, and which unbound claims and volumes its placements reserve."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -132,10 +139,10 @@ class Storage:
         self.drivers = self._all("CSIDriver", CSIDriver)
         self.nodes = self._all("CSINode", CSINode)
         self._free: dict[str, ClassVolumes] | None = None
-        self._wanted: dict[Hashable, Wanted] = {}
+        self._wanted: dict[Hashable, ClaimsByBinding] = {}
         self._provision: dict[tuple[str, int | None], tuple[Mask, Mask]] = {}
-        self._found: dict[Wanted, tuple[int, Found]] = {}
-        self._assumed: dict[str, _Assumed] = {}
+        self._found: dict[ClaimsByBinding, tuple[int, BindingOptions]] = {}
+        self._assumed: dict[str, _Reservation] = {}
         self._reserved: dict[str, tuple[VolumeChoice, ...]] = {}
         self._changes = 0
         self._assume_binding()
@@ -146,7 +153,7 @@ class Storage:
     # --- claims -----------------------------------------------------------------------------------------------------
 
     def pod_claims(self, pod: Pod) -> tuple[PodClaim, ...]:
-        """A pod's claims, in the order of its volumes."""
+        """Return a pod's claims, in the order of its volumes."""
         meta, found = pod.metadata, []
         for volume in pod.spec.volumes:
             if volume.persistent_volume_claim is not None:
@@ -158,8 +165,8 @@ class Storage:
             found.append(PodClaim(name, own, self.claims.get(f"{meta.namespace}/{name}")))
         return tuple(found)
 
-    def wanted(self, task: Task) -> Wanted:
-        """A task's claims, sorted by what is to be done with them; computed once per shape and namespace."""
+    def wanted(self, task: Task) -> ClaimsByBinding:
+        """Return a task's claims, by how they are bound. Cached by shape and namespace."""
         volumes = task.shape.spec.volumes
         if not volumes:
             return NOTHING
@@ -170,15 +177,15 @@ class Storage:
             found = self._wanted[key] = self.wanted_by(task.pod)
         return found
 
-    def wanted_by(self, pod: Pod) -> Wanted:
-        """A pod's claims, sorted by what is to be done with them."""
+    def wanted_by(self, pod: Pod) -> ClaimsByBinding:
+        """Return a pod's claims, by how they are bound."""
         claims = self.pod_claims(pod)
         if not claims:
             return NOTHING
         there = [claim.claim for claim in claims if claim.claim is not None]
         unbound = [claim for claim in there if not is_bound(claim)]
         delayed = [claim for claim in unbound if self.is_delayed(claim) and claim_fault(claim) is None]
-        return Wanted(
+        return ClaimsByBinding(
             claims=claims,
             bound=tuple(claim for claim in there if is_bound(claim)),
             delayed=tuple(sorted(delayed, key=lambda claim: size_of(claim.spec.resources.requests))),
@@ -187,12 +194,12 @@ class Storage:
         )
 
     def is_delayed(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether a claim is bound only when its first pod is placed."""
+        """Whether a claim is bound only when its first pod is placed (WaitForFirstConsumer)."""
         found = self.classes.get(class_of(claim))
         return not claim.spec.volume_name and found is not None and found.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
 
     def attachment(self, claim: PersistentVolumeClaim) -> Attachment | None:
-        """What a claim's volume is, or will be, to its CSI driver; None for what is none of a driver's volumes."""
+        """Return the attachment of a claim's current or future volume, or None if no CSI driver is known."""
         volume = self.volumes.get(claim.spec.volume_name)
         if volume is not None:
             source = volume.spec.csi
@@ -205,47 +212,46 @@ class Storage:
     # --- where volumes can be used ------------------------------------------------------------------------------------
 
     def reaches(self, volume: PersistentVolume) -> Mask:
-        """Nodes from which a volume can be used."""
         return reaches(self._facts, volume)
 
-    def find(self, wanted: Wanted) -> Found:
-        """Where the delayed claims can be bound, with what the session assumes by now."""
-        kept = self._found.get(wanted)
-        if kept is not None and kept[0] == self._changes:
-            return kept[1]
+    def find(self, wanted: ClaimsByBinding) -> BindingOptions:
+        """Return where the delayed claims can be bound, given the session's reservations so far."""
+        cached = self._found.get(wanted)
+        if cached is not None and cached[0] == self._changes:
+            return cached[1]
         found = self._find(wanted)
         self._found[wanted] = (self._changes, found)
         return found
 
-    def _find(self, wanted: Wanted) -> Found:
+    def _find(self, wanted: ClaimsByBinding) -> BindingOptions:
         count = len(self._facts)
         conflict, space = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-        choices: list[Choice] = []
+        choices: list[ClaimOptions] = []
         for claim in wanted.delayed:
             assumed = self._assumed.get(claim.key)
             selected = assumed.node if assumed is not None else claim.metadata.annotations.get(SELECTED_NODE)
             if selected:
                 to_provision = np.array([name == selected for name in self._facts.names], np.bool_)
                 conflict |= ~to_provision
-                choices.append(Choice(claim.key, None, np.full(count, NONE, np.int64)))
+                choices.append(ClaimOptions(claim.key, None, np.full(count, NONE, np.int64)))
             else:
                 choices.append(self._choose(claim, choices))
                 to_provision = choices[-1].chosen == NONE
             can, enough = self._provisioning(claim)
             conflict |= to_provision & ~can
             space |= to_provision & ~enough
-        return Found(conflict, space & ~conflict, tuple(choices))
+        return BindingOptions(conflict, space & ~conflict, tuple(choices))
 
-    def _choose(self, claim: PersistentVolumeClaim, earlier: list[Choice]) -> Choice:
-        """A claim's volumes, but those that earlier claims of the pod chose."""
+    def _choose(self, claim: PersistentVolumeClaim, earlier: list[ClaimOptions]) -> ClaimOptions:
+        """Choose a claim's volumes, leaving out volumes that earlier claims of the pod chose."""
         volumes = self._volumes_of(class_of(claim))
         if volumes is None:
-            return Choice(claim.key, None, np.full(len(self._facts), NONE, np.int64))
+            return ClaimOptions(claim.key, None, np.full(len(self._facts), NONE, np.int64))
         taken = [choice.chosen for choice in earlier if choice.volumes is volumes]
-        return Choice(claim.key, volumes, volumes.choose(claim, taken))
+        return ClaimOptions(claim.key, volumes, volumes.choose(claim, taken))
 
     def _volumes_of(self, name: str) -> ClassVolumes | None:
-        """The volumes of a class, None where there are none."""
+        """Return the volumes of a class, or None if there are none."""
         if self._free is None:
             members: dict[str, list[PersistentVolume]] = {}
             for volume in self.volumes.values():
@@ -256,7 +262,7 @@ class Storage:
     # --- new volumes --------------------------------------------------------------------------------------------------
 
     def _provisioning(self, claim: PersistentVolumeClaim) -> tuple[Mask, Mask]:
-        """Nodes for which a claim's class can make a volume at all, and those for which there is room."""
+        """Return the nodes on which a claim's class can provision a volume, and the nodes with capacity for it."""
         requests = claim.spec.resources.requests
         key = (class_of(claim), size_of(requests) if "storage" in requests else None)
         found = self._provision.get(key)
@@ -295,24 +301,25 @@ class Storage:
             return np.ones(len(self._facts), np.bool_)
         return matching(self._facts, NodeSelectorTerm(match_expressions=tuple(needs)))
 
-    # --- what placements assume ---------------------------------------------------------------------------------------
+    # # --- reservations
+    # -------------------------------------------------------------------------------------------------
 
     def reserve(self, task: Task, row: int) -> None:
-        """Speak for the volumes that a task placed now uses, so that later tasks of the session see it."""
+        """Reserve the volumes of a task that is allocated now, so that later tasks of the session see it."""
         wanted = self.wanted(task)
         if wanted.delayed and task.status == TaskStatus.ALLOCATED:
             self._reserve(task.key, wanted, row)
 
     def unreserve(self, task: Task) -> None:
-        """Take back what a task's placement had spoken for."""
+        """Release what a task's placement reserved."""
         for choice in self._reserved.pop(task.key, ()):
             self._release(choice.claim)
 
     def reserved(self, task: Task) -> tuple[VolumeChoice, ...]:
-        """What a placed task's unbound claims get."""
+        """Return the volumes that a placed task's unbound claims get."""
         return self._reserved.get(task.key, ())
 
-    def _reserve(self, key: str, wanted: Wanted, row: int) -> None:
+    def _reserve(self, key: str, wanted: ClaimsByBinding, row: int) -> None:
         choices, node = [], self._facts.names[row]
         for claim, volumes, chosen in self.find(wanted).choices:
             assumed = self._assumed.get(claim)
@@ -323,16 +330,16 @@ class Storage:
             choices.append(VolumeChoice(claim, assumed.volume, self.claims[claim].metadata.uid))
         self._reserved[key] = tuple(choices)
 
-    def _assume(self, claim: str, number: int, volumes: ClassVolumes | None, node: str) -> _Assumed:
-        """A claim gets a volume, or, without a number, one that is made on a node."""
+    def _assume(self, claim: str, number: int, volumes: ClassVolumes | None, node: str) -> _Reservation:
+        """Assume that a claim gets a volume or, if ``number`` is NONE, one that is provisioned on the node."""
         self._changes += 1
         if volumes is None or number == NONE:
-            found = _Assumed("", node, NONE, None)
+            found = _Reservation("", node, NONE, None)
         else:
             taken = volumes if volumes.is_free(number) else None
             if taken is not None:
                 taken.assume(number, claim)
-            found = _Assumed(volumes.names[number], "", number, taken)
+            found = _Reservation(volumes.names[number], "", number, taken)
         self._assumed[claim] = found
         return found
 
@@ -346,7 +353,7 @@ class Storage:
             self._changes += 1
 
     def _assume_binding(self) -> None:
-        """Claims of pods that an earlier session placed, and that are not bound yet, get what was chosen then."""
+        """Reserve again what earlier sessions chose for claims that are still unbound."""
         snapshot = self._session.snapshot
         rows = {key: row for row, key in enumerate(snapshot.tasks.keys) if key in snapshot.volumes}
         for key in sorted(snapshot.volumes):
@@ -357,15 +364,18 @@ class Storage:
                     self._assume_chosen(choice, claim, self._facts.names[node])
 
     def _assume_chosen(self, choice: VolumeChoice, claim: PersistentVolumeClaim, node: str) -> None:
-        """Nobody takes it back in this session: it has a user for good."""
+        """Assume an earlier session's choice. The extra user keeps it reserved for the whole session."""
         volumes = self._volumes_of(class_of(claim)) if choice.volume else None
         number = NONE if volumes is None else volumes.number_of(choice.volume)
         if number != NONE or not choice.volume:
             self._assume(choice.claim, number, volumes, node).users += 1
 
 
-def outdated(choice: VolumeChoice, node: str, others: Mapping[str, Mapping[str, Object]]) -> str:
-    """Why a claim can no longer get what was chosen for it on a node, empty while it can (``others``: a snapshot's)."""
+def why_outdated(choice: VolumeChoice, node: str, others: Mapping[str, Mapping[str, Object]]) -> str:
+    """Return why a claim can no longer get its chosen volume on a node, or "" if it can.
+
+    ``others`` is ``Snapshot.others``.
+    """
     claim = cast(PersistentVolumeClaim | None, others.get("PersistentVolumeClaim", {}).get(choice.claim))
     if claim is None or claim.metadata.uid != choice.uid or claim.metadata.deletion_timestamp:
         return f"claim {choice.claim} is gone"
@@ -391,7 +401,7 @@ def _can_be_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> boo
 
 
 def claim_fault(claim: PersistentVolumeClaim) -> str | None:
-    """What of a claim cannot be read."""
+    """Return what is invalid in a claim, or None."""
     try:
         size_of(claim.spec.resources.requests)
         LabelSelector.compile(claim.spec.selector)
@@ -401,18 +411,18 @@ def claim_fault(claim: PersistentVolumeClaim) -> str | None:
 
 
 def _volume_limit(capacity: CSIStorageCapacity) -> int:
-    """Bytes of the largest volume that can be made; -1 where nobody says."""
+    """Return the size in bytes of the largest volume that can be provisioned, or -1 if unknown."""
     limit: Any = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
     if limit is None:
         return -1
     try:
         return parse_units(limit)
     except QuantityError:
-        return -1  # the API server admits none such; no volume can be promised
+        return -1  # the API server admits no such value; no volume can be promised
 
 
 class Attachments:
-    """Which volumes of CSI drivers the pods on each node use; a volume that several of them share counts once."""
+    """The CSI volumes that pods on each node use. A volume shared by several pods of a node counts once."""
 
     def __init__(self, session: Session, storage: Storage) -> None:
         self._storage = storage
@@ -426,25 +436,25 @@ class Attachments:
             self._change(storage.wanted_by(cast(Pod, tasks.pods[row])), int(tasks.node[row]), 1)
 
     def add(self, task: Task, row: int) -> None:
-        """A task was placed."""
+        """Count the volumes of a task that was placed."""
         self._change(self._storage.wanted(task), row, 1)
 
     def remove(self, task: Task, row: int) -> None:
-        """A task was taken away."""
+        """Stop counting the volumes of a task that was removed."""
         self._change(self._storage.wanted(task), row, -1)
 
     def nodes_with(self, attachment: Attachment) -> npt.NDArray[np.intp]:
-        """Rows of the nodes that use a volume already."""
+        """Return the rows of the nodes that use a volume already."""
         return np.fromiter(sorted(self._users.get(attachment, ())), np.intp)
 
     def count(self, driver: str) -> Ints:
-        """Volumes of a driver per node. Not to be changed."""
+        """Return the number of a driver's volumes per node. Read-only."""
         counts = self._counts.get(driver)
         if counts is None:
             counts = self._counts[driver] = np.zeros(self._nodes, np.int64)
         return counts
 
-    def _change(self, wanted: Wanted, row: int, sign: int) -> None:
+    def _change(self, wanted: ClaimsByBinding, row: int, sign: int) -> None:
         for attachment in wanted.attachments:
             users = self._users.setdefault(attachment, {})
             before = users.pop(row, 0)

@@ -1,4 +1,4 @@
-"""The volumes of a storage class in columns: which of them a claim can be bound to, on which node.
+"""The volumes of a storage class in columns: to which volume a claim can be bound on each node.
 
 Source: component-helpers ``storage/volume`` (FindMatchingVolume), as kube-scheduler 1.36 uses it.
 """
@@ -18,21 +18,21 @@ from vcd.scheduling.search.predicates.node import matching
 from vcd.scheduling.session.nodes import Ints
 from vcd.state.facts import NodeFacts
 
-Chosen = npt.NDArray[np.int64]
+ChosenVolumes = npt.NDArray[np.int64]
 """Per node the number of the volume that a claim would be bound to, -1 for none."""
 
 NONE = -1
 _NARROW = 64
-"""Volumes that at most this many nodes reach are looked at all together, wider ones one after the other."""
+"""Volumes that at most this many nodes reach are processed together, wider ones one by one."""
 
 
 def size_of(quantities: Quantities) -> int:
-    """Bytes of storage, 0 where none are named. Raises QuantityError."""
+    """Return bytes of storage, 0 if none are given. Raises QuantityError."""
     return parse_units(quantities.get("storage", 0))
 
 
 def reaches(facts: NodeFacts, volume: PersistentVolume) -> Mask:
-    """Nodes from which a volume can be used. As in kube-scheduler its terms see a node's labels, not its name."""
+    """Return nodes that can use a volume. As in kube-scheduler, its terms see a node's labels, not its name."""
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return np.ones(len(facts), np.bool_)
@@ -44,11 +44,11 @@ def reaches(facts: NodeFacts, volume: PersistentVolume) -> Mask:
 
 
 class ClassVolumes:
-    """Volumes numbered by size, then by name. Those that nobody can read or that are being deleted are left out."""
+    """Volumes numbered by size, then by name. Unreadable and terminating volumes are left out."""
 
     def __init__(self, facts: NodeFacts, volumes: Iterable[PersistentVolume]) -> None:
         self._facts = facts
-        sized = sorted((size, volume.metadata.name, volume) for size, volume in _readable(volumes))
+        sized = sorted((size, volume.metadata.name, volume) for size, volume in _readable_volumes(volumes))
         self.names = [name for _, name, _ in sized]
         self._number_of = {name: number for number, name in enumerate(self.names)}
         self._volumes = [volume for _, _, volume in sized]
@@ -56,19 +56,19 @@ class ClassVolumes:
         self._free: Mask = np.array(
             [volume.spec.claim_ref is None and volume.status.phase == "Available" for volume in self._volumes], np.bool_
         )
-        self._meant: dict[str, list[int]] = {}
+        self._claimed: dict[str, list[int]] = {}
         for number, volume in enumerate(self._volumes):
             reference = volume.spec.claim_ref
             if reference is not None:
-                self._meant.setdefault(f"{reference.namespace}/{reference.name}", []).append(number)
+                self._claimed.setdefault(f"{reference.namespace}/{reference.name}", []).append(number)
         numbers: dict[tuple[str, frozenset[str]], int] = {}
         kinds = [(volume.spec.volume_mode, frozenset(volume.spec.access_modes)) for volume in self._volumes]
         self._kind: Ints = np.array([numbers.setdefault(kind, len(numbers)) for kind in kinds], np.int64)
         self._kinds = list(numbers)
-        self._reach()
+        self._compute_reach()
 
-    def _reach(self) -> None:
-        """Who reaches what: pairs of node and volume for narrow volumes, a mask for each wide one."""
+    def _compute_reach(self) -> None:
+        """Compute which nodes reach which volumes: pairs for narrow volumes, a mask for each wide one."""
         rows, numbers = [], []
         self._wide: list[tuple[int, Mask]] = []
         for number, volume in enumerate(self._volumes):
@@ -82,33 +82,34 @@ class ClassVolumes:
         self._rows = np.concatenate(rows) if rows else np.zeros(0, np.intp)
         self._numbers = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
 
-    # --- what placements assume ---------------------------------------------------------------------------------------
+    # # --- reservations
+    # -------------------------------------------------------------------------------------------------
 
     def assume(self, number: int, claim: str) -> None:
-        """A volume is to be bound to a claim: it is meant for it from now on."""
+        """Reserve a volume for a claim."""
         self._free[number] = False
-        self._meant.setdefault(claim, []).append(number)
+        self._claimed.setdefault(claim, []).append(number)
 
     def release(self, number: int, claim: str) -> None:
-        """It is not, after all."""
+        """Undo ``assume``."""
         self._free[number] = True
-        self._meant[claim].remove(number)
+        self._claimed[claim].remove(number)
 
     def number_of(self, name: str) -> int:
-        """The number of a volume, NONE where it is none of these."""
+        """Return the number of a volume, or NONE if it is not in this class."""
         return self._number_of.get(name, NONE)
 
     def is_free(self, number: int) -> bool:
-        """Whether a volume is meant for no claim."""
+        """Whether a volume is available and reserved for no claim."""
         return bool(self._free[number])
 
     # --- choosing -----------------------------------------------------------------------------------------------------
 
-    def choose(self, claim: PersistentVolumeClaim, others: Sequence[Chosen]) -> Chosen:
-        """On each node the smallest volume that suits a claim and that none of the ``others`` has there.
+    def choose(self, claim: PersistentVolumeClaim, others: Sequence[ChosenVolumes]) -> ChosenVolumes:
+        """Return, per node, the smallest volume that suits a claim and that none of the ``others`` chose there.
 
-        Where a volume is meant for the claim it is that one or none. Raises QuantityError and SelectorError for a
-        claim that cannot be read.
+        If a volume is reserved for the claim, only that volume is considered. Raises QuantityError and SelectorError
+        for an invalid claim.
         """
         suitable = self._suitable(claim)
         beyond = len(self.names)
@@ -132,13 +133,13 @@ class ClassVolumes:
         return chosen
 
     def _suitable(self, claim: PersistentVolumeClaim) -> Mask:
-        """Volumes that a claim may be bound to, by number."""
+        """Return the volumes that a claim may be bound to, by number."""
         spec = claim.spec
         needed = size_of(spec.resources.requests)
-        meant = [number for number in self._meant.get(claim.key, ()) if self._is_for(number, claim, needed)]
-        if meant:
+        claimed = [number for number in self._claimed.get(claim.key, ()) if self._is_for(number, claim, needed)]
+        if claimed:
             result = np.zeros(len(self.names), np.bool_)
-            result[min(meant, key=lambda number: self.names[number])] = True
+            result[min(claimed, key=lambda number: self.names[number])] = True
             return result
         modes = set(spec.access_modes)
         kinds = [mode == spec.volume_mode and modes <= offered for mode, offered in self._kinds]
@@ -159,10 +160,10 @@ class ClassVolumes:
         )
 
 
-def _readable(volumes: Iterable[PersistentVolume]) -> Iterable[tuple[int, PersistentVolume]]:
+def _readable_volumes(volumes: Iterable[PersistentVolume]) -> Iterable[tuple[int, PersistentVolume]]:
     for volume in volumes:
         if volume.metadata.deletion_timestamp is None:
             try:
                 yield size_of(volume.spec.capacity), volume
             except QuantityError:
-                continue  # the API server admits none such; nobody can say what it holds
+                continue  # the API server admits no such volume; its size is unknown

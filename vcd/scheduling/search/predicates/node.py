@@ -1,8 +1,8 @@
-"""Predicates that look at one node alone: number of pods, cordon, labels, taints.
+"""Predicates of one node alone: number of pods, cordon, labels, taints.
 
-Node conditions (not ready, pressure) are no predicates of their own: the node controller turns them into taints, and
-Volcano looks at nothing else. Source: kube-scheduler 1.36 ``nodeunschedulable``, ``nodeaffinity``,
-``tainttoleration``; Volcano ``plugins/predicates``.
+Node conditions (not ready, pressure) have no predicates: the node controller turns them into taints, and Volcano reads
+nothing else. Source: kube-scheduler 1.36 ``nodeunschedulable``, ``nodeaffinity``, ``tainttoleration``; Volcano
+``plugins/predicates``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from vcd.state.records import Shape
 T = TypeVar("T", bound=np.generic)
 
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
-"""What a pod must tolerate to be placed on a cordoned node."""
+"""The taint that a pod must tolerate to be placed on a cordoned node."""
 _AFFINITY_UNREADABLE = ReasonCode(
     "node-affinity-unreadable",
     Cause.INVALID,
@@ -66,17 +66,17 @@ _SELECTOR = ReasonCode("node-selector", Cause.SELECTOR, "node(s) didn't match {c
 _CORDONED = ReasonCode("cordoned", Cause.UNSCHEDULABLE_NODE, "node(s) were unschedulable", nodes_help=True)
 _TAINT = ReasonCode("taint", Cause.TAINT, "node(s) had untolerated taint {taint}", nodes_help=True)
 _NAMED = 8
-"""Terms of a node affinity that a clause names one by one."""
+"""A clause lists up to this many terms of a node affinity."""
 HARD_EFFECTS = (NO_SCHEDULE, NO_EXECUTE)
 
 
 def at_rows(column: npt.NDArray[T], usage: Usage) -> npt.NDArray[T]:
-    """The part of a column over all nodes that belongs to the rows of ``usage``."""
+    """Return the entries for the rows of ``usage``, from a column over all nodes."""
     return column if usage.rows is None else column[usage.rows]
 
 
 class PodCount(Predicate):
-    """A node takes no more pods than its allocatable ``pods``; those that wait for room or leave count too."""
+    """A node takes no more pods than its allocatable ``pods``; pipelined and terminating pods count too."""
 
     name = "NodePodNumber"
     reason = ReasonCode("pod-number", Cause.NODE_ROOM, "node(s) pod number exceeded", nodes_help=True)()
@@ -94,7 +94,7 @@ class PodCount(Predicate):
 
 
 class NodeUnschedulable(Predicate):
-    """A cordoned node takes only pods that tolerate the taint that stands for it."""
+    """A cordoned node takes only pods that tolerate the taint of cordoned nodes."""
 
     name = "NodeUnschedulable"
     reason = _CORDONED()
@@ -121,7 +121,7 @@ class NodeUnschedulable(Predicate):
 
 
 def matching(facts: NodeFacts, term: NodeSelectorTerm) -> Mask:
-    """Nodes that a term matches; one that cannot be read matches none, as in kube-scheduler."""
+    """Return nodes that a term matches; an invalid term matches none, as in kube-scheduler."""
     try:
         return facts.matches_term(term)
     except SelectorError:
@@ -129,14 +129,16 @@ def matching(facts: NodeFacts, term: NodeSelectorTerm) -> Mask:
 
 
 def selected_nodes(facts: NodeFacts, shape: Shape) -> Mask:
-    """Nodes that a shape's nodeSelector and required node affinity select."""
+    """Return nodes that a shape's nodeSelector and required node affinity select."""
     labelled, required = facts.matches_labels(shape.spec.node_selector), required_nodes(shape.spec)
     return labelled if required is None else labelled & _selected_by(facts, shape, required)
 
 
 def _selected_by(facts: NodeFacts, shape: Shape, required: NodeSelector) -> Mask:
-    """Nodes that one of a shape's required terms selects. A pod may have thousands of terms, so the result is cached as
-    long as the nodes' facts hold."""
+    """Return nodes that one of a shape's required terms selects.
+
+    A pod may have thousands of terms, so the result is cached until the nodes' facts change.
+    """
 
     def select() -> Mask:
         result = np.zeros(len(facts), np.bool_)
@@ -174,8 +176,8 @@ class NodeAffinity(Predicate):
     def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
         """Return each label of the nodeSelector, and each requirement of the node affinity if that has one term.
 
-        The reason names the ``label`` of which a clause wants one of some values; empty if it wants something else.
-        A pod that states too many terms has no clauses: it waits whatever nodes there are.
+        ``label`` in the reason is the label that a clause restricts to certain values, or empty. A pod that has too
+        many terms has no clauses: no node can take it.
         """
         if task.shape.unsupported:
             return []
@@ -197,30 +199,29 @@ class NodeAffinity(Predicate):
 
 
 def _requirements(term: NodeSelectorTerm) -> list[NodeSelectorTerm]:
-    """The requirements of a term as terms of their own."""
+    """Split a term into terms of one requirement each."""
     fields = [NodeSelectorTerm(match_fields=(need,)) for need in term.match_fields]
     return [NodeSelectorTerm(match_expressions=(need,)) for need in term.match_expressions] + fields
 
 
 def _label_of(part: NodeSelectorTerm) -> str:
-    """The label of which a requirement wants one of some values; empty if it wants something else."""
+    """Return the label that a requirement restricts to certain values, or ""."""
     return next((need.key for need in part.match_expressions if need.operator == IN), "")
 
 
 def _term_text(term: NodeSelectorTerm) -> str:
-    """``zone In a|b and gpu Exists``."""
+    """Format a term like ``zone In a|b and gpu Exists``."""
     needs = (*term.match_expressions, *term.match_fields)
     return " and ".join(f"{need.key} {need.operator} {'|'.join(need.values)}".rstrip() for need in needs)
 
 
 def required_nodes(spec: PodSpec) -> NodeSelector | None:
-    """A pod's required node affinity."""
     affinity = spec.affinity
     return None if affinity is None or affinity.node_affinity is None else affinity.node_affinity.required
 
 
 def affinity_refusal(spec: PodSpec) -> Reason | None:
-    """Why a pod's node affinity matches no node at all: no term can be read, or each asks for two names at once."""
+    """Return why a pod's node affinity matches no node: all terms are invalid, or each requires two names at once."""
     required = required_nodes(spec)
     if required is None or not required.node_selector_terms:
         return None
@@ -271,7 +272,7 @@ class TaintToleration(Predicate):
         return result
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
-        """One reason per taint, each node by its first one."""
+        """Count one reason per taint; each node counts for its first untolerated taint."""
         codes, sets = self._facts.taint_sets()
         numbers = np.bincount(at_rows(codes, usage)[failed], minlength=len(sets))
         counts: Counter[Reason] = Counter()
@@ -282,7 +283,7 @@ class TaintToleration(Predicate):
         return counts
 
     def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
-        """Each taint that keeps the pod from some node."""
+        """Return each taint that keeps the pod from some node."""
         codes, sets = self._facts.taint_sets()
         tolerations = _tolerations(task.shape.spec)
         found = []
@@ -296,7 +297,7 @@ class TaintToleration(Predicate):
 
 
 def _tolerations(spec: PodSpec) -> tuple[Toleration, ...]:
-    """A pod's tolerations; none where one cannot be read, for which it is refused on all nodes."""
+    """Return a pod's tolerations, or none if one is invalid: such a pod is refused on all nodes."""
     return spec.tolerations if tolerations_refusal(spec) is None else ()
 
 
@@ -306,17 +307,17 @@ def _first_untolerated(taints: tuple[Taint, ...], tolerations: tuple[Toleration,
 
 
 def taint_clause(taint: Taint) -> str:
-    """A taint as kubectl takes it: ``key=value:effect``."""
+    """Format a taint in kubectl's syntax: ``key=value:effect``."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def taint_text(taint: Taint) -> str:
-    """A taint as kube-scheduler writes it: ``{key: value}``."""
+    """Format a taint in kube-scheduler's syntax: ``{key: value}``."""
     return f"{{{taint.key}: {taint.value}}}"
 
 
 def tolerations_refusal(spec: PodSpec) -> Reason | None:
-    """Why a pod's tolerations cannot be read."""
+    """Return why a pod's tolerations are invalid, or None."""
     try:
         check_tolerations(spec.tolerations)
     except SelectorError as error:

@@ -12,7 +12,7 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.search.domains import Domains, Sums
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows
 from vcd.scheduling.search.placed import PlacedCounts
-from vcd.scheduling.search.podindex import Held, PodIndex, index_of
+from vcd.scheduling.search.podindex import PodIndex, SessionCounts, index_of
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
@@ -31,7 +31,7 @@ class Port(NamedTuple):
 
 
 def host_ports(spec: PodSpec) -> tuple[Port, ...]:
-    """The host ports of a pod's containers, those of init containers that stay (sidecars) included."""
+    """Return the host ports of a pod's containers, including init containers that keep running (sidecars)."""
     containers = spec.containers
     if spec.init_containers:
         containers = (*[each for each in spec.init_containers if each.restart_policy == "Always"], *containers)
@@ -40,7 +40,7 @@ def host_ports(spec: PodSpec) -> tuple[Port, ...]:
 
 
 def has_host_ports(shape: Shape) -> bool:
-    """Whether pods of a shape take ports of their host."""
+    """Whether pods of a shape use host ports."""
     return bool(host_ports(shape.spec))
 
 
@@ -58,7 +58,7 @@ class PlacedPorts(PlacedCounts[Port]):
         return domains
 
 
-class HeldPorts(Held[Port]):
+class SessionPorts(SessionCounts[Port]):
     """Host ports of placed pods, found by protocol and number."""
 
     kind = PlacedPorts
@@ -67,13 +67,13 @@ class HeldPorts(Held[Port]):
         self._addresses: dict[tuple[str, int], dict[str, Port]] = {}
         super().__init__(index)
         for port in self.placed.sums:
-            self.appeared(port)
+            self.on_appeared(port)
 
-    def appeared(self, thing: Port) -> None:
+    def on_appeared(self, thing: Port) -> None:
         self._addresses.setdefault((thing.protocol, thing.number), {})[thing.address] = thing
 
-    def in_the_way(self, port: Port) -> list[Sums]:
-        """Pods that hold the same port on an address that overlaps; the wildcard overlaps with all."""
+    def conflicting(self, port: Port) -> list[Sums]:
+        """Return pods that use the same port on an overlapping address; the wildcard overlaps with all."""
         addresses = self._addresses.get((port.protocol, port.number), {})
         overlapping = (
             addresses.values() if port.address == EVERY_ADDRESS else map(addresses.get, (port.address, EVERY_ADDRESS))
@@ -86,7 +86,7 @@ _PORTS = ReasonCode("ports", Cause.PORTS, "node(s) didn't have free ports for th
 
 
 class NodePorts(Predicate):
-    """Nodes whose host ports that a task asks for are free."""
+    """Nodes whose host ports requested by a task are free."""
 
     name: ClassVar[str] = "NodePorts"
     reason: ClassVar[Reason] = _PORTS()
@@ -96,7 +96,7 @@ class NodePorts(Predicate):
     def __init__(self, session: Session) -> None:
         self._nodes = session.nodes
         self._index = index_of(session)
-        self._wanted: dict[Shape, tuple[Port, ...]] = {}
+        self._ports_of_shape: dict[Shape, tuple[Port, ...]] = {}
 
     def applies(self, task: Task) -> bool:
         spec = task.shape.spec
@@ -106,15 +106,15 @@ class NodePorts(Predicate):
         return False
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        held = self._index.held(HeldPorts)
+        ports = self._index.counts_of(SessionPorts)
         taken = np.zeros(len(self._nodes), np.bool_)
         for port in self._ports(task):
-            for sums in held.in_the_way(port):
+            for sums in ports.conflicting(port):
                 taken |= sums.positive()[:-1]
         return at_rows(~taken, usage)
 
     def divisions(self, task: Task, rows: Rows) -> list[Rows]:
-        """Each node by itself: pods of one shape ask for the same ports."""
+        """Return each node by itself: pods of one shape request the same ports."""
         return [np.arange(len(self._nodes))] if self.applies(task) else []
 
     def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
@@ -122,7 +122,7 @@ class NodePorts(Predicate):
         return [(_PORTS({"clause": text}), self.mask(task, usage))]
 
     def _ports(self, task: Task) -> tuple[Port, ...]:
-        found = self._wanted.get(task.shape)
+        found = self._ports_of_shape.get(task.shape)
         if found is None:
-            found = self._wanted[task.shape] = host_ports(task.shape.spec)
+            found = self._ports_of_shape[task.shape] = host_ports(task.shape.spec)
         return found

@@ -1,4 +1,4 @@
-"""The predicate that keeps cpu and memory for idle units of a scarce resource."""
+"""The predicate that reserves cpu and memory for idle units of a scarce resource."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ _BYTES = 10**9
 
 
 class Rate(NamedTuple):
-    """What one unit of a scarce resource needs beside it: cores, and gigabytes (of 10**9 bytes)."""
+    """The cores and gigabytes (10**9 bytes) that one unit of a scarce resource needs."""
 
     cores: float
     gigabytes: float
 
     @classmethod
     def of(cls, cores: float | None, gigabytes: float | None) -> Rate:
-        """A rate as it counts: 1 where it is not given, or negative."""
+        """Return the effective rate: 1 for values that are missing or negative."""
         return cls(*[1.0 if each is None or each < 0 else each for each in (cores, gigabytes)])
 
 
 class _Part(NamedTuple):
-    """A rate as exact fractions: milli-cores, and bytes, for what the resource is counted in."""
+    """A rate as exact fractions: milli-cores and bytes per counted unit of the resource."""
 
     name: str
     column: int
@@ -45,10 +45,10 @@ class _Part(NamedTuple):
 
 
 class Proportional(Predicate):
-    """A pod that asks for none of the scarce resources leaves their idle units the cpu and memory that they need.
+    """A pod that requests no scarce resource must leave idle units of these the cpu and memory that they need.
 
-    A node fails when idle cpu less the request is below idle units x cores, or idle memory less the request below
-    idle units x GB. Rates count to a thousandth. Source: the documented meaning of Volcano's proportional predicate
+    A node fails when idle cpu less the request is below idle units x cores, or idle memory less the request below idle
+    units x GB. Rates count to a thousandth. Source: the documented meaning of Volcano's proportional predicate
     (docs/semantics/plugins.md: its code took thousandths of cores, and megabytes).
     """
 
@@ -80,21 +80,21 @@ class Proportional(Predicate):
     def mask(self, task: Task, usage: Usage) -> Mask:
         result = np.ones(len(usage), np.bool_)
         for part in self._parts:
-            result &= self._keeps(part, task, usage)
+            result &= self._leaves_enough(part, task, usage)
         return result
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
-        """By the first resource that is left without enough."""
+        """Count nodes by the first resource that is left without enough."""
         counts = {}
         rest = failed.copy()
         for part in self._parts:
-            lacking = rest & ~self._keeps(part, task, usage)
+            lacking = rest & ~self._leaves_enough(part, task, usage)
             if lacking.any():
                 counts[_PROPORTIONAL({"resource": part.name})] = int(lacking.sum())
             rest &= ~lacking
         return counts
 
-    def _keeps(self, part: _Part, task: Task, usage: Usage) -> Mask:
+    def _leaves_enough(self, part: _Part, task: Task, usage: Usage) -> Mask:
         idle = usage.idle
         units = idle[part.column]
         result = np.ones(len(usage), np.bool_)

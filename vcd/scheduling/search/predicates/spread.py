@@ -20,7 +20,7 @@ from vcd.model.selectors import (
 )
 from vcd.scheduling.search.domains import Domains, domains_of
 from vcd.scheduling.search.parts import Depends, Mask
-from vcd.scheduling.search.podindex import PodIndex, Question, Scope, Tally, index_of
+from vcd.scheduling.search.podindex import PodIndex, PodQuery, Scope, Tally, index_of
 from vcd.scheduling.search.podterms import narrowed
 from vcd.scheduling.search.predicates.node import HARD_EFFECTS, selected_nodes
 from vcd.scheduling.search.predicates.tested import TestedPredicate
@@ -43,15 +43,15 @@ HARD, SOFT = "DoNotSchedule", "ScheduleAnyway"
 _HONOR = "Honor"
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 DEFAULTS = (TopologySpreadConstraint(3, HOSTNAME, SOFT), TopologySpreadConstraint(5, ZONE, SOFT))
-"""kube-scheduler's own, for pods of Services and of sets of pods that name no constraint."""
+"""kube-scheduler's default constraints, for pods of Services and controllers that declare no constraint."""
 
 
 class Constraint(msgspec.Struct, frozen=True):
-    """A task's constraint with what it counts.
+    """A task's constraint with the pods that it counts.
 
-    ``tally`` counts pods of the task's namespace that match and are not being deleted; ``own`` is 1 if the task
-    matches too. ``everywhere`` divides all nodes, ``counted`` those whose pods count: they have the topology keys of
-    all constraints of the kind and meet the node policies.
+    ``tally`` counts matching, not terminating pods of the task's namespace; ``own`` is 1 if the task matches too.
+    ``everywhere`` divides all nodes. ``counted`` divides the nodes whose pods count: they have the topology keys of all
+    constraints of the kind and meet the node policies.
     """
 
     topology: str
@@ -64,7 +64,7 @@ class Constraint(msgspec.Struct, frozen=True):
 
 
 def constraints_of(index: PodIndex, task: Task, kind: str) -> tuple[Constraint, ...]:
-    """A task's constraints of a kind (HARD or SOFT). Raises SelectorError."""
+    """Return a task's constraints of a kind (HARD or SOFT). Raises SelectorError."""
     stated = task.shape.spec.topology_spread_constraints
     raws = [raw for raw in stated if (raw.when_unsatisfiable or HARD) == kind]
     counted = _CountedNodes(index.session.nodes.facts, task.shape, sorted({raw.topology_key for raw in raws}))
@@ -72,7 +72,7 @@ def constraints_of(index: PodIndex, task: Task, kind: str) -> tuple[Constraint, 
 
 
 def defaults_of(index: PodIndex, task: Task, selector: Selector) -> tuple[Constraint, ...]:
-    """The constraints that kube-scheduler gives a task without any, whose like ``selector`` selects."""
+    """Return kube-scheduler's default constraints for a task without any; ``selector`` selects the counted pods."""
     counted = _CountedNodes(index.session.nodes.facts, task.shape, ())
     return tuple(_constraint(index, task, raw, selector, counted) for raw in DEFAULTS)
 
@@ -86,21 +86,24 @@ def _constraint(
     index: PodIndex, task: Task, raw: TopologySpreadConstraint, selector: Selector, counted: _CountedNodes
 ) -> Constraint:
     # kube-scheduler counts nothing for a selector without requirements, though the pod itself matches it
-    question = Question(NOTHING if selector == EVERYTHING else selector, (Scope((task.namespace,)),), terminating=False)
+    query = PodQuery(NOTHING if selector == EVERYTHING else selector, (Scope((task.namespace,)),), terminating=False)
     return Constraint(
         topology=raw.topology_key,
         skew=raw.max_skew,
         min_domains=max(raw.min_domains or 1, 1),
         own=int(selector.matches(task.pod.metadata.labels)),
-        tally=index.tally(question),
+        tally=index.tally(query),
         everywhere=domains_of(index.session.nodes.facts, raw.topology_key),
         counted=counted.domains(raw),
     )
 
 
 class _CountedNodes:
-    """The nodes whose pods count for a task's constraints of a kind: those that have all topology ``keys``, and meet a
-    constraint's node policies. A task may have thousands of constraints, so the nodes are looked at once."""
+    """The nodes whose pods count for a task's constraints of a kind.
+
+    These nodes have all topology ``keys`` and meet a constraint's node policies. A task may have thousands of
+    constraints, so the nodes are computed once.
+    """
 
     def __init__(self, facts: NodeFacts, shape: Shape, keys: Iterable[str]) -> None:
         self._facts, self._shape = facts, shape
@@ -110,7 +113,7 @@ class _CountedNodes:
         self._known: dict[tuple[bool, bool], tuple[Mask, bytes]] = {}
 
     def domains(self, raw: TopologySpreadConstraint) -> Domains:
-        """The domains of the nodes that count for a constraint."""
+        """Return the domains of the nodes that count for a constraint."""
         policies = raw.node_affinity_policy == _HONOR, raw.node_taints_policy == _HONOR
         if policies not in self._known:
             mask = self._meeting(*policies)
@@ -134,7 +137,7 @@ class _CountedNodes:
 
 
 class PodTopologySpread(TestedPredicate):
-    """Nodes that a task can take without making the pods of a hard constraint too uneven."""
+    """Nodes that take a task without violating the maxSkew of a hard constraint."""
 
     name: ClassVar[str] = "PodTopologySpread"
     lasting: ClassVar[Reason] = UNLABELLED
@@ -148,7 +151,7 @@ class PodTopologySpread(TestedPredicate):
         self._constraints: dict[tuple[Shape, str, int], tuple[Constraint, ...]] = {}
 
     def refusal(self, task: Task) -> Reason | None:
-        """Why no node can take a task whatever is on it: a selector, of whichever kind, that cannot be read."""
+        """Return why no node can take a task: a selector of one of its constraints is invalid."""
         try:
             for raw in task.shape.spec.topology_spread_constraints:
                 LabelSelector.compile(raw.label_selector)
@@ -157,7 +160,7 @@ class PodTopologySpread(TestedPredicate):
         return None
 
     def reachable(self, task: Task, coming: Mask) -> Mask | None:
-        """Nodes that have the labels over which the hard constraints spread."""
+        """Return nodes that have the topology keys of all hard constraints."""
         if not self.applies(task):
             return None
         result = np.full(len(self._index.session.nodes), self.refusal(task) is None)
@@ -171,24 +174,24 @@ class PodTopologySpread(TestedPredicate):
         return bool(found) and any((raw.when_unsatisfiable or HARD) == HARD for raw in found)
 
     def tests(self, task: Task) -> Iterator[tuple[Reason, Mask]]:
-        """Each constraint's tests in order, with the reason of those that fail it."""
+        """Yield each constraint's tests in order, with the reason for nodes that fail them."""
         key = (task.shape, task.namespace, task.labels)
         constraints = self._constraints.get(key)
         if constraints is None:
             constraints = self._constraints[key] = constraints_of(self._index, task, HARD)
         for constraint in constraints:
             yield UNLABELLED, constraint.everywhere.codes >= 0
-            yield SKEWED, _even(constraint)
+            yield SKEWED, _within_skew(constraint)
 
-    def written(self, task: Task, reason: Reason, number: int) -> str:
+    def clause_text(self, task: Task, reason: Reason, number: int) -> str:
         constraint = self._constraints[task.shape, task.namespace, task.labels][number // 2]
         if reason == UNLABELLED:
             return f"topologySpreadConstraints: label {constraint.topology}"
         return f"topologySpreadConstraints: maxSkew {constraint.skew} by {constraint.topology}"
 
 
-def _even(constraint: Constraint) -> Mask:
-    """Nodes in whose domain one more pod exceeds the least domain by no more than the skew."""
+def _within_skew(constraint: Constraint) -> Mask:
+    """Return nodes in whose domain one more pod keeps the skew within the limit."""
     counted = constraint.counted
     counts = constraint.tally.by_domain(counted).counts()
     domains = counts[:-1][counted.present]

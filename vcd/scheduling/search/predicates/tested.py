@@ -1,4 +1,4 @@
-"""Predicates that are made of several tests."""
+"""Base of predicates that consist of several tests."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from vcd.scheduling.session.views import Task
 
 
 class TestedPredicate(Predicate):
-    """A node passes when it passes all tests, and fails for the reason of the first that it does not pass.
+    """A node passes if it passes all tests; otherwise the first failed test gives the reason.
 
-    ``lasting`` is the reason that no eviction mends.
+    ``lasting`` is the reason that no eviction can fix.
     """
 
     lasting: ClassVar[Reason]
 
     def tests(self, task: Task) -> Iterable[tuple[Reason, Mask]]:
-        """The tests in kube-scheduler's order, over all nodes, each with the reason of those that fail it."""
+        """Return the tests in kube-scheduler's order, over all nodes, each with the reason for nodes that fail it."""
         raise NotImplementedError
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """Nodes that pass all tests."""
+        """Return nodes that pass all tests."""
         passed = np.ones(len(usage), np.bool_)
         for _, test in self.tests(task):
             passed &= at_rows(test, usage)
         return passed
 
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        """Nodes that fail a test for the lasting reason, be it not the first that they fail."""
+        """Return nodes that fail a test with the lasting reason, even if another test failed first."""
         result = np.zeros_like(failed)
         for reason, test in self.tests(task):
             if reason == self.lasting:
@@ -42,19 +42,19 @@ class TestedPredicate(Predicate):
         return result
 
     def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
-        """The tests one by one, each named as the user wrote it."""
+        """Return the tests one by one, each with the text of its declaration in the pod."""
         found = []
         for number, (reason, test) in enumerate(self.tests(task)):
-            text = self.written(task, reason, number)
+            text = self.clause_text(task, reason, number)
             found.append((reason.declared({"clause": text}) if text else reason, at_rows(test, usage)))
         return found
 
-    def written(self, task: Task, reason: Reason, number: int) -> str:
-        """What a user wrote for one of a task's tests, by its reason and place; empty where there is no such text."""
+    def clause_text(self, task: Task, reason: Reason, number: int) -> str:
+        """Return the declaration behind a test, given by its reason and index; empty if there is no such text."""
         return ""
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
-        """How many fail for which reason."""
+        """Count the failed nodes by their first reason."""
         counts: dict[Reason, int] = {}
         left = failed.copy()
         for reason, test in self.tests(task):

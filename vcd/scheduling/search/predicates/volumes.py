@@ -1,8 +1,8 @@
-"""Predicates about the volumes behind a pod's claims: reach, zone, number, and room to make new ones.
+"""Predicates about the volumes behind a pod's claims: reach, zone, number, and capacity for new ones.
 
-Source: kube-scheduler 1.36 ``volumebinding``, ``volumezone``, ``nodevolumelimits``. Conflicts of single writers
-(kube-scheduler's ``volumerestrictions``) are no predicate in Volcano, nor here. Claims are no resources: what Volcano
-adds to pods and nodes as ``attachable-volumes-csi-<driver>`` is left out (docs/differences.md).
+Source: kube-scheduler 1.36 ``volumebinding``, ``volumezone``, ``nodevolumelimits``. As in Volcano, conflicts of single
+writers (kube-scheduler's ``volumerestrictions``) are not tested. Claims are not resources: Volcano's
+``attachable-volumes-csi-<driver>`` of pods and nodes is left out (docs/differences.md).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ZONE_LABELS = {
     "topology.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""Labels of volumes that bind them to nodes, and the node's label that is looked at where it lacks that one."""
+"""Labels of volumes that restrict them to nodes; the value is the node label to read if the node lacks the key."""
 UNLIMITED = np.iinfo(np.int64).max
 
 _Fault = tuple[ReasonCode, dict[str, str]]
-"""What is wrong with a claim, and the names that say so."""
+"""What is wrong with a claim, and the parameters of that reason."""
 
 NODE_CONFLICT = ReasonCode(
     "volume-elsewhere", Cause.VOLUME, "node(s) had volume node affinity conflict", nodes_help=True
@@ -80,7 +80,7 @@ _VOLUME_NAMELESS = ReasonCode("volume-nameless", Cause.VOLUME, "PersistentVolume
 
 
 def binding_refusal(storage: Storage, task: Task) -> Reason | None:
-    """Why a pod's claims let it be placed nowhere: one is missing, lost, going, not its own, or not bound in time."""
+    """Return why a pod's claims fit no node: one is missing, lost, terminating, owned by another pod, or unbound."""
     wanted = storage.wanted(task)
     for claim in wanted.claims:
         fault = _fault(claim, task)
@@ -110,16 +110,16 @@ def _fault(found: PodClaim, task: Task) -> _Fault | None:
 
 
 def zone_refusal(storage: Storage, task: Task) -> Reason | None:
-    """Why the zone of a pod's volumes cannot be told: a claim leads neither to a volume nor to a class that waits."""
+    """Return why the zone of a pod's volumes is unknown: a claim has neither a volume nor a class with late binding."""
     for found in storage.wanted(task).claims:
-        fault = None if found.own else _untold(storage, found)
+        fault = None if found.own else _zone_fault(storage, found)
         if fault is not None:
             code, names = fault
             return code({**names, "filter": "VolumeZone", "claim": f"{task.namespace}/{found.name}"})
     return None
 
 
-def _untold(storage: Storage, found: PodClaim) -> _Fault | None:
+def _zone_fault(storage: Storage, found: PodClaim) -> _Fault | None:
     claim = found.claim
     if claim is None:
         return (_MISSING, {"name": found.name}) if found.name else (_NAMELESS, {})
@@ -135,7 +135,7 @@ def _untold(storage: Storage, found: PodClaim) -> _Fault | None:
 
 
 def limits_refusal(storage: Storage, task: Task) -> Reason | None:
-    """Why a pod's volumes cannot be counted: a claim is missing."""
+    """Return why a pod's volumes cannot be counted: a claim is missing."""
     for claim in storage.wanted(task).claims:
         if claim.claim is None:
             return _MISSING({"name": claim.name, "filter": "NodeVolumeLimits"})
@@ -145,8 +145,8 @@ def limits_refusal(storage: Storage, task: Task) -> Reason | None:
 # --- bound and unbound claims -----------------------------------------------------------------------------------------
 
 
-class _OfClaims(Predicate):
-    """A test of what a pod's claims lead to: it is about these."""
+class _ClaimPredicate(Predicate):
+    """Base of the tests of a pod's claims; its clause names these."""
 
     _storage: Storage
 
@@ -156,7 +156,7 @@ class _OfClaims(Predicate):
         return [(reason, self.mask(task, usage))]
 
 
-class BoundVolumes(_OfClaims):
+class BoundVolumes(_ClaimPredicate):
     """A node reaches all volumes that the pod's claims are bound to."""
 
     name = "VolumeBinding"
@@ -187,10 +187,10 @@ class BoundVolumes(_OfClaims):
         return [self._storage.volumes.get(claim.spec.volume_name) for claim in self._storage.wanted(task).bound]
 
 
-class UnboundClaims(_OfClaims):
-    """On a node each claim that waits for its first pod finds a free volume, or its class can make one there.
+class UnboundClaims(_ClaimPredicate):
+    """On the node, each claim with late binding finds a free volume, or its class can provision one.
 
-    Volumes and claims that earlier placements of the session spoke for are not free.
+    Volumes and claims reserved by earlier placements of the session are not free.
     """
 
     name = "VolumeBinding"
@@ -218,8 +218,8 @@ class UnboundClaims(_OfClaims):
         return {reason: count for reason, count in counts.items() if count}
 
 
-class VolumeZone(_OfClaims):
-    """A node's zone and region are among those that the labels of the pod's bound volumes name.
+class VolumeZone(_ClaimPredicate):
+    """A node's zone and region are among those in the labels of the pod's bound volumes.
 
     Nodes without any such label pass: clusters of one zone need none.
     """
@@ -242,7 +242,7 @@ class VolumeZone(_OfClaims):
         return at_rows(result | ~_has_zone(self._facts), usage)
 
     def _places(self, task: Task) -> list[tuple[str, frozenset[str]]]:
-        """Label keys and the zones or regions that the pod's volumes can be used from."""
+        """Return label keys with the zones or regions from which the pod's volumes can be used."""
         found = []
         for claim in self._storage.wanted(task).claims:
             volume = None
@@ -277,10 +277,10 @@ def _in_places(facts: NodeFacts, label: str, places: frozenset[str]) -> Mask:
 # --- how many volumes -------------------------------------------------------------------------------------------------
 
 
-class NodeVolumeLimits(_OfClaims):
-    """A node has no more volumes of a CSI driver attached than its CSINode says; a shared volume counts once.
+class NodeVolumeLimits(_ClaimPredicate):
+    """A node has at most as many volumes of a CSI driver attached as its CSINode allows; a shared volume counts once.
 
-    A driver that the CSINode does not list, or for which it states no number, is not limited.
+    A driver that the CSINode does not list, or lists without a count, is unlimited.
     """
 
     name = "NodeVolumeLimits"
@@ -312,7 +312,7 @@ class NodeVolumeLimits(_OfClaims):
         return at_rows(result, usage)
 
     def _limits_of(self, driver: str) -> Ints:
-        """Per node the most volumes of a driver."""
+        """Return the maximum number of a driver's volumes per node."""
         limits = self._limits.get(driver)
         if limits is None:
             limits = self._limits[driver] = np.full(len(self._session.nodes), UNLIMITED, np.int64)

@@ -1,1 +1,1 @@
-"""Ratings of nodes, one or a few related ones a file, in vector form."""
+"""Node scores in vector form, one or a few related ones a module."""

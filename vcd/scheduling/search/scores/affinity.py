@@ -9,7 +9,7 @@ import numpy as np
 
 from vcd.scheduling.search.domains import Domains, domains_of
 from vcd.scheduling.search.parts import Depends, Mask, Score, Scores
-from vcd.scheduling.search.podindex import Question, Tally, index_of
+from vcd.scheduling.search.podindex import PodQuery, Tally, index_of
 from vcd.scheduling.search.podterms import PreferringTerms, has_preferred_terms, preferred_terms
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
@@ -19,11 +19,7 @@ from vcd.state.records import Shape
 
 
 class InterPodAffinityScore(Score):
-    """Weights of a task's preferences that a node's domains meet, and of placed pods' preferences that the task meets.
-
-    Required terms of placed pods do not score: Volcano's HardPodAffinityWeight is 0. Normalised over the feasible
-    nodes: the least becomes 0, the most 100.
-    """
+    """Sum of the weights of preferred terms that hold on a node: the task's, and placed pods' that select the task."""
 
     name: ClassVar[str] = "InterPodAffinity"
     depends: ClassVar[Depends] = Depends.PODS
@@ -43,10 +39,10 @@ class InterPodAffinityScore(Score):
 
     @cached_property
     def _preferring(self) -> PreferringTerms:
-        return self._index.held(PreferringTerms)
+        return self._index.counts_of(PreferringTerms)
 
     def tells_labels(self, namespace: str) -> bool:
-        return self._preferring.may_be
+        return self._preferring.may_exist
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         points = np.zeros(len(self._facts), np.int64)
@@ -66,7 +62,7 @@ class InterPodAffinityScore(Score):
         return result
 
     def _preferences(self, task: Task) -> list[tuple[int, Tally, Domains]]:
-        """The task's own preferred terms, with the pods that they are about. Raises SelectorError."""
+        """Return the task's own preferred terms, each with the pods that it selects. Raises SelectorError."""
         if not has_preferred_terms(task.shape):
             return []
         key = (task.shape, task.namespace, task.labels)
@@ -75,7 +71,7 @@ class InterPodAffinityScore(Score):
             found = self._own[key] = [
                 (
                     term.weight,
-                    self._index.tally(Question(term.selector, (term.scope,))),
+                    self._index.tally(PodQuery(term.selector, (term.scope,))),
                     domains_of(self._facts, term.topology),
                 )
                 for term in preferred_terms(task.pod)

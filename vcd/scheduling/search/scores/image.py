@@ -1,4 +1,4 @@
-"""The score by which images a node has already. Source: kube-scheduler 1.36 ``imagelocality``."""
+"""The score by images that a node has already. Source: kube-scheduler 1.36 ``imagelocality``."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from vcd.scheduling.session.views import Task
 from vcd.state.facts import NodeFacts
 
 LEAST = 23 * 1024 * 1024
-"""Bytes below which what a node has counts nothing."""
+"""Fewer bytes than this score 0."""
 MOST = 1000 * 1024 * 1024
-"""Bytes per container above which more counts nothing."""
+"""More bytes per container than this score no higher."""
 
 
-class _Held(NamedTuple):
+class _ImageNodes(NamedTuple):
     """The nodes that have an image, and its size in bytes on each."""
 
     rows: npt.NDArray[np.intp]
@@ -29,10 +29,10 @@ class _Held(NamedTuple):
 
 
 class ImageLocality(Score):
-    """The bytes of the pod's images that a node has, each scaled by the part of the nodes that have it.
+    """The bytes of the pod's images that a node has, each scaled by the fraction of nodes that have it.
 
     100 x (sum - 23Mi) / (1000Mi x containers - 23Mi), between 0 and 100, rounded down. The number of nodes that have an
-    image is that of now (Volcano's depends on the order in which nodes arrived: docs/differences.md).
+    image is the current one (Volcano's depends on the order in which nodes arrived: docs/differences.md).
     """
 
     name = "imagelocality"
@@ -41,44 +41,45 @@ class ImageLocality(Score):
         super().__init__(weight)
         facts = session.nodes.facts
         self._count = len(facts)
-        self._images: dict[str, _Held] = facts.cached("images", lambda: _held_images(facts))
+        self._images: dict[str, _ImageNodes] = facts.cached("images", lambda: _images_of(facts))
         self.idle = not self._images
 
     def applies(self, task: Task) -> bool:
-        return any(name in self._images for name in _wanted(task.shape.spec))
+        return any(name in self._images for name in _images_of_pod(task.shape.spec))
 
     def reads_of(self, task: Task) -> tuple[str, ...]:
-        return tuple(_wanted(task.shape.spec))
+        return tuple(_images_of_pod(task.shape.spec))
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        wanted = _wanted(task.shape.spec)
-        bytes_held = np.zeros(self._count, np.int64)
+        wanted = _images_of_pod(task.shape.spec)
+        present = np.zeros(self._count, np.int64)
         for name in wanted:
-            held = self._images.get(name)
-            if held is not None:
-                spread = held.rows.size / self._count
-                bytes_held[held.rows] += (held.sizes * spread).astype(np.int64)
+            image = self._images.get(name)
+            if image is not None:
+                spread = image.rows.size / self._count
+                present[image.rows] += (image.sizes * spread).astype(np.int64)
         most = MOST * len(wanted)
-        np.clip(bytes_held, LEAST, most, out=bytes_held)
-        result = (100 * (bytes_held - LEAST) // (most - LEAST)).astype(np.float64)
+        np.clip(present, LEAST, most, out=present)
+        result = (100 * (present - LEAST) // (most - LEAST)).astype(np.float64)
         return at_rows(result, usage)
 
 
-def _wanted(spec: PodSpec) -> list[str]:
-    """The images of a pod's containers, each as often as it is used."""
-    return [_tagged(container.image) for container in (*spec.init_containers, *spec.containers)]
+def _images_of_pod(spec: PodSpec) -> list[str]:
+    """Return the images of a pod's containers, with repetitions."""
+    return [_with_tag(container.image) for container in (*spec.init_containers, *spec.containers)]
 
 
-def _tagged(name: str) -> str:
+def _with_tag(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
-def _held_images(facts: NodeFacts) -> dict[str, _Held]:
+def _images_of(facts: NodeFacts) -> dict[str, _ImageNodes]:
     found: dict[str, dict[int, int]] = {}
     for row, node in enumerate(facts.nodes):
         for image in node.status.images:
             for name in image.names:
                 found.setdefault(name, {})[row] = image.size_bytes
     return {
-        name: _Held(np.fromiter(sizes, np.intp), np.fromiter(sizes.values(), np.int64)) for name, sizes in found.items()
+        name: _ImageNodes(np.fromiter(sizes, np.intp), np.fromiter(sizes.values(), np.int64))
+        for name, sizes in found.items()
     }

@@ -27,7 +27,7 @@ from vcd.state.records import Shape
 
 
 class _PercentOfHighest(Score):
-    """Base of the scores that are percents of the highest rating among the feasible nodes."""
+    """Base of the scores that are percentages of the highest rating among the feasible nodes."""
 
     normalised = True
     by_highest = True
@@ -38,13 +38,13 @@ class _PercentOfHighest(Score):
         self._facts = session.nodes.facts
 
     def percent(self, raw: Scores, feasible: Mask, none: Scores) -> Scores:
-        """raw x 100 / the highest feasible one, rounded down; ``none`` where that is 0."""
+        """Return raw x 100 / the highest feasible value, rounded down; ``none`` if that is 0."""
         highest = highest_of(raw, feasible)
         return np.floor(raw * 100.0 / highest) if highest else none
 
 
 _Terms = tuple[tuple[NodeSelectorTerm, float], ...]
-"""Preferred terms and their weights, as small as they can be: percents only tell how they compare."""
+"""Preferred terms with weights, divided by their common factor: percentages only depend on the ratios."""
 
 
 class NodeAffinityScore(_PercentOfHighest):
@@ -80,7 +80,7 @@ class NodeAffinityScore(_PercentOfHighest):
 
 
 def _preferred(spec: PodSpec) -> _Terms:
-    """The preferred terms that count; none where one cannot be read, which the API server does not admit."""
+    """Return the preferred terms with a weight, or none if one is invalid, which the API server does not admit."""
     affinity = spec.affinity
     if affinity is None or affinity.node_affinity is None:
         return ()
@@ -95,7 +95,7 @@ def _preferred(spec: PodSpec) -> _Terms:
 
 
 class TaintTolerationScore(_PercentOfHighest):
-    """The fewer PreferNoSchedule taints the pod does not tolerate the better: 100 less their percent of the most."""
+    """The fewer untolerated PreferNoSchedule taints, the better: 100 less the percentage of the highest number."""
 
     name = "tainttoleration"
 

@@ -1,7 +1,7 @@
-"""Scores of nodes by how much of them is used. The hottest code of a session: a few numpy calls over all rows.
+"""Scores of nodes by usage. The hottest code of a session: a few numpy calls over all rows.
 
-Source: kube-scheduler 1.36 ``noderesources`` (``least_allocated``, ``most_allocated``, ``balanced_allocation``).
-Its integer divisions are float64 divisions rounded down here: equal as long as 100 x allocatable is below 2**53.
+Source: kube-scheduler 1.36 ``noderesources`` (``least_allocated``, ``most_allocated``, ``balanced_allocation``). Its
+integer divisions are float64 divisions rounded down here: equal as long as 100 x allocatable is below 2**53.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ _OVERSUBSCRIPTION = ("volcano.sh/oversubscription-cpu", "volcano.sh/oversubscrip
 
 Floats = npt.NDArray[np.float64]
 
-# numpy takes its own scalars, and ``out`` without the keyword, in two thirds of the time
+# # numpy handles its own scalars, and ``out`` without the keyword, in two thirds of the time
 _ZERO, _HALF, _TWO, _FIFTY, _SEVENTY_FIVE, _HUNDRED = map(np.float64, (0, 0.5, 2, 50, 75, 100))
 
 
-class _Room(NamedTuple):
-    """Cpu and memory that the nodes list, float64 of shape (2, nodes), whether all nodes list both, whether they are
-    what there is to allocate, and whether both is so and ``Usage.used_parts`` may be asked."""
+class _Capacity(NamedTuple):
+    """Cpu and memory that the nodes list, as float64 of shape (2, nodes).
+
+    ``complete``: all nodes list both. ``allocatable``: the amounts equal the nodes' allocatable.
+    """
 
     amounts: Floats
     complete: bool
     allocatable: bool
 
 
-def _room_of(facts: NodeFacts) -> _Room:
-    """What kube-scheduler's scores take for a node's room: without what oversubscription adds to it."""
+def _capacity_of(facts: NodeFacts) -> _Capacity:
+    """Return the capacity of nodes for kube-scheduler's scores: without oversubscription."""
     allocatable = np.ascontiguousarray(facts.allocatable[:, :2].T).astype(np.float64)
     amounts = allocatable.copy()
     for row, node in enumerate(facts.nodes):
@@ -48,12 +50,12 @@ def _room_of(facts: NodeFacts) -> _Room:
             try:
                 listed = resource_values(node.status.allocatable or node.status.capacity)
             except QuantityError:
-                continue  # such a node was set aside when it was decoded
+                continue  # such a node was excluded when it was decoded
             amounts[:, row] = listed.get(CPU, 0), listed.get(MEMORY, 0)
-    return _Room(amounts, bool(amounts.all()), np.array_equal(amounts, allocatable))
+    return _Capacity(amounts, bool(amounts.all()), np.array_equal(amounts, allocatable))
 
 
-class _OfRoom(Score):
+class _UsageScore(Score):
     """Base of the scores that compare requests with the cpu and memory that a node's status lists."""
 
     depends = Depends.USAGE
@@ -62,21 +64,21 @@ class _OfRoom(Score):
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         facts = session.nodes.facts
-        room: _Room = facts.cached("listed cpu and memory", lambda: _room_of(facts))
-        self._amounts, self._complete, self._allocatable = room
+        capacity: _Capacity = facts.cached("listed cpu and memory", lambda: _capacity_of(facts))
+        self._amounts, self._complete, self._allocatable = capacity
 
     def node_columns(self) -> Columns:
         return () if self._allocatable else tuple(self._amounts)
 
-    def room(self, usage: Usage) -> Floats:
-        """Cpu and memory of the rows, shape (2, rows)."""
+    def capacity(self, usage: Usage) -> Floats:
+        """Return cpu and memory of the rows, shape (2, rows)."""
         if usage.rows is None:
             return self._amounts
         return usage.float_room if self._allocatable else self._amounts[:, usage.rows]
 
 
-class _MeanPercentage(_OfRoom):
-    """Base of the scores that are a mean of two percentages, cpu's and memory's, rounded down at each step.
+class _MeanPercentage(_UsageScore):
+    """Base of the scores that are a mean of two percentages, for cpu and memory, rounded down at each step.
 
     A resource that a node does not list is left out of its mean.
     """
@@ -86,8 +88,11 @@ class _MeanPercentage(_OfRoom):
         self._own: dict[Shape, Floats] = {}
 
     def own(self, task: Task) -> Floats:
-        """Cpu and memory of the pod to be rated, shape (2, 1): of its containers, for kube-scheduler overlooks
-        pod-level requests here, while those of the pods on a node count."""
+        """Return cpu and memory of the rated pod, shape (2, 1).
+
+        Only its containers count: kube-scheduler ignores pod-level requests of the rated pod, but not of pods on a
+        node.
+        """
         shape, deltas = task.shape, task.deltas
         if shape.spec.resources is None:
             return deltas.scored
@@ -97,35 +102,35 @@ class _MeanPercentage(_OfRoom):
             found = self._own[shape] = np.array(amounts, np.float64)[:, None]
         return found
 
-    def mean(self, part: Floats, room: Floats) -> Scores:
-        """The mean of 100 x part / room over cpu and memory, shape (rows,); overwrites ``part``."""
+    def mean(self, part: Floats, capacity: Floats) -> Scores:
+        """Return the mean of 100 x part / room over cpu and memory, shape (rows,); overwrites ``part``."""
         part *= _HUNDRED
         if self._complete:
-            part /= room
+            part /= capacity
         else:
-            np.divide(part, room, out=part, where=room > 0)
+            np.divide(part, capacity, out=part, where=capacity > 0)
         np.floor(part, part)
         mean: Scores = part[0] + part[1]
         if self._complete:
             mean *= _HALF
         else:
-            mean[(room > 0).all(axis=0)] *= 0.5
+            mean[(capacity > 0).all(axis=0)] *= 0.5
         return np.floor(mean, mean)
 
 
 class LeastRequested(_MeanPercentage):
     """The emptier the better: the mean of (allocatable - requested) x 100 / allocatable over cpu and memory.
 
-    Requested counts the pod itself, those waiting for room, and 100m and 200Mi for containers that ask for none.
+    Requested includes the pod itself and pipelined pods, and 100m and 200Mi for containers without requests.
     """
 
     name = "leastrequested"
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        room = self.room(usage)
+        capacity = self.capacity(usage)
         free: Floats = usage.float_scored + self.own(task)
-        np.subtract(room, free, free)
-        return self.mean(np.maximum(free, _ZERO, out=free), room)
+        np.subtract(capacity, free, free)
+        return self.mean(np.maximum(free, _ZERO, out=free), capacity)
 
 
 class MostRequested(_MeanPercentage):
@@ -137,17 +142,17 @@ class MostRequested(_MeanPercentage):
     name = "mostrequested"
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        room = self.room(usage)
+        capacity = self.capacity(usage)
         full: Floats = usage.float_scored + self.own(task)
-        return self.mean(np.minimum(full, room, out=full), room)
+        return self.mean(np.minimum(full, capacity, out=full), capacity)
 
 
-class BalancedResource(_OfRoom):
+class BalancedResource(_UsageScore):
     """Nodes whose resources are used more evenly with the pod than without it.
 
-    50 + (50 + s(with) - s(without)) / 2, s being (1 - standard deviation of the used fractions) x 100 rounded down,
-    over cpu, memory and, when the pod asks for it, nvidia.com/gpu, as far as the node has them. Pods that ask for none
-    of the three are not rated.
+    50 + (50 + s(with) - s(without)) / 2, where s is (1 - standard deviation of the used fractions) x 100, rounded down,
+    over cpu, memory and, if the pod requests it, nvidia.com/gpu, as far as the node has them. Pods that request none of
+    the three are not rated.
     """
 
     name = "balancedresource"
@@ -166,20 +171,21 @@ class BalancedResource(_OfRoom):
         if self._complete and not self._wants_gpu(task):
             before, after = self._evenness_of_two(task, usage)
             return _improvement(after, before)
-        room, used, columns = self.room(usage), self._used(usage), [0, 1]
+        capacity, used, columns = self.capacity(usage), self._used(usage), [0, 1]
         if self._wants_gpu(task):
             gpu = cast(int, self._gpu)
-            room, columns = np.vstack([room, usage.allocatable[gpu]]), [0, 1, gpu]
+            capacity, columns = np.vstack([capacity, usage.allocatable[gpu]]), [0, 1, gpu]
             used = np.vstack([used, usage.used[gpu] + usage.pipelined[gpu]])
-        before = _evenness(_deviation(used, room))
-        return _improvement(_evenness(_deviation(used + task.request[columns, None], room)), before)
+        before = _evenness(_deviation(used, capacity))
+        return _improvement(_evenness(_deviation(used + task.request[columns, None], capacity)), before)
 
     def _evenness_of_two(self, task: Task, usage: Usage) -> Scores:
-        """How evenly cpu and memory, which all nodes have, are used without the task and with it; shape (2, nodes)."""
+        """Return how evenly cpu and memory are used without and with the task, if all nodes have both; shape (2,
+        nodes)."""
         if self._in_parts and not self._nodes.awaits_room:
             used = usage.used_parts(task.deltas)
         else:
-            used = UsedParts(self._used(usage), task.deltas.used, self.room(usage))
+            used = UsedParts(self._used(usage), task.deltas.used, self.capacity(usage))
         parts = used.parts if used.within else np.minimum(used.parts, 1.0)
         difference: Floats = parts[:, 0] - parts[:, 1]
         np.subtract(_TWO, np.abs(difference, difference), difference)
@@ -194,27 +200,27 @@ class BalancedResource(_OfRoom):
 
 
 def _evenness(deviation: Floats) -> Scores:
-    """(1 - deviation) x 100, rounded down; overwrites it."""
+    """Return (1 - deviation) x 100, rounded down; overwrites ``deviation``."""
     np.subtract(1.0, deviation, deviation)
     deviation *= 100.0
     return np.floor(deviation, deviation)
 
 
 def _improvement(after: Scores, before: Scores) -> Scores:
-    """50 + (50 + after - before) / 2, each step rounded down; overwrites ``after``."""
+    """Return 50 + (50 + after - before) / 2, each step rounded down; overwrites ``after``."""
     after -= before
     after *= _HALF
     after += _SEVENTY_FIVE
     return np.floor(after, after)
 
 
-def _deviation(used: Floats, room: Floats) -> Floats:
-    """Standard deviation of the used parts, at most 1, of the resources that each node has; 0 where that is one.
+def _deviation(used: Floats, capacity: Floats) -> Floats:
+    """Return the standard deviation of the used fractions (each at most 1), 0 for nodes that have one resource.
 
     Summed in the order of the resources, as kube-scheduler does.
     """
-    there = room > 0
-    parts = np.divide(used, room, out=np.zeros_like(used), where=there)
+    there = capacity > 0
+    parts = np.divide(used, capacity, out=np.zeros_like(used), where=there)
     np.minimum(parts, 1.0, out=parts)
     count = there.sum(axis=0)
     total, squares = np.zeros(len(count)), np.zeros(len(count))

@@ -1,4 +1,4 @@
-"""Topology spread constraints that may be broken (kube-scheduler's PodTopologySpread score)."""
+"""Soft topology spread constraints (kube-scheduler's PodTopologySpread score)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.selectors import Selector
+from vcd.scheduling.search.defaultspread import DefaultSpread
 from vcd.scheduling.search.parts import Depends, Mask, Score, Scores
 from vcd.scheduling.search.podindex import index_of
-from vcd.scheduling.search.podsalike import PodsAlike
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.search.predicates.spread import HOSTNAME, SOFT, Constraint, constraints_of, defaults_of
 from vcd.scheduling.session.nodes import Ints, Usage
@@ -24,10 +24,10 @@ from vcd.scheduling.session.views import Task
 class PodTopologySpreadScore(Score):
     """The fewer matching pods a node's domains have, the better.
 
-    A domain's count is weighed by the logarithm of the number of domains among the feasible nodes, so that pods in
-    small topologies are not drowned by those in large ones; nodes without one of the topology keys get 0. A pod of a
-    Service, ReplicationController, ReplicaSet or StatefulSet that names no constraint is spread by host name and by
-    zone; then a node without a key has nothing to be weighed in that topology.
+    A domain's count is weighted by the logarithm of the number of domains among the feasible nodes, so that pods in
+    small topologies are not drowned by those in large ones. Nodes without one of the topology keys get 0. A pod without
+    constraints that belongs to a Service, ReplicationController, ReplicaSet or StatefulSet is spread by host name and
+    by zone. In that case a node without a key only skips that topology.
     """
 
     name: ClassVar[str] = "PodTopologySpread"
@@ -37,34 +37,36 @@ class PodTopologySpreadScore(Score):
     def __init__(self, session: Session, weight: float) -> None:
         super().__init__(weight)
         self._index = index_of(session)
-        self._alike = PodsAlike(session)
+        self._default_spread = DefaultSpread(session)
         self._constraints: dict[Hashable, tuple[Constraint, ...]] = {}
-        self._counted: list[_Counted] = []
+        self._counted: list[_CountedConstraint] = []
         self._by_default = False
 
     def applies(self, task: Task) -> bool:
         found = task.shape.spec.topology_spread_constraints
         if found:
             return any(raw.when_unsatisfiable == SOFT for raw in found)
-        return self._alike.of(task) is not None
+        return self._default_spread.of(task) is not None
 
     def tells_labels(self, namespace: str) -> bool:
-        return self._alike.may_tell_labels(namespace)
+        return self._default_spread.depends_on_labels(namespace)
 
     def kind_of(self, task: Task) -> Selector | None:
-        return None if task.shape.spec.topology_spread_constraints else self._alike.of(task)
+        return None if task.shape.spec.topology_spread_constraints else self._default_spread.of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        """The pods that each node's domains have, added up; ``normalise`` weighs them by constraint and must follow."""
-        alike = self.kind_of(task)
-        key = (task.shape, task.namespace, task.labels, alike)
+        """Return the number of pods in each node's domains; ``normalise`` weighs them by constraint and must follow."""
+        selector = self.kind_of(task)
+        key = (task.shape, task.namespace, task.labels, selector)
         constraints = self._constraints.get(key)
         if constraints is None:
             constraints = self._constraints[key] = (
-                constraints_of(self._index, task, SOFT) if alike is None else defaults_of(self._index, task, alike)
+                constraints_of(self._index, task, SOFT)
+                if selector is None
+                else defaults_of(self._index, task, selector)
             )
-        self._by_default = alike is not None
-        self._counted = [_Counted.of(constraint, usage) for constraint in constraints]
+        self._by_default = selector is not None
+        self._counted = [_CountedConstraint.of(constraint, usage) for constraint in constraints]
         total = np.zeros(len(usage), np.int64)
         for counted in self._counted:
             total += counted.pods
@@ -89,8 +91,8 @@ class PodTopologySpreadScore(Score):
         return result
 
 
-class _Counted(msgspec.Struct, frozen=True):
-    """A constraint over some nodes: the matching pods in each one's domain, and the domain's number (-1: none)."""
+class _CountedConstraint(msgspec.Struct, frozen=True):
+    """A constraint over some nodes: the matching pods in each node's domain, and the domain's number (-1: none)."""
 
     skew: int
     per_node: bool
@@ -98,15 +100,17 @@ class _Counted(msgspec.Struct, frozen=True):
     codes: npt.NDArray[np.intp]
 
     @classmethod
-    def of(cls, constraint: Constraint, usage: Usage) -> _Counted:
+    def of(cls, constraint: Constraint, usage: Usage) -> _CountedConstraint:
         per_node = constraint.topology == HOSTNAME
-        if per_node:  # kube-scheduler counts the pods of the node itself then, whatever the node policies say
+        if per_node:  # kube-scheduler counts the pods of the node itself then, whatever the node policies
             pods = constraint.tally.by_node()
         else:
             pods = constraint.everywhere.by_node(constraint.tally.by_domain(constraint.counted).counts())
         return cls(constraint.skew, per_node, at_rows(pods, usage), at_rows(constraint.everywhere.codes, usage))
 
     def domains_among(self, rated: Mask) -> int:
-        """How many domains the rated nodes have; each node counts as one for the host name, and those without the key
-        are one together."""
+        """Count the domains of the rated nodes.
+
+        For the host name each node is a domain. Otherwise nodes without the key form one domain together.
+        """
         return int(rated.sum()) if self.per_node else int(np.count_nonzero(np.bincount(self.codes[rated] + 1)))

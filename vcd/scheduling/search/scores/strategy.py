@@ -1,4 +1,4 @@
-"""Scores of nodes by how full their resources would be, each resource by its own strategy."""
+"""Scores of nodes by how full their resources would be, with a strategy per resource."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ MAXIMUM = 100.0
 
 
 class Strategy(NamedTuple):
-    """How a resource is rated: MOST, LEAST, or something else, which counts with its weight and gives no points."""
+    """How a resource is rated: MOST, LEAST, or an unknown kind, which adds to the weights and gives no points."""
 
     kind: str
     weight: int
 
 
 class _Part(NamedTuple):
-    """A rated resource: its column, its strategy, and what the nodes have of it."""
+    """A rated resource: its column, its strategy, and the nodes' allocatable."""
 
     column: int
     strategy: Strategy
@@ -36,11 +36,10 @@ class _Part(NamedTuple):
 
 
 class Rating:
-    """100 x factor x the weighed mean over the resources that a pod asks for: MOST (request + used) / allocatable,
-    LEAST what is left of it.
+    """100 x factor x the weighted mean over the requested resources.
 
-    0 where one of them would not fit. A resource that the node lacks, or of weight 0, gives nothing and always fits;
-    used counts no pods that wait for room.
+    MOST gives (request + used) / allocatable, LEAST the rest of it. The result is 0 if one of them would not fit. A
+    resource that the node lacks, or of weight 0, gives nothing and always fits. ``used`` excludes pipelined pods.
     """
 
     def __init__(self, session: Session, factor: int, strategies: Mapping[str, Strategy]) -> None:
@@ -56,14 +55,14 @@ class Rating:
         ]
 
     def minds(self, task: Task) -> bool:
-        """Whether any resource that gives points is asked for."""
+        """Whether the task requests any resource that gives points."""
         return any(
             part.strategy.weight and part.strategy.kind in (MOST, LEAST) and task.request[part.column]
             for part in self._parts
         )
 
     def points(self, task: Task, usage: Usage) -> Scores:
-        """The points, one per row of ``usage``."""
+        """Return the points, one per row of ``usage``."""
         score = np.zeros(len(usage))
         over = np.zeros(len(usage), np.bool_)
         weights = 0
@@ -88,8 +87,10 @@ class Rating:
 
 
 class ScarceResourceAvoidance(Score):
-    """100 x weight x (1 - weights of the scarce resources that the node has / all of them); 0 where the node lacks a
-    resource that the pod asks for."""
+    """100 x weight x (1 - weights of the scarce resources that the node has / all of them).
+
+    0 where the node lacks a resource that the pod requests.
+    """
 
     name = "scarce resource avoidance"
 
@@ -116,8 +117,10 @@ class ScarceResourceAvoidance(Score):
 
 
 def strategy_of(name: str, strategies: Mapping[str, Strategy], patterns: Sequence[str]) -> Strategy | None:
-    """The strategy for a resource: by its name, else by the longest of the ``patterns`` (with ``*`` at the end) that it
-    fits."""
+    """Return the strategy for a resource: by its name, else by the longest matching pattern, or None.
+
+    ``patterns`` end with ``*``.
+    """
     found = strategies.get(name)
     if found is not None:
         return found

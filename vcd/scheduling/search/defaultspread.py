@@ -1,6 +1,6 @@
-"""Which pods a pod's Services and its set of pods select: those that kube-scheduler spreads by default.
+"""Selectors of default topology spreading: the pods that a pod's Services and its controller select.
 
-Kubernetes ``pkg/scheduler/framework/plugins/helper/spread.go``.
+Source: Kubernetes ``pkg/scheduler/framework/plugins/helper/spread.go``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _NO_OWNER: Final = ("", "")
 _Services = dict[str, list[tuple[tuple[str, str], ...]]]
 
 
-class PodsAlike:
-    """The selectors of a session's pods, found once for all pods of one namespace, labels and owner."""
+class DefaultSpread:
+    """The default spread selectors of a session's pods, computed once per namespace, labels and owner."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -35,7 +35,7 @@ class PodsAlike:
         self._found: dict[tuple[str, int, tuple[str, str], str], Selector | None] = {}
 
     def _by_namespace(self) -> _Services:
-        """The labels that each Service asks for; one without a selector has no pods."""
+        """Return the selectors of Services, by namespace. A Service without a selector has no pods."""
         found: _Services = {}
         for key, service in sorted(self._session.objects("Service", Service).items()):
             if service.spec.selector:
@@ -43,7 +43,7 @@ class PodsAlike:
         return found
 
     def of(self, task: Task) -> Selector | None:
-        """What selects pods like a task, None where nothing does."""
+        """Return the selector of the pods among which a task is spread, or None if nothing selects the task."""
         if not self._owned and task.namespace not in self._services:
             return None
         owner, name = (set_of(task.pod) if self._owned else None) or (_NO_OWNER, "")
@@ -52,9 +52,8 @@ class PodsAlike:
             self._found[key] = self._selector(task.namespace, task.pod, owner, name)
         return self._found[key]
 
-    def may_tell_labels(self, namespace: str) -> bool:
-        """Whether of two pods of a namespace and one owner that differ in labels one may be selected and not the
-        other."""
+    def depends_on_labels(self, namespace: str) -> bool:
+        """Whether two pods of a namespace and one owner, different in labels alone, may get different selectors."""
         return namespace in self._services
 
     def _selector(self, namespace: str, pod: Pod, owner: _Key, name: str) -> Selector | None:
@@ -62,14 +61,14 @@ class PodsAlike:
         for wanted in self._services.get(namespace, ()):
             if all(labels.get(key) == text for key, text in wanted):
                 needed.update(wanted)
-        own = self._of_set(f"{namespace}/{name}", owner, needed)
+        own = self._controller_selector(f"{namespace}/{name}", owner, needed)
         selector = narrowed(EVERYTHING, IN, tuple(needed), needed)
         if own is not None:
             selector = Selector(tuple(sorted({*selector.requirements, *own.requirements})), nothing=own.nothing)
         return None if selector == EVERYTHING else selector
 
-    def _of_set(self, key: str, owner: _Key, needed: dict[str, str]) -> Selector | None:
-        """The selector of a set of pods; that of a ReplicationController is added to the labels ``needed``."""
+    def _controller_selector(self, key: str, owner: _Key, needed: dict[str, str]) -> Selector | None:
+        """Return the selector of a pod's controller; that of a ReplicationController is added to ``needed`` instead."""
         if owner == _CONTROLLER:
             controller = self._session.objects(owner[0], ReplicationController).get(key)
             needed.update((controller.spec.selector or {}) if controller is not None else {})
@@ -81,5 +80,5 @@ class PodsAlike:
         try:
             selector = LabelSelector.compile(found.spec.selector)
         except SelectorError:
-            return None  # as kube-scheduler: the API server would not have taken it
+            return None  # as in kube-scheduler; the API server admits no such selector
         return None if selector.nothing else selector
