@@ -1,4 +1,4 @@
-"""capacity's part in reclaim: whose tasks may go for a queue that is below what it deserves."""
+"""capacity's victims in reclaim: tasks that a queue below its deserved share may have evicted."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from vcd.scheduling.session.views import Task
 
 
 class _Relation(NamedTuple):
-    """What the tree says of a victim's queue seen from the asker's."""
+    """How a victim's queue is related to the reclaiming queue in the tree."""
 
     checked: tuple[Account, ...]
-    """The victim's ancestors that must have more than they deserve, too."""
+    """The victim's ancestors that must also have more than they deserve."""
     kept: tuple[Account, ...]
-    """The victim's ancestors with a guarantee that the asker is no part of."""
+    """The victim's ancestors with a guarantee that are not ancestors of the reclaiming queue."""
     above: tuple[Account, ...]
-    """All of these, each once."""
+    """The union of both, without duplicates."""
     related: bool
-    """Whether both have an ancestor below the root in reach of ``ancestorReclaimLevel``, or one that is guaranteed
-    something: of that neither has more right to it than the other."""
+    """Whether both have a common ancestor below the root that is within ``ancestorReclaimLevel`` or has a guarantee.
+    Neither queue then has a prior claim to what the ancestor is entitled to."""
 
 
 class Reclaim:
-    """Names victims."""
+    """Builds the allowances of capacity's victims."""
 
     def __init__(self, accounts: list[Account], resources: Resources, nodes: Nodes, level: int) -> None:
         self.accounts = accounts
@@ -38,16 +38,16 @@ class Reclaim:
         self._relations: dict[tuple[int, int], _Relation] = {}
 
     def allowance(self, queue: Queue, wanted: Sequence[int], floor: Sequence[int] | None) -> Allowance:
-        """Who may go for work of ``queue`` that asks for amounts.
+        """Return an allowance for victims when ``queue`` requests ``wanted``.
 
-        ``floor`` is the least room on a node that takes the task that asks; None where a whole job does, whose victims
-        go in bundles: of these the action itself spares whose going helps nobody.
+        ``floor`` is the smallest capacity on a node with which the reclaiming task fits. None for a whole job, whose
+        victims are evicted in bundles: the action itself then drops victims that do not help.
         """
         return _Reclaimable(self, self.accounts[queue.index], wanted, floor)
 
     def lacking_on(self, node: int, wanted: Sequence[int], floor: Sequence[int]) -> tuple[int, ...]:
-        """The resources of which a node will have too little; all that are asked for where it has enough, since then
-        it is quota that must be freed."""
+        """Return the resources that are short on a node; all requested ones if none is, because then the quota is
+        short."""
         if node >= 0:
             room = self._nodes.usage.room_of(node).tolist()
             short = tuple([column for column, least in enumerate(floor) if least > room[column]])
@@ -56,7 +56,7 @@ class Reclaim:
         return tuple([column for column in self._resources.compared if wanted[column]])
 
     def relation(self, asker: Account, account: Account) -> _Relation:
-        """What the tree says of an account seen from the asker's."""
+        """Return how an account is related to the reclaiming account."""
         return self._relations.get((asker.queue.index, account.queue.index)) or self._relate(asker, account)
 
     def _relate(self, asker: Account, account: Account) -> _Relation:
@@ -82,7 +82,7 @@ class Reclaim:
 
 
 class _Reclaimable(Allowance):
-    """What queues and their ancestors hold beyond what is theirs, less what those that go hold."""
+    """Permits victims while their queues and their ancestors hold more than they are entitled to."""
 
     def __init__(self, reclaim: Reclaim, asker: Account, wanted: Sequence[int], floor: Sequence[int] | None) -> None:
         self._reclaim = reclaim
@@ -116,14 +116,14 @@ class _Reclaimable(Allowance):
         return not relation.above or self._ancestors_agree(relation, amounts)
 
     def _helps(self, node: int, amounts: tuple[int, ...], floor: Sequence[int]) -> bool:
-        """Whether a task on a node holds some of what the node lacks."""
+        """Return whether a task on a node holds some of what the node lacks."""
         columns = self._lacking.get(node)
         if columns is None:
             columns = self._lacking[node] = self._reclaim.lacking_on(node, self._wanted, floor)
         return _holds_some(amounts, columns)
 
     def _ancestors_agree(self, relation: _Relation, amounts: tuple[int, ...]) -> bool:
-        """Whether the victim's ancestors have more than they deserve, and keep what they are guaranteed."""
+        """Return whether the victim's ancestors have more than they deserve, and retain their guarantees."""
         for above in relation.checked:
             if _deserves_some(above, amounts) and not _exceeds(above, self._left_of(above), amounts):
                 return False
@@ -143,7 +143,7 @@ class _Reclaimable(Allowance):
 
 
 def _blocked(asker: Account, wanted: Sequence[int]) -> Account | None:
-    """The nearest ancestor whose capability would be exceeded: only room freed below it would help."""
+    """Return the nearest ancestor whose limit would be exceeded: only evictions below it help."""
     for account in asker.chain[1:]:
         allocated, limits = account.allocated, account.limits
         for column, amount in enumerate(wanted):
@@ -160,7 +160,7 @@ def _holds_some(amounts: tuple[int, ...], columns: tuple[int, ...]) -> bool:
 
 
 def _deserves_some(account: Account, amounts: Sequence[int]) -> bool:
-    """Whether a queue deserves any of what a task holds; what it does not deserve is borrowed."""
+    """Return whether a queue deserves any resource that a task holds; otherwise the task is borrowed entirely."""
     for column, _ in account.entitled:  # noqa: SIM110 - called for every task of a node
         if amounts[column]:
             return True
@@ -168,7 +168,7 @@ def _deserves_some(account: Account, amounts: Sequence[int]) -> bool:
 
 
 def _exceeds(account: Account, allocated: list[int], amounts: tuple[int, ...]) -> bool:
-    """Whether a queue has more than it deserves of something that a task holds."""
+    """Return whether a queue has more than it deserves of a resource that a task holds."""
     for column, deserved in account.claims:  # noqa: SIM110 - called for every task of a node
         if amounts[column] and allocated[column] > deserved:
             return True
@@ -176,7 +176,7 @@ def _exceeds(account: Account, allocated: list[int], amounts: tuple[int, ...]) -
 
 
 def _keeps_guarantee(account: Account, allocated: list[int], amounts: tuple[int, ...]) -> bool:
-    """Whether a queue has all that it is guaranteed without a task."""
+    """Return whether a queue retains its guarantee without a task."""
     for column, least in account.guaranteed:  # noqa: SIM110 - called for every task of a node
         if allocated[column] - amounts[column] < least:
             return False
