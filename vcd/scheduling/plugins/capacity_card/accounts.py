@@ -1,4 +1,4 @@
-"""The accounts of all queues, made up from where pods are and what they ask for (docs/semantics/capacity-card.md)."""
+"""Builds the accounts of all queues from the pods' positions and requests (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NOWHERE = -1
 
 
 class Held(NamedTuple):
-    """What is held of a card as the session begins. ``who`` is a job, or -1 - the row of a pod whose group is gone."""
+    """Cards allocated when the session begins. ``who``: a job, or -1 - row of a pod whose group was deleted."""
 
     who: int
     queue: int
@@ -39,10 +39,11 @@ class Held(NamedTuple):
 
 
 class Accounts:
-    """The accounts of all queues of a session, and what its pods ask for.
+    """The accounts of all queues in a session, and the requests of its pods.
 
-    ``unlimited``: what asks for cards counts no cpu and memory (cardUnlimitedCpuMemory). ``as_volcano``: guarantees of
-    cpu and memory are kept against each other queue alone. ``guarantees`` are those of cpu and memory.
+    ``unlimited``: pods that request cards count no cpu and memory (cardUnlimitedCpuMemory). ``as_volcano``: guarantees
+    of
+    cpu and memory limit each other queue alone, not all together. ``guarantees`` are those of cpu and memory.
     """
 
     def __init__(self, session: Session, cards: NodeCards, unlimited: bool, as_volcano: bool) -> None:
@@ -53,11 +54,11 @@ class Accounts:
         self._request = cache(partial(_request_for, cards, unlimited))
         self.held: list[Held] = []
         self.within_minimum: list[Held] = []
-        """What of that is not elastic."""
+        """The portion of ``held`` that is not elastic."""
         self.above_members: list[Held] = []
-        """Of groups that state no minimum of a card, the most that they hold of it with all pods but minMember."""
+        """For groups that state no minimum of a card: the most that all pods except minMember hold of it."""
         self.unreadable: dict[int, str] = {}
-        """Why the annotation of a group that has no pods yet says nothing, by job."""
+        """Why the request annotation of a group without pods is unreadable, by job."""
         self.queues = [Account(queue) for queue in session.queue_list]
         tasks = session.snapshot.tasks
         of_shape: npt.NDArray[np.bool_] = np.any(session.requests[:, cards.columns] > 0, axis=1)
@@ -72,7 +73,6 @@ class Accounts:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def request_of(self, task: Task) -> CardRequest:
-        """What a task asks for."""
         return self._request(task.shape, card_name(task.pod), card_name(task.job.record.group))
 
     def _request_of_row(self, row: int) -> CardRequest:
@@ -83,11 +83,12 @@ class Accounts:
         return self._request(shape, card_name(tasks.pods[row]), inherited)
 
     def card_pods(self, statuses: tuple[int, ...]) -> Ints:
-        """Return the rows of pods in some statuses that ask for cards."""
+        """Return the rows of pods in one of ``statuses`` that request cards."""
         return np.flatnonzero(self._asks_cards & np.isin(self._session.snapshot.tasks.status, statuses))
 
     def charged(self, request: CardRequest, row: int) -> list[tuple[str, int]]:
-        """What a pod on a node uses, by the node's card; by the first name where the node's card is not known."""
+        """Return what a pod on a node uses, by the node's card; by the first named card if the node's card is
+        unknown."""
         used = []
         for ask in request.asks:
             card = self._cards.card_at(ask.resource, row) or (ask.names[0] if ask.named else None)
@@ -96,12 +97,13 @@ class Accounts:
         return used
 
     def demand(self, job: Job) -> dict[Names, int]:
-        """The cards that a group's minimum still wants: of its pods once there are any, of its annotation before."""
+        """Return the cards that a group's minimum still lacks: from its pods, or from its annotation if it has none."""
         return self._sums(job, self.waiting.needed) if job.task_count else self._annotated(job.index)
 
     def cards_of_minimum(self, job: Job) -> dict[Names, int]:
-        """Return the same; if neither pods nor an annotation name cards yet, any card of the resources that the group's
-        minimum resources state."""
+        """Return the same as ``demand``. If neither pods nor an annotation name cards yet, return any card of the
+        resources
+        that the group's minimum resources state."""
         demand = self.demand(job)
         if demand or job.task_count:
             return demand
@@ -110,8 +112,11 @@ class Accounts:
         return {self._cards.cards_of[resource]: int(minimum[at]) for resource, at in pairs if minimum[at]}
 
     def reserved(self, job: Job) -> dict[Names, int]:
-        """What an admitted group keeps for itself: its demand without pods that a scheduling gate holds or that no node
-        could, and nothing of a group that no node could hold."""
+        """Return what an admitted group reserves.
+
+        That is its demand without pods behind a scheduling gate or that fit on no node; nothing if no node can take the
+        group.
+        """
         if not self.reserving.reserves[job.index]:
             return {}
         return self._sums(job, self.waiting.kept) if job.task_count else self._annotated(job.index)
@@ -129,8 +134,10 @@ class Accounts:
         return sums
 
     def _annotated(self, job: int) -> dict[Names, int]:
-        """The cards that a group's annotation asks for; none where it has none, or one that cannot be read: it only
-        keeps pods from being made too early, and they are asked one by one."""
+        """Return the cards that a group's annotation requests; none without a readable one.
+
+        The annotation only prevents creating pods too early, and each pod is checked later.
+        """
         text = self._session.jobs.records[job].group.metadata.annotations.get(REQUEST)
         if text is None:
             return {}
@@ -141,17 +148,17 @@ class Accounts:
             return {}
 
     def minimum(self, job: Job) -> tuple[int, int]:
-        """A group's minimum of cpu and memory, as its queue counts them."""
+        """Return a group's minimum of cpu and memory, as its queue counts them."""
         if self._unlimited and self._has_cards[job.index]:
             return 0, 0
         cpu, memory = self._session.jobs.min_resources[job.index, :2].tolist()
         return cpu, memory
 
     def freed(self, job: Job, all_of: Flags) -> QuotaAmounts:
-        """Return what groups of lower priority than a job can lose in its queue, in addition to what is elastic.
+        """Return what groups of lower priority than a job can lose in its queue, in addition to elastic resources.
 
-        Those marked in ``all_of`` lose what they hold of their minimum. The others keep that; if they state no minimum
-        of a card, they keep as many of their pods as minMember.
+        The groups in ``all_of`` lose also their minimum. The others retain it; if they state no minimum of a card, they
+        retain as many pods as minMember.
         """
         jobs = self._session.jobs
         below = (jobs.queue == job.queue.index) & (jobs.priority < job.priority) & jobs.derived(are_preemptable)
@@ -165,7 +172,7 @@ class Accounts:
         return QuotaAmounts((cpu, memory), cards)
 
     def pod_of(self) -> dict[int, Pod]:
-        """A pod that asks for cards, by job, or by -1 - its row where its group is gone."""
+        """Return a pod that requests cards for each job, or by -1 - row if its group was deleted."""
         rows = np.flatnonzero(self._asks_cards)
         who, first = np.unique(self._who(rows), return_index=True)
         pods = self._session.snapshot.tasks.pods
@@ -180,7 +187,7 @@ class Accounts:
     # --- filling ------------------------------------------------------------------------------------------------------
 
     def _hold_cards(self) -> None:
-        """Allocated and elastic cards of queues, from where the pods are."""
+        """Fill in allocated and elastic cards of queues, from the pods' nodes."""
         session, cards = self._session, self._cards
         tasks = session.snapshot.tasks
         rows = self.card_pods(ALLOCATED_STATUSES)
@@ -206,7 +213,7 @@ class Accounts:
         names = [self._cards.names[number] for number in code.tolist()]
         queues = [self._queue_of(each) for each in holder.tolist()]
         self.held += map(Held, holder.tolist(), queues, names, sums.tolist())
-        # what a job holds above its minimum is elastic; the minimum is taken off its cards in their order
+        # what a job holds above its minimum is elastic; the minimum uses up its cards in their order
         states = holder >= 0
         stated = self._session.jobs.min_resources[:, column]
         minimum = np.zeros_like(sums)
@@ -221,8 +228,10 @@ class Accounts:
             spare[names[index]] = spare.get(names[index], 0) + int(elastic[index])
 
     def _above_members(self, holder: Ints, pairs: Ints, amounts: Ints) -> Ints:
-        """Return the most that each holder has of a card with all of its pods but minMember: with those that have the
-        most. ``pairs`` gives the pair of holder and card of each pod."""
+        """Return the most that all of a holder's pods except minMember can have of a card: the largest requests count.
+
+        ``pairs`` gives the pair of holder and card for each pod.
+        """
         jobs, grouped = self._session.jobs, holder >= 0
         ready = jobs.counts[:, list(READY_STATUSES)].sum(axis=1)
         spare = np.zeros_like(holder)
@@ -243,7 +252,7 @@ class Accounts:
                 self.within_minimum.append(held)
 
     def _hold_releasing(self) -> None:
-        """What pods hold that are being deleted and still on a node."""
+        """Add up what terminating pods hold on nodes."""
         session, tasks = self._session, self._session.snapshot.tasks
         releasing = (tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE) & (session.queue_of_row >= 0)
         for row in np.flatnonzero(releasing).tolist():
@@ -256,7 +265,7 @@ class Accounts:
                 account.releasing[card] = account.releasing.get(card, 0) + amount
 
     def _queue_cards(self, asks_cards: npt.NDArray[np.bool_]) -> None:
-        """Requests of cards, and which groups ask for cards at all."""
+        """Add up requests of cards, and note the groups that request cards at all."""
         session, jobs, waiting = self._session, self._session.jobs, self.waiting
         for account in self.queues:
             account.request = {(card,): amount for card, amount in account.allocated.items()}
@@ -274,13 +283,13 @@ class Accounts:
 
     @cached_property
     def reserving(self) -> GroupColumns:
-        """The groups with what they reserve. Needs an opened framework, unless as in Volcano."""
+        """The groups with what they reserve. Needs an opened framework, except with Volcano's shares."""
         return self._session.jobs if self._as_volcano else demand_of(self._session).groups
 
     @cached_property
     def reservations(self) -> list[CardReservations]:
-        """What the groups that were admitted as the session began may still take, by the queue's index. Groups that
-        the session admits are to be added."""
+        """What groups that were admitted before the session may still take, by queue index. Add newly admitted
+        groups."""
         found = [CardReservations() for _ in self.queues]
         jobs, waiting = self._session.jobs, self.waiting
         allocated_tasks = jobs.counts[:, list(ALLOCATED_STATUSES)].sum(axis=1)
@@ -300,7 +309,6 @@ class Accounts:
         return found
 
     def _reserve_basic(self, found: list[CardReservations]) -> None:
-        """Reserve cpu and memory for admitted groups."""
         jobs, count = self._session.jobs, len(self.queues)
         if self._unlimited:
             amounts = self.reserving.derived(inqueue)[:, :2] * ~self._has_cards[:, None]
@@ -313,7 +321,7 @@ class Accounts:
             found[queue].add_basic(priority, reserved[queue, rank].tolist())
 
     def _sums_of(self, resource: str, amounts: Ints) -> Iterator[tuple[int, int, Names, int]]:
-        """Yield what is wanted of a resource by queue, priority, and the names that may serve."""
+        """Yield (queue, priority, acceptable cards, amount) for a resource."""
         waiting, jobs, width = self.waiting, self._session.jobs, max(1, len(self.waiting.kinds))
         chosen = np.flatnonzero(amounts)
         keys = self._by_priority()[waiting.job[chosen]] * width + waiting.kind[chosen]
@@ -332,7 +340,7 @@ class Accounts:
         return result
 
     def _fill_basic(self) -> None:
-        """Cpu and memory of queues, and what bounds them."""
+        """Add up cpu and memory of queues, and set their limits."""
         session, jobs = self._session, self._session.jobs
         allocated = bounded(jobs.sums("allocated") + session.orphans.allocated)[:, :2]
         pending = jobs.sums("pending")[:, :2].copy()
@@ -347,7 +355,7 @@ class Accounts:
         self._keep_guarantees(session.nodes.total[:2].tolist())
 
     def _keep_guarantees(self, total: list[int]) -> None:
-        """Bound what queues may have of cpu and memory, each alone and all together."""
+        """Limit cpu and memory of queues, each alone and all together."""
         kept = [
             reserved_guarantee(account.guarantee, account.basic_allocated, self._as_volcano or queue.is_open)
             for account, queue in zip(self.queues, self._session.queue_list, strict=True)
@@ -365,7 +373,7 @@ class Accounts:
             self.guarantees.charge(account.name, account.basic_allocated)
 
     def _of_card_pods(self, statuses: tuple[int, ...]) -> Ints:
-        """Cpu and memory, by queue, of pods that ask for cards."""
+        """Return the cpu and memory of pods that request cards, by queue."""
         session, tasks = self._session, self._session.snapshot.tasks
         rows = self.card_pods(statuses)
         return sums_by(session.queue_of_row[rows], session.requests[tasks.shape[rows], :2], len(self.queues))

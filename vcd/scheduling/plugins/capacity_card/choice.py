@@ -1,4 +1,4 @@
-"""Which nodes a pod that asks for cards may go to, and which it would rather have."""
+"""The filter and the score of nodes for pods that request cards."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _NO_CARD = ReasonCode("no-card", Cause.DEVICE, "node(s) had no card <{cards}>", 
 
 BEST = 100.0
 DECAY = 0.5
-"""Points of the first card named, and by how much each further one has less."""
+"""Score of the first named card, and the factor for each further one."""
 
 RequestOf = Callable[[Task], CardRequest]
 
 
 @dataclass(eq=False)
 class CardModel(Predicate):
-    """A node's card is one that the pod names and, where several would do, one of which its queue has quota left, so
-    that the rest of its gang can have theirs, too.
+    """Accepts nodes with a card that the pod names. Of several, the queue must have quota left, also for the gang's
+    rest.
 
-    Of a pod that names one card the queue's gate has asked for quota already; it only must not land on another card,
-    which would be charged instead.
+    For a pod that names one card, ``allocatable`` has checked the quota already. Such a pod only must not be placed on
+    another card, which would then be charged instead.
     """
 
     name = "CardModel"
@@ -49,7 +49,8 @@ class CardModel(Predicate):
     _kept_apart: dict[object, bool] = field(default_factory=dict, init=False)
 
     def applies(self, task: Task) -> bool:
-        """Not where a pod's node affinity, as it mostly is, keeps it on the one card that it names."""
+        """Return False if the pod's node affinity restricts it to the one card that it names, which is the usual
+        case."""
         for ask in self._request_of(task).asks:
             if not ask.named or len(ask.names) > 1 or self._may_stray(task, ask):
                 return True
@@ -66,8 +67,7 @@ class CardModel(Predicate):
         return found
 
     def kind_of(self, task: Task) -> Hashable:
-        """The cards named and, where the queue's quota or what the rest of the job needs chooses among them, the queue
-        or the job."""
+        """Return the named cards, with the queue if its quota limits the choice, or the job if its other pods do."""
         asks = self._request_of(task).asks
         named = tuple([(ask.resource, ask.names, ask.named) for ask in asks])
         if all(ask.named and len(ask.names) == 1 for ask in asks):
@@ -75,7 +75,8 @@ class CardModel(Predicate):
         return (task.job.key, named) if self._rests.minds(task.job) else (task.job.queue.name, named)
 
     def stands_still(self, task: Task, count: int) -> bool:
-        """Where all find quota left of the same cards, and none has to leave cards to the rest of its job."""
+        """Return whether all pods find quota left of the same cards, and need not leave cards to the rest of the
+        job."""
         account = self._accounts[task.job.queue.index]
         return account.keeps_choice(self._request_of(task), count) and not self._rests.minds(task.job)
 
@@ -88,11 +89,11 @@ class CardModel(Predicate):
                 names = self._rests.keeping(task.job, account, ask, _affordable(account, ask))
             passed = self._cards.mask(ask.resource, names, not ask.named)
             result = passed if result is None else result & passed
-        assert result is not None  # it applies to what asks for cards only
+        assert result is not None  # applies() is true only for pods that request cards
         return at_rows(result, usage)
 
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        """No eviction turns a card into another; one may bring quota back."""
+        """Exclude nodes with other cards: an eviction can free quota, but not change a node's card."""
         possible = np.ones_like(failed)
         for ask in self._request_of(task).asks:
             possible &= at_rows(self._cards.mask(ask.resource, ask.names, not ask.named), usage)
@@ -124,7 +125,7 @@ def _affordable(account: Account, ask: Ask) -> tuple[str, ...]:
 
 
 class CardOrder(Score):
-    """The cards that a pod names in its order: 100 for the first, half of it for each further one."""
+    """Scores nodes by the order of the cards that a pod names: 100 for the first, half of that for each further one."""
 
     name = "CardOrder"
 

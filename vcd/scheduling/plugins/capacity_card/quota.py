@@ -1,4 +1,4 @@
-"""The quota of cards as others see it: what a queue's annotation comes to, and what a reason says is short."""
+"""The card quota for the framework: reading and writing the annotation, and limits in reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vcd.scheduling.session.views import Job, Task
 
 
 class CardQuota(Quota):
-    """Whole cards by model; a request of cards may come to any model that nodes have."""
+    """Whole cards by model. A request of cards may use any model that nodes have."""
 
     def read(self, text: str) -> Amounts:
         return read_quota(text)
@@ -38,7 +38,7 @@ CARDS = CardQuota(QUOTA, "card quota", closed=True)
 
 
 def limits_of(reason: Waiting) -> Iterator[QueueLimit]:
-    """The limits that a reason of the plugin is about."""
+    """Yield the limits that a reason of the plugin reports."""
     said = reason.reason
     if isinstance(said, str):
         return

@@ -1,6 +1,6 @@
-"""What queues are entitled to, for reclaim: their quota of cards, and what they deserve of cpu and memory.
+"""Entitlements for reclaim: a queue's quota of cards, and what it deserves of cpu and memory.
 
-A queue reclaims only while it stays within that, and a victim is of a queue that holds more than that. So no two queues
+A queue reclaims only while it stays within its entitlement, and victims belong to queues above theirs. So no two queues
 exchange pods (docs/laws.md, law 8): what a queue reclaims cannot be reclaimed from it.
 """
 
@@ -26,10 +26,8 @@ Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 class Entitlements:
-    """What queues hold beyond what they are entitled to.
-
-    Of cpu and memory only those count of which some queue deserves any.
-    """
+    """Computes what queues hold beyond their entitlement. Cpu or memory counts only if some queue deserves any of
+    it."""
 
     def __init__(self, session: Session, cards: NodeCards, accounts: Accounts) -> None:
         self._session = session
@@ -41,13 +39,13 @@ class Entitlements:
 
     @property
     def divide_basic(self) -> bool:
-        """Whether some queue deserves cpu or memory."""
         return bool(self._columns)
 
     def refuses(self, account: Account, asked: Sequence[int], ahead: Sequence[int] = (0, 0)) -> Reason | None:
         """Return why a queue may not reclaim for pods without cards; None if it may.
 
-        It may if, with what they ask for of cpu and memory and what is ``ahead``, it holds no more than it deserves.
+        It may if it deserves what it holds, with the requested cpu and memory and what admitted groups reserve
+        (``ahead``).
         """
         after = plus(plus(account.basic_allocated, asked, 1), ahead, 1)
         wanted = [column for column in self._columns if asked[column]]
@@ -66,16 +64,18 @@ class Entitlements:
         return HAS_DESERVED({"queue": account.name}, amounts)
 
     def exceeds(self, account: Account, amounts: Sequence[int], gone: Sequence[int]) -> bool:
-        """Return whether a queue without ``gone`` holds more than it deserves of something that a pod has, and keeps
-        its guarantee without the pod."""
+        """Return whether a queue without ``gone`` holds more than it deserves of something that a pod has, and retains
+        its
+        guarantee without the pod."""
         left = plus(account.basic_allocated, gone, -1)
         borrows = any(amounts[column] and left[column] > account.deserved[column] for column in self._columns)
         rows = zip(amounts, left, account.guarantee, strict=True)
         return borrows and all(not amount or have - amount >= least for amount, have, least in rows)
 
     def surplus(self) -> Ints:
-        """Return what reclaim takes from queues at most, as (queues, resources): what pods have that use only cards
-        beyond the quota, and what pods without cards have of queues that hold more than they deserve."""
+        """Return what reclaim takes from queues at most, as (queues, resources): from pods that use only cards beyond
+        the
+        quota, and from pods without cards of queues that hold more than they deserve."""
         jobs = self._session.jobs
         rows = self._accounts.card_pods(ALLOCATED_STATUSES)
         rows = rows[self._session.job_of_row[rows] >= 0]
@@ -90,8 +90,10 @@ class Entitlements:
         return found
 
     def _use_borrowed_cards(self, rows: Ints) -> Mask:
-        """Return which pods may go as their queues hold so much more than their quota of each card that they use; of a
-        queue's pods those with the fewest cards."""
+        """Return a mask of pods that may be evicted because their queues exceed the quota of each card that they use.
+
+        Pods with the fewest cards of a queue come first.
+        """
         session, cards = self._session, self._cards
         nodes, requests = session.snapshot.tasks.node[rows], self._requests(rows)
         go: Mask = nodes >= 0
@@ -105,7 +107,7 @@ class Entitlements:
         for resource, column in zip(cards.resources, cards.columns, strict=True):
             codes, amounts = cards.codes[resource][nodes], requests[:, column]
             keys = session.queue_of_row[rows].astype(np.int64) * borrowed.shape[1] + np.maximum(codes, 0)
-            order = np.lexsort((*requests.T, amounts, keys))  # whose requests are equal are equal here
+            order = np.lexsort((*requests.T, amounts, keys))  # pods with equal requests are interchangeable here
             fits = np.zeros(len(rows), np.bool_)
             fits[order] = sums_before(keys[order], amounts[order]) + amounts[order] <= borrowed.ravel()[keys[order]]
             go &= (amounts == 0) | (fits & (codes != NO_CARD))
@@ -120,13 +122,14 @@ class Entitlements:
 
 
 class BeyondEntitlement(Allowance):
-    """Tasks of which each card is one that its queue holds beyond its quota, and tasks without cards of queues that
-    hold more cpu or memory than they deserve."""
+    """Permits tasks whose cards are all beyond their queue's quota, and tasks without cards of queues that hold more
+    cpu
+    or memory than they deserve."""
 
     def __init__(
         self, accounts: Accounts, request_of: Callable[[Task], CardRequest], entitlements: Entitlements | None
     ) -> None:
-        """``entitlements`` is None if every task without cards may go."""
+        """``entitlements`` is None if every task without cards may be evicted."""
         self._accounts = accounts
         self._request_of = request_of
         self._entitlements = entitlements

@@ -1,7 +1,7 @@
-"""Quota that pods still hold which are being deleted: nobody is bound on it before they are gone.
+"""The filter for quota that terminating pods still hold: no pod is bound on it before they are gone.
 
-A node's room is given away only when it is free; so is a queue's. What is releasing may be waited for (pipelined), as
-room that is releasing on a node is.
+Like resources of a node, quota is assigned only when it is free. A pod can wait for releasing quota (Pipelined), as
+for releasing resources of a node.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from vcd.scheduling.session.views import Task
 
 @dataclass(eq=False)
 class QuotaFreed(Predicate):
-    """Where a pod would fit into its queue's quota only once others are gone, it passes on nodes that it has to wait
-    for in any case."""
+    """Accepts only nodes on which the pod would be Pipelined, if its queue's quota suffices only after others are
+    gone."""
 
     name = "CardQuotaFreed"
     reason = ReasonCode(
@@ -39,19 +39,20 @@ class QuotaFreed(Predicate):
     _request_of: Callable[[Task], CardRequest]
 
     def applies(self, task: Task) -> bool:
-        """Where something of the queue's is releasing, and the pod asks for anything that counts."""
+        """Return whether pods of the queue are terminating and the pod requests anything that the queue counts."""
         if not self._accounts[task.job.queue.index].is_releasing():
             return False
         request = self._request_of(task)
         return bool(request.asks) or any(request.basic)
 
     def kind_of(self, task: Task) -> Hashable:
-        """The queue and the cards named."""
+        """Return the queue and the named cards."""
         asks = self._request_of(task).asks
         return task.job.queue.name, tuple([(ask.resource, ask.names, ask.named) for ask in asks])
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """Some rows are asked about when evictions are tried: then the pod will wait in any case."""
+        """Accept all nodes if ``usage`` has selected rows: that is a trial eviction, and the pod will be Pipelined
+        anyway."""
         if usage.rows is not None:
             return np.ones(len(usage), np.bool_)
         account, request = self._accounts[task.job.queue.index], self._request_of(task)

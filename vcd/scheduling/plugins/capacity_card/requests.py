@@ -1,4 +1,4 @@
-"""What a pod asks for of cards, by its requests and the cards that its annotation names, and why it can have none."""
+"""A pod's request of cards, from its resource requests and its annotation, and why it cannot be served."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ INSUFFICIENT = ReasonCode(
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """An amount of one card resource, and the cards that may serve it in order of preference.
+    """An amount of one card resource, and the acceptable cards in order of preference.
 
-    ``named`` where the user named them; else every card of the resource will do, and a node whose card nobody knows.
+    If ``named`` is False, the user named none: every card of the resource will do, also on a node of unknown model.
     """
 
     resource: str
@@ -36,10 +36,10 @@ class Ask(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CardRequest:
-    """What a pod asks for: cards, cpu and memory as its queue counts them, and why it can have none, if so.
+    """A pod's request: cards, and cpu and memory as its queue counts them.
 
-    ``missing`` says that no node has any of the named cards: there is nothing of them, no more. ``preference`` is what
-    makes one card better than another: names, if there are several.
+    ``refusal`` is why it cannot be served at all. ``missing`` is set if no node has any of the named cards.
+    ``preference`` is the ask with several named cards, if there is one.
     """
 
     asks: tuple[Ask, ...]
@@ -56,7 +56,7 @@ class CardRequest:
 def card_request(
     requests: Mapping[str, int], own: str | None, inherited: str | None, cards: NodeCards, basic: tuple[int, int]
 ) -> CardRequest:
-    """The request of a pod that asks for ``requests``, with its own annotation or the one of its group."""
+    """Return the request of a pod with resource requests ``requests``, and its own or its group's annotation."""
     asked = {name: requests[name] for name in cards.resources if requests.get(name, 0) > 0}
     text = own or inherited
     names: Names = ()
@@ -82,12 +82,11 @@ def _nobody_has(names: Names) -> str:
 
 
 def _resource(names: Names, asked: Sequence[str], cards: NodeCards) -> str:
-    """The resource under which a pod asks for cards: the one of those cards that any node shows. Raises CardError where
-    there is none that serves all."""
+    """Return the resource of the named cards that nodes have. Raises CardError unless one resource serves them all."""
     known = [name for name in names if name in cards.resources_of]
     if not known:
         if len(asked) == 1:
-            return asked[0]  # nodes with such a card may come
+            return asked[0]  # nodes with such a card may be added
         raise CardError(_nobody_has(names))
     shared = set(cards.resources_of[known[0]]).intersection(*(cards.resources_of[name] for name in known))
     if not shared:
@@ -100,5 +99,5 @@ def _resource(names: Names, asked: Sequence[str], cards: NodeCards) -> str:
 
 
 def amounts_of(resource: str, requested: int, total: int, capability: int) -> list[Amount]:
-    """What is asked for of a resource or card, what the queue would hold with it, and what it may."""
+    """Return the requested amount, what the queue would hold with it, and its limit, as amounts of a reason."""
     return [("asks", resource, requested), ("total", resource, total), ("limit", resource, capability)]

@@ -1,4 +1,4 @@
-"""What the other pods of a gang still have to get: none of them may lose its only card to one that had a choice."""
+"""The cards that other pods of a gang still need: a pod with a choice must not take the only card of another pod."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vcd.scheduling.session.views import Job
 
 
 class GangRests:
-    """The pending demands of gangs whose pods name cards in several ways that overlap, kept up with placements."""
+    """The pending demands of gangs whose pods accept different, overlapping sets of cards; updated with placements."""
 
     def __init__(self, waiting: Waiting) -> None:
         self._waiting = waiting
@@ -22,19 +22,21 @@ class GangRests:
         self._jobs = frozenset(waiting.with_several_ways() if several else ())
 
     def minds(self, job: Job) -> bool:
-        """Whether a pod's choice of card can cost another pod of its job the only one that it names."""
+        """Return whether a pod's choice of card can take the only acceptable card of another pod of its job."""
         return self._of(job.index) is not None
 
     def change(self, job: Job, request: CardRequest, sign: int) -> None:
-        """A pending pod gets a place (1), or gives it back (-1)."""
+        """Update the demands when a pending pod is placed (1), or its placement is rolled back (-1)."""
         rest = self._of(job.index)
         if rest is not None:
             for ask in request.asks:
                 rest[ask.names] = rest.get(ask.names, 0) - sign * ask.amount
 
     def keeping(self, job: Job, account: Account, ask: Ask, cards: Names) -> Names:
-        """Those of ``cards`` with which the rest of a gang that needs all of its pods still fits; all of them where
-        none does, or where it needs fewer."""
+        """Return the ``cards`` with which the rest of a gang that needs all of its pods still fits.
+
+        All of them, if none fits or the gang needs fewer pods.
+        """
         rest = self._of(job.index)
         if rest is None or job.min_available < job.valid_count:
             return cards
@@ -43,7 +45,7 @@ class GangRests:
         return tuple([card for card in cards if _fits(account, demands, card, ask.amount)]) or cards
 
     def _of(self, job: int) -> dict[Names, int] | None:
-        return self._rest_of(job) if job in self._jobs else None  # one way to name cards is not in another's way
+        return self._rest_of(job) if job in self._jobs else None  # demands for one set of cards cannot conflict
 
 
 def _overlapping(waiting: Waiting, job: int) -> dict[Names, int] | None:
