@@ -1,4 +1,4 @@
-"""deviceshare: pods that share cards, card by card (Volcano ``plugins/deviceshare``)."""
+"""deviceshare: schedule pods that share GPU cards, card by card (Volcano ``plugins/deviceshare``)."""
 
 from __future__ import annotations
 
@@ -43,9 +43,12 @@ _NPUS_WAIT = "Ascend vNPU is not supported: pods that ask for virtual NPUs wait,
 
 
 class _Holding(msgspec.Struct):
-    """What a placed pod has of its node's cards, and what it counts in its queue. ``releasing``: it is going away, and
-    counts no more; ``waiting``: it waits for room that is being freed; ``time``: when it was bound, where its node's
-    device plugin has not handed it its cards yet."""
+    """A placed pod's shares of its node's cards, and the quantities that its queue is charged.
+
+    ``releasing``: the pod is terminating, and its queue is no longer charged. ``waiting``: it is Pipelined. ``time``:
+    when
+    it was bound, while its node's device plugin has not assigned the cards yet.
+    """
 
     row: int
     pieces: tuple[Piece, ...]
@@ -63,31 +66,34 @@ def _switch(name: str, doc: str, caution: str = "") -> Argument:
 
 
 class DeviceSharePlugin(Plugin):
-    """Pods share cards; each share must fit its card, and the bind tells the device plugin which cards those are.
+    """Place pods on shared cards: each share must fit its card, and the bind tells the device plugin which cards to
+    use.
 
-    vGPU: each container that asks for ``volcano.sh/vgpu-number`` (1 where it only asks for memory) gets so many cards
-    of its node, on each ``vgpu-memory`` MB, or ``vgpu-memory-percentage`` of the card's memory (all of it where
-    neither is asked for), and ``vgpu-cores`` percent. A card fits while fewer pods than it allows share it, memory
-    used + asked <= memory, and cores used + asked <= 100; 100 cores means a card that nobody uses. Cards come from the
-    node's annotation ``volcano.sh/node-vgpu-register``; unhealthy ones take nothing. On MIG nodes a share is the
-    smallest free instance with enough memory; cards registered as mps count as hami-core. GPU sharing:
-    ``volcano.sh/gpu-memory`` of one card, the first that has it. GPU number: ``volcano.sh/gpu-number`` cards that
-    nobody uses.
+    vGPU: each container that requests ``volcano.sh/vgpu-number`` (1 if it requests only memory) gets that many cards of
+    its node. On each card it gets ``vgpu-memory`` MB, or ``vgpu-memory-percentage`` of the card's memory (all of it if
+    neither is requested), and ``vgpu-cores`` percent. A share fits a card if fewer pods share it than it allows, memory
+    used + requested <= memory, and cores used + requested <= 100. 100 cores need an unused card. Cards come from the
+    node's annotation ``volcano.sh/node-vgpu-register``; unhealthy cards get no pods. On MIG nodes a share is the
+    smallest
+    free instance with enough memory. Cards registered as mps count as hami-core.
+    GPU sharing: ``volcano.sh/gpu-memory`` of one card, the first with enough memory.
+    GPU number: ``volcano.sh/gpu-number`` unused cards.
 
-    With ScheduleWeight a node scores weight x the sum over the chosen cards of 100 x memory used / memory with the pod
-    (binpack), or of 100 for each card that nobody used (spread). The policy also orders a node's cards. A queue's
-    capability of vgpu-memory and vgpu-cores, its own or an ancestor's, holds for the sum over cards: number x share.
+    With ScheduleWeight, a node scores weight x the sum over the chosen cards of 100 x memory used / memory, with the
+    pod
+    (binpack), or of 100 for each unused card (spread). The policy also orders a node's cards. A queue's capability of
+    vgpu-memory and vgpu-cores, its own or an ancestor's, limits the sum over cards: number x share.
 
-    What was chosen is written with the bind, in one call. The device plugin serves the pods of its node in the order of
-    their times, so each has one of its own; see NodeLockEnable for one pod at a time. MIG needs the geometries of
-    the device plugin's ConfigMap; cards of models that it does not name are shared as hami-core.
+    The choice is written in the bind call. The device plugin serves the pods of its node in the order of their bind
+    times, so each pod gets a distinct time; see NodeLockEnable for one pod at a time. MIG needs the geometries of the
+    device plugin's ConfigMap; cards of models that it does not name are shared as hami-core.
 
-    With ``enablePredicate: false`` no node is left out or rated for its cards, and a placement for which its node has
-    none is refused.
+    With ``enablePredicate: false``, nodes are neither filtered nor scored by their cards, and a placement on a node
+    without suitable cards is refused.
 
-    Ascend vNPU is not supported. With one of its switches, pods that ask for virtual NPUs (``huawei.com/npu-core``; the
-    resources that the ConfigMap's vnpus name) wait, since their device plugin would not know which they got. Source:
-    Volcano ``plugins/deviceshare``, ``api/devices/nvidia``.
+    Ascend vNPU is not supported. With one of its switches, pods that request virtual NPUs (``huawei.com/npu-core``; the
+    resources that the ConfigMap's vnpus name) are not scheduled, because their device plugin would not know the
+    assignment. Source: Volcano ``plugins/deviceshare``, ``api/devices/nvidia``.
     """
 
     name = "deviceshare"
@@ -157,7 +163,7 @@ class DeviceSharePlugin(Plugin):
     # --- opening ------------------------------------------------------------------------------------------------------
 
     def open(self, session: Session) -> None:
-        """Read the nodes' cards and what placed pods have of them, where any pod asks for cards."""
+        """Read the nodes' cards and the placed pods' shares, if any pod requests cards."""
         self._session = session
         self._asks: dict[int, Ask | None] = {}
         self._holdings: dict[int, _Holding] = {}
@@ -196,7 +202,7 @@ class DeviceSharePlugin(Plugin):
         return cards
 
     def _read_asks(self, session: Session, asking: Mask) -> None:
-        """Read what pending pods ask for, in the order of their keys, and which marks they mind."""
+        """Read the requests of pending pods, in the order of their keys, and collect the marks that they avoid."""
         tasks = session.snapshot.tasks
         pending = (tasks.status == TaskStatus.PENDING) & (session.job_of_row >= 0) & asking[tasks.shape]
         rows = sorted(np.flatnonzero(pending).tolist(), key=lambda row: tasks.keys[row] or "")
@@ -222,7 +228,7 @@ class DeviceSharePlugin(Plugin):
         self._sharing.fill(shares, releasing.tolist())
 
     def _holding_of(self, row: int, node: int, number: int, queue: int, releasing: bool) -> _Holding:
-        """What a placed pod has; of cards that nobody knows it counts what it asks for."""
+        """Return a placed pod's holding; if its cards are unknown, its queue is charged what it requests."""
         snapshot = self._session.snapshot
         pod, shape, job = snapshot.tasks.pods[row], snapshot.shapes[number], int(snapshot.tasks.job[row])
         assert pod is not None and shape is not None
@@ -242,7 +248,8 @@ class DeviceSharePlugin(Plugin):
         return _Holding(node, pieces, marks, queue, memory, cores, releasing, time=time)
 
     def _shares_of(self, annotations: Mapping[str, str], node: int, requests: tuple[Request, ...] | str) -> list[Piece]:
-        """What a placed pod's annotations say, those that its bind brings and the pod does not show yet included."""
+        """Return the shares in a placed pod's annotations, including annotations of its bind that are not observed
+        yet."""
         places, cards = self._cards.places[node], self._cards.nodes[node]
         if self._kind == "VGPU":
             return vgpu.shares_in(annotations.get(vgpu.ASSIGNED_IDS, ""), places, cards, self._config.factor)
@@ -251,7 +258,7 @@ class DeviceSharePlugin(Plugin):
     # --- what pods ask for --------------------------------------------------------------------------------------------
 
     def ask_of(self, task: Task) -> Ask | None:
-        """What a task asks of cards; None where it asks for none, or for what cannot be understood."""
+        """Return a task's request of cards; None if it has none, or an unreadable one."""
         if not self.active:
             return None
         row = task.row
@@ -295,7 +302,7 @@ class DeviceSharePlugin(Plugin):
         )
 
     def _marks_of(self, pod: Pod, group: str | None) -> tuple[str, ...]:
-        """What a pod leaves on its cards, as far as a pending pod minds it."""
+        """Return the marks that a pod leaves on its cards, if any pending pod avoids them."""
         if not self._marks:
             return ()
         return tuple(mark for mark in (*self._rules_of(pod), f"group {group}") if mark in self._marks)
@@ -303,7 +310,7 @@ class DeviceSharePlugin(Plugin):
     # --- points -------------------------------------------------------------------------------------------------------
 
     def pre_predicate(self, task: Task) -> Reason | None:
-        """Why no card at all may serve a pod."""
+        """Return a reason if no card can serve the pod."""
         for name in self._npus:
             if name in task.shape.requests:
                 switch = f"deviceshare.{_MIND if name == _NPU_CORES else _HAMI}Enable"
@@ -313,20 +320,20 @@ class DeviceSharePlugin(Plugin):
         return _UNREADABLE({"error": requests}) if isinstance(requests, str) else None
 
     def predicates(self) -> Iterable[Predicate]:
-        """The test of cards, where any pod asks for some."""
+        """Return the filters of cards, if any pod requests some."""
         if self.active:
             yield SharedCards(self.fittings, self.limits)
             if self.values[f"deviceshare.{_LOCK}"] and self._kind != "GPUNumber":
                 yield OneAtATime(self._session, self.fittings, self._handing)
 
     def node_order(self) -> Iterable[Score]:
-        """The score, where it has a weight, and the test of cards is on that it rates."""
+        """Return the score, if it has a weight and the filter of cards is enabled."""
         weight: int = self.values["deviceshare.ScheduleWeight"]
         if self.active and weight > 0 and self.flags.get("enablePredicate", True):
             yield CardScore(self.fittings, weight)
 
     def bind_annotations(self, task: Task, row: int) -> Mapping[str, str]:
-        """Which cards the task got."""
+        """Return the annotations with the task's cards."""
         held = self._holdings.get(task.row) if self.active else None
         if held is None or held.time is None:
             return {}
@@ -338,14 +345,15 @@ class DeviceSharePlugin(Plugin):
     # --- queues -------------------------------------------------------------------------------------------------------
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Whether a task's shares, summed over cards, stay within the capability of its queue and of its ancestors."""
+        """Return a reason if the task's shares, summed over cards, exceed the capability of its queue or an
+        ancestor."""
         if not self.limits:
             return None
         ask = self.ask_of(task)
         return None if ask is None else self.limits.refusal(queue, ask.memory, ask.cores)
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
-        """Whether tasks together stay within the capability."""
+        """Return a reason if the tasks together exceed the capability."""
         if not self.limits:
             return None
         asks = [ask for ask in map(self.ask_of, tasks) if ask is not None]
@@ -355,10 +363,11 @@ class DeviceSharePlugin(Plugin):
         if self.limits and held.queue >= 0:
             self.limits.count(held.queue, times * held.memory, times * held.cores)
 
-    # --- what happens in a trial --------------------------------------------------------------------------------------
+    # --- events of placements -----------------------------------------------------------------------------------------
 
     def on_allocate(self, task: Task, row: int) -> Reason | None:
-        """A task gets cards, now or when they are free, or no place; or its eviction is taken back."""
+        """Assign cards to a task, or refuse the placement; after the rollback of an eviction, assign its cards
+        again."""
         if not self.active:
             return None
         held = self._holdings.get(task.row)
@@ -385,7 +394,7 @@ class DeviceSharePlugin(Plugin):
         return None
 
     def on_deallocate(self, task: Task, row: int) -> None:
-        """A task is evicted, and its cards are free later; or its placement is taken back."""
+        """Free an evicted task's cards for later, or roll back a placement."""
         held = self._holdings.get(task.row) if self.active else None
         if held is None:
             return
@@ -415,7 +424,7 @@ class DeviceSharePlugin(Plugin):
     # --- gauges -------------------------------------------------------------------------------------------------------
 
     def gauges(self) -> Iterator[Gauge]:
-        """Volcano's series of vGPU cards and of the pods on them."""
+        """Return Volcano's metrics of vGPU cards and the pods on them."""
         if not self.active or self._kind != "VGPU":
             return
         used, names = self._sharing.now, self._session.nodes.facts.names
@@ -447,7 +456,7 @@ class DeviceSharePlugin(Plugin):
 
 
 def _rule(entry: ArgumentValues) -> dict[str, str]:
-    """The labels of a rule of exclusive cards. Raises ArgumentError where there are none."""
+    """Return the labels of a rule for exclusive cards. Raises ArgumentError if there are none."""
     labels = entry.matching("<label>")
     if not labels:
         raise ArgumentError(_RULES, {}, "a list of mappings, each of labels and their values")

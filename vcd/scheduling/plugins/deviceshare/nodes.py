@@ -1,4 +1,4 @@
-"""What deviceshare asks of nodes: whether their cards have room for a pod, how good they are, and whose turn it is."""
+"""deviceshare's filters and score: free shares, one pod at a time, and the policy for cards."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _HANDING_OUT = ReasonCode(
 
 
 class SharedCards(Predicate):
-    """Nodes whose cards have room for what a pod asks of each."""
+    """Accepts nodes whose cards have enough free memory, cores and slots for a pod."""
 
     name: ClassVar[str] = "deviceshare"
     reason: ClassVar[Reason] = _NO_CARD()
@@ -71,9 +71,9 @@ class SharedCards(Predicate):
         return self._fittings.ask_of(task)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """Cards with room now; or with room later, where the node's other room makes the pod wait anyway.
+        """Accept nodes with free cards now, or later if other resources of the node make the pod wait anyway.
 
-        Some rows are asked about when evictions are tried: then the pod will wait in any case.
+        If ``usage`` has selected rows, evictions are being tried, and the pod will be Pipelined anyway.
         """
         fitting = self._fittings.of(task)
         if usage.rows is None:
@@ -114,7 +114,7 @@ class SharedCards(Predicate):
 
 
 class OneAtATime(Predicate):
-    """Nodes whose device plugin has served all pods that have cards of them."""
+    """Accepts nodes whose device plugin has served all of its pods with cards."""
 
     name: ClassVar[str] = "one pod at a time"
     reason: ClassVar[Reason] = _HANDING_OUT()
@@ -129,10 +129,11 @@ class OneAtATime(Predicate):
         return self._fittings.ask_of(task) is not None
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """Not busy, or without room now: who waits for room gets no cards yet.
+        """Accept nodes that are not busy, and nodes without idle resources: a Pipelined pod gets no cards yet.
 
-        Some rows are asked about when evictions are tried. Nobody goes for a pod that finds room without, on a node
-        that is busy for the moment.
+        If ``usage`` has selected rows, evictions are being tried. Then accept none if the pod fits without evictions on
+        a
+        node that is busy only for the moment.
         """
         busy = self._handing.busy(len(self._fittings.cards))
         if usage.rows is None:
@@ -147,7 +148,7 @@ class OneAtATime(Predicate):
 
 
 class CardScore(Score):
-    """Points of the cards that a pod would get, to the next integer, by the policy for cards."""
+    """Scores nodes by the points of the cards that a pod would get under the policy, rounded to integers."""
 
     name: ClassVar[str] = "deviceshare"
     depends: ClassVar[Depends] = Depends.PODS

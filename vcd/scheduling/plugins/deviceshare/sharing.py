@@ -1,7 +1,7 @@
-"""What pods use of shared cards, and what a pod would get of them: now, and when what is being freed is free.
+"""Usage of shared cards, and the shares that a pod would get: now, and after releasing cards are free.
 
-*Now* counts pods that go away and no pods that wait for room, *later* the other way round, so that nobody is put on a
-card whose room is still being freed.
+*Now* includes terminating pods and excludes Pipelined pods; *later* is the reverse. A pod is therefore never placed on
+a card whose resources are still releasing.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Rows = npt.NDArray[np.intp]
 
 _LAST = np.iinfo(np.int64).max
 _FEW = 4
-"""Up to this many touched nodes are planned one by one, more as columns."""
+"""Up to this many changed nodes are planned one by one, more as columns."""
 _Used = tuple[int, int, int, Sequence[tuple[int, int]]]
-"""Memory, pods, cores and MIG positions used of a card."""
+"""Memory, pods, cores and MIG positions used on a card."""
 _NO_SLOTS: Sequence[tuple[int, int]] = ()
 
 
 class _Side:
-    """What is used of the cards on one of the two sides, now or later."""
+    """The usage of all cards, now or later."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.memory: Ints = np.zeros(shape, np.int64)
@@ -38,11 +38,11 @@ class _Side:
         self.marks: dict[str, dict[tuple[int, int], int]] = {}
 
     def of(self, row: int, count: int) -> list[list[int]]:
-        """Memory, pods and cores used of a node's first cards."""
+        """Return the memory, pods and cores used on each of a node's first ``count`` cards."""
         return [column[row, :count].tolist() for column in (self.memory, self.pods, self.cores)]
 
     def add(self, row: int, pieces: Sequence[Piece], marks: Sequence[str], times: int) -> None:
-        """A pod's shares come (1) or go (-1)."""
+        """Add a pod's shares (1), or remove them (-1)."""
         for piece in pieces:
             where = (row, piece.card)
             self.memory[where] += times * piece.takes
@@ -52,7 +52,7 @@ class _Side:
                 self._note(where, piece.slot, marks, times)
 
     def fill(self, shares: Sequence[tuple[int, Sequence[Piece], Sequence[str]]]) -> None:
-        """Shares of many pods come: row, shares, marks."""
+        """Add the shares of many pods: (row, shares, marks)."""
         flat = [(row, piece.card, piece.takes, piece.cores) for row, pieces, _ in shares for piece in pieces]
         if flat:
             rows, cards, takes, cores = np.array(flat, np.int64).T
@@ -65,7 +65,7 @@ class _Side:
                     self._note((row, piece.card), piece.slot, marks, 1)
 
     def _note(self, where: tuple[int, int], slot: tuple[int, int] | None, marks: Sequence[str], times: int) -> None:
-        """A MIG position is taken or free; marks come or go."""
+        """Add or remove a MIG position and marks."""
         if slot is not None:
             slots = self.slots.setdefault(where, [])
             if times > 0:
@@ -80,11 +80,12 @@ class _Side:
 
 
 class Sharing:
-    """What is used of the cards, and what a pod would get of them.
+    """Usage of all cards, and plans for pods.
 
-    ``order`` says which card comes first: "binpack" the one with most memory used, "spread" the one with fewest pods,
-    "last" and "first" by place. ``factor`` is how many MB one unit of memory is, for MIG. ``log`` lists the nodes in
-    the order in which something changed on them, ``unsettled`` those on which now and later were ever different.
+    ``order`` is the order of a node's cards: "binpack" most memory used first, "spread" fewest pods first, "last" and
+    "first" by place. ``factor`` is the number of MB in a unit of memory, for MIG. ``log`` lists changed nodes in order
+    of
+    the changes. ``unsettled`` has the nodes on which now and later ever differed.
     """
 
     def __init__(self, cards: Cards, order: str, factor: int = 1) -> None:
@@ -97,13 +98,13 @@ class Sharing:
         self.unsettled: dict[int, None] = {}
 
     def fill(self, shares: Sequence[tuple[int, Sequence[Piece], Sequence[str]]], releasing: Sequence[bool]) -> None:
-        """What placed pods have: row, shares, marks; and whether they are going away."""
+        """Add the shares of placed pods: (row, shares, marks), with whether each pod is terminating."""
         self.now.fill(shares)
         self.later.fill([share for share, goes in zip(shares, releasing, strict=True) if not goes])
         self.unsettled.update((share[0], None) for share, goes in zip(shares, releasing, strict=True) if goes)
 
     def change(self, row: int, pieces: Sequence[Piece], marks: Sequence[str], now: int = 0, later: int = 0) -> None:
-        """Shares come (1) or go (-1), on either side."""
+        """Add shares (1) or remove them (-1), now and later."""
         if now:
             self.now.add(row, pieces, marks, now)
         if later:
@@ -115,7 +116,7 @@ class Sharing:
     # --- one node ---------------------------------------------------------------------------------------------------
 
     def plan(self, ask: Ask, allowed: Sequence[bool], row: int, *, later: bool) -> Plan | None:
-        """What a pod would get of a node's cards; None where they do not suffice."""
+        """Return the shares that a pod would get on a node; None if the node's cards do not suffice."""
         cards = self.cards.nodes[row]
         used = self.used(row, later=later)
         barred = self._barred(ask, row, later)
@@ -151,7 +152,7 @@ class Sharing:
         return Plan(tuple(pieces), points)
 
     def used(self, row: int, *, later: bool) -> list[_Used]:
-        """What is used of each card of a node; for a pod that comes now, the more of both sides."""
+        """Return the usage of each card of a node; for a pod that is placed now, the larger of now and later."""
         count = len(self.cards.nodes[row])
         ahead, here = self.later.of(row, count), self.now.of(row, count)
         if not later:
@@ -164,11 +165,11 @@ class Sharing:
         return list(zip(memory, pods, cores, slots, strict=True))
 
     def is_settled(self, row: int) -> bool:
-        """Whether nobody leaves a node's cards or waits for them: now and later are the same."""
+        """Return whether now and later have always been equal on a node."""
         return row not in self.unsettled
 
     def _barred(self, ask: Ask, row: int, later: bool) -> list[int]:
-        """Cards of a node with marks that an ask avoids."""
+        """Return the cards of a node with marks that an ask avoids."""
         sides = (self.later,) if later else (self.now, self.later)
         return [
             place
@@ -198,7 +199,8 @@ class Sharing:
     # --- all nodes --------------------------------------------------------------------------------------------------
 
     def fit(self, ask: Ask, allowed: Mask, rows: Rows | None, *, later: bool) -> tuple[Mask, Ints, Ints]:
-        """Of some nodes (None: all) which have the cards that an ask needs, their points, and the memory it takes."""
+        """Return for some nodes (None: all) whether they have the cards for an ask, their points, and the memory it
+        uses."""
         chosen = np.arange(len(self.cards)) if rows is None else rows
         memory, pods, cores = (self._column(name, chosen, later) for name in ("memory", "pods", "cores"))
         size, slots = self.cards.memory[chosen], self.cards.slots[chosen]
@@ -224,7 +226,7 @@ class Sharing:
         return ok, points, total
 
     def _fit_mig(self, ask: Ask, allowed: Mask, chosen: Rows, later: bool, ok: Mask, points: Ints, total: Ints) -> None:
-        """Nodes with MIG are planned one by one: what fits depends on how each card is cut."""
+        """Plan nodes with MIG one by one: what fits depends on how each card is partitioned."""
         if not self.cards.mig_rows:
             return
         for i in np.flatnonzero(np.isin(chosen, self.cards.mig_rows)).tolist():
@@ -246,7 +248,7 @@ class Sharing:
         return barred[chosen]
 
     def _first_ones(self, fits: Mask, memory: Ints, pods: Ints, count: int) -> Mask:
-        """The first ``count`` fitting cards of each node, in the order of cards."""
+        """Return a mask of the first ``count`` fitting cards of each node, in the order of cards."""
         places = np.arange(fits.shape[1])
         if self.order == "binpack":
             key = -memory * len(places) + places
@@ -268,12 +270,12 @@ class Sharing:
 
 
 def is_rule(mark: str) -> bool:
-    """Whether a mark is that of a rule of exclusive cards."""
+    """Return whether a mark belongs to a rule for exclusive cards."""
     return mark.startswith("rule ")
 
 
 def _has_room(request: Request, card: Card, memory: int, pods: int, cores: int) -> bool:
-    """Whether a card has room for one share of a request."""
+    """Return whether one share of a request fits on a card."""
     if card.slots <= pods or card.memory - memory < request.memory_on(card.memory) or cores + request.cores > FULL:
         return False
     if request.alone:
@@ -282,7 +284,7 @@ def _has_room(request: Request, card: Card, memory: int, pods: int, cores: int) 
 
 
 class Fitting:
-    """Where one ask fits, over all nodes, kept up to date node by node."""
+    """Computes where one ask fits, over all nodes, and updates it for changed nodes."""
 
     def __init__(self, sharing: Sharing, ask: Ask) -> None:
         self._sharing = sharing
@@ -295,7 +297,7 @@ class Fitting:
         self._possible: Mask | None = None
 
     def refreshed(self) -> Fitting:
-        """Itself, with what changed since the last time computed again."""
+        """Recompute changed nodes, and return self."""
         log, start = self._sharing.log, self._position
         self._position = len(log)
         if start < 0:
@@ -327,12 +329,12 @@ class Fitting:
         self.points[row], self.memory[row] = (0, 0) if best is None else (best.points, best.memory)
 
     def plan(self, row: int, *, later: bool) -> Plan | None:
-        """What the pod would get on a node."""
+        """Return the shares that the pod would get on a node."""
         return self._sharing.plan(self.ask, self.allowed[row].tolist(), row, later=later)
 
     @property
     def possible(self) -> Mask:
-        """Nodes on which the ask would fit if nobody used their cards."""
+        """Nodes on which the ask would fit if their cards were unused."""
         if self._possible is None:
             empty = Sharing(self._sharing.cards, self._sharing.order, self._sharing.factor)
             self._possible = empty.fit(self.ask, self.allowed, None, later=True)[0]
@@ -340,20 +342,20 @@ class Fitting:
 
 
 class Fittings:
-    """Where what tasks ask for fits, ask by ask. ``ask_of`` tells what a task asks for, None where that is no card."""
+    """Where the tasks' asks fit. ``ask_of`` returns a task's ask, None if it requests no cards."""
 
     def __init__(self, sharing: Sharing, ask_of: Callable[[Task], Ask | None]) -> None:
         self.ask_of = ask_of
         self.cards = sharing.cards
         self.of_ask = cache(partial(Fitting, sharing))
-        """The same of an ask, as it was when it was last refreshed."""
+        """The fitting of an ask, as of its last refresh."""
 
     def release(self) -> None:
-        """Let go of who tells what tasks ask for, which has this."""
+        """Drop ``ask_of``: its owner refers to this object, and the cycle would delay their release."""
         del self.ask_of
 
     def of(self, task: Task) -> Fitting:
-        """Where the task's ask fits, as things are."""
+        """Return where the task's ask fits now."""
         ask = self.ask_of(task)
         assert ask is not None
         return self.of_ask(ask).refreshed()
