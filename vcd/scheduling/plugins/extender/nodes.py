@@ -1,8 +1,8 @@
-"""An extender's say about nodes: the verbs predicate and prioritize as predicates and a score.
+"""An extender's verbs predicate and prioritize, as filters and a score of nodes.
 
-A question of predicate is about one task and one node, so it is asked only about nodes that pass everything else and
-have room, for one of several tasks that are alike, and again only when the node changed; many are asked at once. Its
-priorities are asked for the nodes that are left, when there are two, anew for each choice, since points compare them.
+predicate is called for one task and one node. It is called only for nodes that pass everything else and have
+capacity, once for equivalent tasks, and again only after the node changed; calls are sent concurrently. prioritize
+compares the remaining nodes, so it is called for each choice among at least two.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ _SAYS = ReasonCode("extender-says", Cause.OUTSIDE, "{text}", nodes_help=True)
 _NO_PRIORITIES = ReasonCode("extender-no-priorities-but", Cause.OUTSIDE, "the extender gives no priorities: {error}")
 
 SUCCESS, ERROR, UNSCHEDULABLE = 0, 1, 2
-"""Volcano's codes of a predicate's answer; only the last one can be resolved by evictions."""
+"""Volcano's codes of a predicate's response; only UNSCHEDULABLE can be resolved by evictions."""
 LARGEST_POINTS = 1e9
-"""More points than this, either way, count as this many: sums of points stay exact."""
+"""Points are limited to this, positive or negative, so that sums remain exact."""
 NUMBERS = (
     "apps.kubernetes.io/pod-index",
     "batch.kubernetes.io/job-completion-index",
     "statefulset.kubernetes.io/pod-name",
     "volcano.sh/task-index",
 )
-"""Labels and annotations that tell a controller's pods apart by nothing but their number."""
+"""Labels and annotations in which pods of one controller differ only by their number."""
 
 
 class Progress:
-    """How the session moved on: which node changed when."""
+    """Tracks when each node last changed in the session."""
 
     def __init__(self, session: Session, is_managed: Callable[[Shape], bool]) -> None:
         self._session = session
         self.is_managed = is_managed
         self.changed: Ints = np.zeros(len(session.nodes), np.int64)
-        """Per node, the last change's number."""
+        """By node, the number of the last change."""
         self._changes = 0
         self._likeness: dict[int, Hashable] = {}
 
     def likeness(self, task: Task) -> Hashable:
-        """What tells a task apart, for an extender, from others of its job and shape: all but name, UID and age."""
+        """Return what distinguishes a task, for an extender, from others of its job and shape: not name, UID or age."""
         found = self._likeness.get(task.row)
         if found is None:
             marks = (task.pod.metadata.labels, task.pod.metadata.annotations)
@@ -61,19 +61,19 @@ class Progress:
         return found
 
     def moved(self, row: int) -> None:
-        """Something was placed on a node, or taken from it."""
+        """Record that something was placed on a node, or removed from it."""
         self._changes += 1
         self.changed[row] = self._changes
 
     def forget(self) -> None:
-        """What was said about any node need not hold any more, nor what tables made of it."""
+        """Invalidate all responses about nodes, and the candidate tables that were built from them."""
         self._changes += 1
         self.changed[:] = self._changes
         self._session.trial.changes += 1
 
 
 class ExtenderSession(NamedTuple):
-    """The extender in a session, and all that a question to it is made of."""
+    """The extender in a session, with everything that a request is built from."""
 
     session: Session
     extender: Extender
@@ -83,11 +83,11 @@ class ExtenderSession(NamedTuple):
 
     @property
     def passes_unasked(self) -> bool:
-        """Whether a node without an answer passes: not if the extender is unreachable and not ignorable."""
+        """Whether a node without a response passes: not if the extender is unreachable and not ignorable."""
         return self.ignorable or not self.extender.out
 
     def priorities(self, verb: str, task: Task, among: Mask) -> tuple[Mapping[str, float], str]:
-        """Points by node for a task, and why there are none; one node needs none."""
+        """Return the points of nodes for a task, and why there are none; a single node needs none."""
         rows = np.flatnonzero(among).tolist()
         if len(rows) < 2:
             return {}, ""
@@ -101,8 +101,8 @@ class ExtenderSession(NamedTuple):
 
 
 class _Verdicts:
-    """What the extender said about each node for tasks that are alike: as of which change, whether it passes, why
-    and with which code it does not."""
+    """The extender's responses about each node for equivalent tasks: the change they refer to, whether the node passes,
+    and else the reason and whether evictions can resolve it."""
 
     def __init__(self, count: int) -> None:
         self.as_of: Ints = np.full(count, -1, np.int64)
@@ -112,7 +112,7 @@ class _Verdicts:
 
 
 class ExtenderPredicate(Predicate):
-    """Whether the extender lets a task onto a node; a node that something else rules out is not asked about."""
+    """Accepts nodes that the extender accepts; it is not called for nodes that another filter excludes."""
 
     name = "extender"
     reason = ReasonCode("extender-node", Cause.OUTSIDE, "the extender refuses the node", nodes_help=True)()
@@ -155,7 +155,7 @@ class ExtenderPredicate(Predicate):
         return result
 
     def _fresh(self, verdicts: _Verdicts, rows: Ints) -> Mask:
-        """Of which nodes it has said something, as they are now."""
+        """Return a mask of nodes with a response since their last change."""
         fresh: Mask = verdicts.as_of[rows] >= self._asked.progress.changed[rows]
         return fresh
 
@@ -185,7 +185,7 @@ class ExtenderPredicate(Predicate):
 
 
 class ExtenderPriorities(Predicate):
-    """No node, while the extender cannot say which of several is best."""
+    """Accepts no node while the extender cannot rank several candidates."""
 
     name = "extender priorities"
     reason = ReasonCode("extender-no-priorities", Cause.OUTSIDE, "the extender gives no priorities")()
@@ -200,12 +200,12 @@ class ExtenderPriorities(Predicate):
         return self._asked.progress.is_managed(task.shape)
 
     def kind_of(self, task: Task) -> str:
-        return task.key  # its points are asked for at each choice
+        return task.key  # points are requested for each choice
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         result: Mask = np.ones(len(usage), np.bool_)
         if usage.rows is not None:
-            return result  # a look at some nodes compares none
+            return result  # selected rows are not compared
         if self._asked.extender.out:
             self._why = self._asked.extender.out
             return self.known_mask(task, usage)
@@ -225,7 +225,7 @@ class ExtenderPriorities(Predicate):
 
 
 class ExtenderScore(Score):
-    """The points that the extender gives each node, 0 for one that it does not name."""
+    """The points that the extender gives each node, 0 for nodes that it does not name."""
 
     name = "extender"
     depends = Depends.JOB | Depends.TIME
@@ -241,14 +241,14 @@ class ExtenderScore(Score):
         return self._asked.progress.is_managed(task.shape)
 
     def kind_of(self, task: Task) -> str:
-        return task.key  # its points are asked for at each choice
+        return task.key  # points are requested for each choice
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         self._task = task
         return np.zeros(len(usage))
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
-        """Ask about the nodes that are left: only now it is known which."""
+        """Request points for the feasible nodes, which are known only now."""
         if self._task is None or len(raw) != len(self._asked.session.nodes):
             return raw
         scores, _ = self._asked.priorities(self._verb, self._task, feasible)
@@ -263,8 +263,8 @@ class ExtenderScore(Score):
 
 
 def open_nodes(session: Session, task: Task, usage: Usage, without: tuple[str, ...]) -> Mask:
-    """The nodes that have room for a task, now or when what is being freed is free, and pass all predicates but
-    those of some names."""
+    """Return the nodes with idle or releasing resources for a task that pass all filters, except those in
+    ``without``."""
     evaluator = framework_of(session).evaluator
     static = evaluator.static(task).mask
     result: Mask = fits(task.floor, usage.future_idle)
