@@ -89,8 +89,7 @@ class _Limit:
 
 class _Treatment(NamedTuple):
     """The effect of a queue's rules: the rules (None: unreadable annotation), the mask of admitted nodes, their points,
-    and
-    the reasons against nodes with and without a group."""
+    and the reasons against nodes with and without a group."""
 
     rules: Rules | None
     admitted: Mask
@@ -181,8 +180,7 @@ class NodeGroupPlugin(KeepsAccounts):
     counted from 0); -1 alone for preferred anti-affinity.
 
     With `enableHierarchy`, a queue without `spec.affinity` inherits that of its nearest ancestor; a queue without
-    parent
-    is below root. An affinity that names nothing counts as an affinity without rules, and stops inheritance.
+    parent is below root. An affinity that names nothing counts as an affinity without rules, and stops inheritance.
 
     The queue's annotation `volcano.sh/nodegroup-resource-limits`, JSON such as
     `{"gpu": {"cpu": "100", "memory": "200Gi"}}`, limits what its pods hold in a group, for the listed resources. It is

@@ -22,14 +22,16 @@ def _weight(name: str, default: int, doc: str) -> Argument:
 class NodeOrderPlugin(FollowsPods):
     """Rank feasible nodes by the weighted sum of kube-scheduler's scores, each from 0 to 100.
 
-    leastrequested: mean of (allocatable - requested) x 100 / allocatable over cpu and memory; mostrequested: mean of
-    requested x 100 / allocatable; balancedresource: 50 + (50 + s(with the pod) - s(without)) / 2 with s = (1 - standard
-    deviation of the used fractions of cpu, memory and GPUs) x 100; nodeaffinity: weights of the matching preferred
-    terms, in percent of the highest; podaffinity and podtopologyspread: by the positions of other pods;
-    tainttoleration:
-    100 less the untolerated PreferNoSchedule taints in percent of the most; imagelocality: by the bytes of the pod's
-    images that the node has. All divisions round down.
+    - leastrequested: mean of (allocatable - requested) x 100 / allocatable over cpu and memory
+    - mostrequested: mean of requested x 100 / allocatable
+    - balancedresource: 50 + (50 + s(with the pod) - s(without)) / 2 with s = (1 - standard deviation of the used
+      fractions of cpu, memory and GPUs) x 100
+    - nodeaffinity: weights of the matching preferred terms, in percent of the highest
+    - podaffinity, podtopologyspread: by the positions of other pods
+    - tainttoleration: 100 less the untolerated PreferNoSchedule taints, in percent of the most
+    - imagelocality: by the bytes of the pod's images that the node has
 
+    All divisions round down.
     A pod without topology spread constraints gets kube-scheduler's default constraints: host names with skew 3, zones
     with skew 5. They apply to pods that a Service selects or that a ReplicationController, ReplicaSet or StatefulSet
     owns. Source: Volcano ``plugins/nodeorder``, kube-scheduler 1.36.

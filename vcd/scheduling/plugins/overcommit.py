@@ -39,12 +39,9 @@ class OvercommitPlugin(Plugin):
     behind a scheduling gate and pods that no node can take (``framework/demand.py``). Groups of lower priority than the
     group do not count, so they cannot block it. A group with which its queue stays within its guarantee is always
     admitted: reclaim recovers what other queues borrowed of that guarantee (docs/differences.md). Resources that
-    preempt
-    could free for the group count as free, and resources that reclaim could free if its queue stays within its share.
-    An
-    application whose pods may use a part of the nodes only must fit on these nodes, too (``Applications``). Only
-    requested resources are compared.
-    Source: Volcano ``plugins/overcommit``.
+    preempt could free for the group count as free, and resources that reclaim could free if its queue stays within its
+    share. An application whose pods may use a part of the nodes only must fit on these nodes, too (``Applications``).
+    Only requested resources are compared. Source: Volcano ``plugins/overcommit``.
     """
 
     name = "overcommit"
@@ -76,8 +73,7 @@ class OvercommitPlugin(Plugin):
     @cached_property
     def _jobs(self) -> GroupColumns:
         """The groups with what they reserve. Read it only after the predicates are known: a group whose pods no node
-        can
-        take reserves nothing."""
+        can take reserves nothing."""
         return demand_of(self._session).groups
 
     @cached_property

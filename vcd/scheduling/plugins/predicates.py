@@ -58,8 +58,7 @@ class PredicatesPlugin(FollowsPods):
 
     A pod is refused before any node is considered if one of its claims is missing, lost, being deleted, or should have
     been bound already; the reason names the claim. Node conditions are ignored, because the node controller converts
-    them
-    to taints. Source: Volcano ``plugins/predicates``, kube-scheduler 1.36's filters of the same names.
+    them to taints. Source: Volcano ``plugins/predicates``, kube-scheduler 1.36's filters of the same names.
     """
 
     name = "predicates"

@@ -98,18 +98,15 @@ class ResourceStrategyFitPlugin(Plugin):
 
     - Score: 100 x `resourceStrategyFitWeight` x the weighted mean over the requested resources: `MostAllocated`
       (request + used) / allocatable, `LeastAllocated` (allocatable - request - used) / allocatable; 0 if one of them
-      does
-      not fit. `resources` names them. A pattern such as `nvidia.com/*` matches by prefix. An exact name wins over a
-      pattern, and a longer pattern over a shorter one. Other patterns are ignored.
+      does not fit. `resources` names them. A pattern such as `nvidia.com/*` matches by prefix. An exact name wins over
+      a pattern, and a longer pattern over a shorter one. Other patterns are ignored.
     - A pod's annotations `volcano.sh/resource-strategy-scoring-type` and `volcano.sh/resource-strategy-weight` (JSON
       such as `{"cpu": 2, "memory": 1}`) together replace `resources` for it. If the type has no weights, or one of them
-      is
-      unreadable, the pod gets no score of strategies. Weights without a type have no effect.
+      is unreadable, the pod gets no score of strategies. Weights without a type have no effect.
     - `sra` (scarce resource avoidance) adds 100 x weight x (1 - weights of the scarce resources that the node has / all
       of them), so that pods without such requests avoid these nodes; 0 if the node lacks a requested resource.
     - `proportional` reserves cores and gigabytes (10^9 bytes) for each idle unit of a scarce resource: pods that
-      request
-      none of these resources must leave them on the node.
+      request none of these resources must leave them on the node.
 
     Source: Volcano ``plugins/resource-strategy-fit``.
     """

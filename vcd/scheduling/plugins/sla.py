@@ -43,8 +43,7 @@ class SlaPlugin(Plugin):
     - Jobs with earlier deadlines come first, jobs without a waiting time last.
     - From its deadline on, a job is admitted even if plugins of later tiers reject it, and its pipelined tasks retain
       their resources even if its gang is not complete. A plugin of the same or an earlier tier can still reject the
-      job.
-      To reserve resources for incomplete gangs, list `sla` in a tier before `gang`.
+      job. To reserve resources for incomplete gangs, list `sla` in a tier before `gang`.
 
     An annotation that is not a duration above zero is ignored, and the pending job reports it. Source: Volcano
     ``plugins/sla``.

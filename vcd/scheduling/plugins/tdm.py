@@ -117,8 +117,7 @@ class _WindowArgument(Argument, frozen=True):
 
 class _Zones:
     """The revocable nodes of a session: ``revocable`` and ``open`` mark rows; ``names`` and ``codes`` give the zone of
-    a
-    row (-1: none)."""
+    a row (-1: none)."""
 
     def __init__(self, session: Session, windows: Mapping[str, Window], texts: Mapping[str, str]) -> None:
         self.codes, self.names = session.nodes.facts.label(ZONE)
@@ -217,24 +216,19 @@ class TdmPlugin(Plugin):
     """Time division: nodes with the label `volcano.sh/revocable-zone` accept pods only in the window of their zone.
 
     - A pod may use such nodes if its annotation `volcano.sh/revocable-zone` is `*`, or if it lacks this annotation and
-      its
-      annotation `volcano.sh/preemptable` is true. In the window it prefers them (100 points).
+      its annotation `volcano.sh/preemptable` is true. In the window it prefers them (100 points).
     - Outside the window, the action shuffle evicts running pods from the zone's nodes if they are preemptable
-      (annotation
-      or label `volcano.sh/preemptable` of the pod, by default true).
+      (annotation or label `volcano.sh/preemptable` of the pod, by default true).
     - A pod that is not preemptable and does not use zones may preempt preemptable pods that run on ordinary nodes.
-      Other
-      pods preempt none.
+      Other pods preempt none.
     - Jobs that are not preemptable (annotation or label of the group, by default false) come first, and starve while
-      any
-      of their pods is pending.
+      any of their pods is pending.
 
     A job's budget limits the pods evicted at a time: `volcano.sh/jdb-min-available` (running pods that remain), or else
     `volcano.sh/jdb-max-unavailable` (pods that do not run), a number or a percentage of its pods, rounded up. Without a
     budget it is one pod, or all if gang would protect this one for the job's minimum. After an eviction of a job's pod
-    by
-    shuffle, or the creation of one, shuffle evicts no more of the job's pods within `tdm.evict.period`. Windows are in
-    UTC, including both ends. Source: Volcano ``plugins/tdm``.
+    by shuffle, or the creation of one, shuffle evicts no more of the job's pods within `tdm.evict.period`. Windows are
+    in UTC, including both ends. Source: Volcano ``plugins/tdm``.
     """
 
     name = "tdm"

@@ -118,37 +118,33 @@ class CapacityPlugin(KeepsShares):
 
     - `deserved` is what a queue can reclaim; what it has beyond is borrowed. It is never below `guarantee`, which is
       reserved for the queue even without jobs. If the queue takes no work (it is not Open, or it is misconfigured),
-      only
-      the allocated portion of its guarantee counts. `capability` is never exceeded, including `pods`.
+      only the allocated portion of its guarantee counts. `capability` is never exceeded, including `pods`.
     - real capability = min(capability, total - guarantees of all + own guarantee). Several queues together do not get
       what others are guaranteed and do not use, either.
     - share = the largest allocated/deserved, 1 for a queue that deserves nothing. Queues are ordered by
       `spec.priority`, then queues that stay within deserved before those that borrow, then by share, then queues that
       deserve something first.
     - A group is admitted if minResources + allocated + inqueue - elastic <= real capability. Inqueue excludes pods
-      behind
-      scheduling gates and groups of lower priority, and resources that preempt could free for the group count as free.
+      behind scheduling gates and groups of lower priority, and resources that preempt could free for the group count as
+      free.
     - A queue may reclaim for tasks with which it stays within deserved in some resource that they request.
     - A victim of reclaim holds some resource that the reclaiming task lacks, and its queue has more than it deserves of
       some resource that the victim holds. The victims' queues retain their guarantees.
 
     With `enableHierarchy: true`, queues form a tree by `spec.parent` below the queue `root`. Only leaves take work.
-    What
-    they hold counts for all ancestors, and every limit applies to all ancestors. A capability that is not given is the
-    parent's. Queues are ordered by the share of the first ancestors in which they differ, leaves first, and victims
-    come
-    from the queue that is nearest in the tree. A group with which its queue stays within deserved is admitted although
-    others borrowed its parents' resources: reclaim recovers them. A parent's guarantee can be recovered by any queue
-    below
-    it. A misconfigured queue takes no work, nor do queues below it; the others continue. Misconfigured means that the
-    parent does not exist, that parents form a cycle, that capability exceeds the parent's, or that children deserve or
-    are guaranteed more than their parent. An Event on the queue reports this, and also a queue that can never have what
-    it deserves because of its own capability.
+    What they hold counts for all ancestors, and every limit applies to all ancestors. A capability that is not given is
+    the parent's. Queues are ordered by the share of the first ancestors in which they differ, leaves first, and victims
+    come from the queue that is nearest in the tree. A group with which its queue stays within deserved is admitted
+    although others borrowed its parents' resources: reclaim recovers them. A parent's guarantee can be recovered by any
+    queue below it. A misconfigured queue takes no work, nor do queues below it; the others continue. Misconfigured
+    means that the parent does not exist, that parents form a cycle, that capability exceeds the parent's, or that
+    children deserve or are guaranteed more than their parent. An Event on the queue reports this, and also a queue that
+    can never have what it deserves because of its own capability.
 
     allocate removes the scheduling gate `scheduling.volcano.sh/queue-allocation-gate` from a pod once its queue has
     capacity for it, if the pod has the annotation of that name with value "true" and no other gate. The pod then holds
-    its
-    quota until it has a node. This needs the permission to patch pods, which `deploy/components/queue-gates` grants.
+    its quota until it has a node. This needs the permission to patch pods, which `deploy/components/queue-gates`
+    grants.
 
     Source: Volcano ``plugins/capacity``.
     """
@@ -274,8 +270,7 @@ class CapacityPlugin(KeepsShares):
         """Return a reason if the queue may not reclaim for the tasks.
 
         It may if it stays within its real capability, and in some requested resource within deserved (its own, or that
-        of
-        an ancestor within ``ancestorReclaimLevel``) or within the guarantee of any ancestor.
+        of an ancestor within ``ancestorReclaimLevel``) or within the guarantee of any ancestor.
         """
         refusal = self._refuses(queue)
         if refusal is not None:
@@ -441,8 +436,7 @@ class CapacityPlugin(KeepsShares):
     @cached_property
     def _reserving(self) -> GroupColumns:
         """The groups with what they reserve. Read it only after the predicates are known: a group whose pods no node
-        can
-        take reserves nothing."""
+        can take reserves nothing."""
         as_volcano = self.values[VOLCANO_SHARES.key]
         return self._session.jobs if as_volcano else demand_of(self._session).groups
 

@@ -64,11 +64,9 @@ class CapacityCardPlugin(KeepsShares):
 
     - A queue's annotation `volcano.sh/card.quota` (`{"NVIDIA-H200": 3}`) is its quota. It is also the queue's guarantee
       and deserved number of cards. Cards that it does not list have quota 0. Cpu and memory are limited by
-      `capability`,
-      where 0 means none. If it is not set, the limit is what the guarantees of all queues leave of the cluster, plus
-      the
-      queue's own. Several queues together do not get what others are guaranteed of these and do not use. If a queue is
-      not Open, only the allocated portion of its guarantee counts.
+      `capability`, where 0 means none. If it is not set, the limit is what the guarantees of all queues leave of the
+      cluster, plus the queue's own. Several queues together do not get what others are guaranteed of these and do not
+      use. If a queue is not Open, only the allocated portion of its guarantee counts.
     - A node's model is its label `<vendor>/<kind>.product` (with `.memory`). Its allocatable gives the number of cards:
       whole cards under the vendor's resource, MPS shares as `<product>/mps-<GiB>g*1/<replicas>`, MIG slices as
       `<product>/mig-<profile>-mixed`. Resources that are not cards have no limit.
@@ -83,21 +81,17 @@ class CapacityCardPlugin(KeepsShares):
       unreadable, it counts as none.
     - A pod is placed while allocated + request <= capability, on a node with a card that it names. Of several named
       cards it gets one with quota left, with which the rest of its gang still fits. Its use is charged to the card of
-      its
-      node, so no quota is ever exceeded. Resources of terminating pods, and of pods whose group was deleted, are free
-      only when the pods are gone. A pod in phase Unknown counts against no queue, as with other quotas.
+      its node, so no quota is ever exceeded. Resources of terminating pods, and of pods whose group was deleted, are
+      free only when the pods are gone. A pod in phase Unknown counts against no queue, as with other quotas.
     - A node with the i-th named card scores 100 x 0.5^i x `nodeOrderWeight`, counted from 0. Queues are ordered by
       `spec.priority`, then by the smaller share, the largest allocated/deserved.
 
     Quotas may exceed the cluster in sum, and a cluster may shrink: then pods wait, and none is evicted. Because the
-    quota
-    is the guarantee, reclaim takes cards only from queues above their quota, after it was lowered. Pods without cards
-    are
-    reclaimed from queues that hold more cpu or memory than they deserve, for queues that stay within what they deserve.
-    An unreadable quota causes no evictions.
-    Pods of a Job count as offline, all others as online. The label `volcano.sh/service.type` (`online`, `offline`) on
-    pod
-    or group overrides this. Gauges of `volcano_*` are in thousandths of a card, those of `vcd_*` in cards.
+    quota is the guarantee, reclaim takes cards only from queues above their quota, after it was lowered. Pods without
+    cards are reclaimed from queues that hold more cpu or memory than they deserve, for queues that stay within what
+    they deserve. An unreadable quota causes no evictions. Pods of a Job count as offline, all others as online. The
+    label `volcano.sh/service.type` (`online`, `offline`) on pod or group overrides this. Gauges of `volcano_*` are in
+    thousandths of a card, those of `vcd_*` in cards.
 
     See docs/semantics/capacity-card.md for details. Source: Volcano ``plugins/capacity-card``.
     """
@@ -275,8 +269,7 @@ class CapacityCardPlugin(KeepsShares):
     )
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
         """Permit pods that use only cards beyond their queue's quota, and pods without cards of queues that hold more
-        cpu or
-        memory than they deserve; guarantees are retained."""
+        cpu or memory than they deserve; guarantees are retained."""
         entitlements = self._entitlements if self._divides_basic else None
         return BeyondEntitlement(self._accounts, self._request, entitlements)
 

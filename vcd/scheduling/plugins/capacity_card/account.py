@@ -76,9 +76,8 @@ class Account:
 
     Cards are in thousandths by name, or by acceptable names if no node is chosen yet. Cpu (thousandths) and memory
     (bytes) are pairs. ``capability`` is None where the queue states none; ``limit`` has what the cluster has left
-    there.
-    ``problem`` is why the quota is unreadable. ``releasing`` is what terminating or evicted pods hold in addition to
-    ``allocated``.
+    there. ``problem`` is why the quota is unreadable. ``releasing`` is what terminating or evicted pods hold in
+    addition to ``allocated``.
     """
 
     def __init__(self, queue: Queue) -> None:
@@ -143,8 +142,7 @@ class Account:
 
     def share(self) -> float:
         """Return the largest allocated/deserved; the quota is the deserved number of a card. A resource that is used
-        and not
-        deserved counts as 1."""
+        and not deserved counts as 1."""
         parts = [_part(*pair) for pair in zip(self.basic_allocated, self.deserved, strict=True)]
         return max(parts + [_part(have, self.quota.get(card, 0)) for card, have in self.allocated.items()])
 

@@ -42,8 +42,7 @@ class Accounts:
     """The accounts of all queues in a session, and the requests of its pods.
 
     ``unlimited``: pods that request cards count no cpu and memory (cardUnlimitedCpuMemory). ``as_volcano``: guarantees
-    of
-    cpu and memory limit each other queue alone, not all together. ``guarantees`` are those of cpu and memory.
+    of cpu and memory limit each other queue alone, not all together. ``guarantees`` are those of cpu and memory.
     """
 
     def __init__(self, session: Session, cards: NodeCards, unlimited: bool, as_volcano: bool) -> None:
@@ -102,8 +101,7 @@ class Accounts:
 
     def cards_of_minimum(self, job: Job) -> dict[Names, int]:
         """Return the same as ``demand``. If neither pods nor an annotation name cards yet, return any card of the
-        resources
-        that the group's minimum resources state."""
+        resources that the group's minimum resources state."""
         demand = self.demand(job)
         if demand or job.task_count:
             return demand

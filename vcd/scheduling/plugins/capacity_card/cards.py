@@ -82,8 +82,7 @@ class NodeCards:
 
     ``names`` are all cards, sorted. ``codes`` has, by card resource, the number of each node's card (NO_CARD if its
     labels do not identify it). ``total`` is what is allocatable of each card, in thousandths. ``nameless`` are the
-    nodes
-    that have some of a card resource, but an unknown card.
+    nodes that have some of a card resource, but an unknown card.
     """
 
     def __init__(self, facts: NodeFacts) -> None:
@@ -109,8 +108,7 @@ class NodeCards:
     @staticmethod
     def _cards(facts: NodeFacts, models: list[Model | None]) -> list[dict[str, str]]:
         """Return the card by resource for each node. A node without a resource (its device plugin is down) retains the
-        card
-        that other nodes of its model offer, because pods may still run on it."""
+        card that other nodes of its model offer, because pods may still run on it."""
         counted = set(facts.resources)
         offered = [_offered(node) & counted for node in facts.nodes]
         own = [

@@ -65,8 +65,7 @@ class Entitlements:
 
     def exceeds(self, account: Account, amounts: Sequence[int], gone: Sequence[int]) -> bool:
         """Return whether a queue without ``gone`` holds more than it deserves of something that a pod has, and retains
-        its
-        guarantee without the pod."""
+        its guarantee without the pod."""
         left = plus(account.basic_allocated, gone, -1)
         borrows = any(amounts[column] and left[column] > account.deserved[column] for column in self._columns)
         rows = zip(amounts, left, account.guarantee, strict=True)
@@ -74,8 +73,7 @@ class Entitlements:
 
     def surplus(self) -> Ints:
         """Return what reclaim takes from queues at most, as (queues, resources): from pods that use only cards beyond
-        the
-        quota, and from pods without cards of queues that hold more than they deserve."""
+        the quota, and from pods without cards of queues that hold more than they deserve."""
         jobs = self._session.jobs
         rows = self._accounts.card_pods(ALLOCATED_STATUSES)
         rows = rows[self._session.job_of_row[rows] >= 0]
@@ -123,8 +121,7 @@ class Entitlements:
 
 class BeyondEntitlement(Allowance):
     """Permits tasks whose cards are all beyond their queue's quota, and tasks without cards of queues that hold more
-    cpu
-    or memory than they deserve."""
+    cpu or memory than they deserve."""
 
     def __init__(
         self, accounts: Accounts, request_of: Callable[[Task], CardRequest], entitlements: Entitlements | None

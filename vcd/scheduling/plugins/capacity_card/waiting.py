@@ -24,13 +24,12 @@ RequestOf = Callable[[Shape, str | None, str | None], CardRequest]
 class Waiting:
     """Pending pods counted by job and kind of request, ordered by job and then by request, smallest first.
 
-    The smallest requests come first because a minimum that does not state which pods it includes needs no more.
-    By card resource and entry, in thousandths: ``asked`` is the request of all pods. ``needed`` is the part that the
-    group's minimum still lacks. ``kept`` is the same without pods behind a scheduling gate or too large for every node.
-    The minimum is what minResources states of the resource; if it states nothing, as many pods as minMember lacks, pods
+    The smallest requests come first because a minimum that does not state which pods it includes needs no more. By card
+    resource and entry, in thousandths: ``asked`` is the request of all pods. ``needed`` is the part that the group's
+    minimum still lacks. ``kept`` is the same without pods behind a scheduling gate or too large for every node. The
+    minimum is what minResources states of the resource; if it states nothing, as many pods as minMember lacks, pods
     without cards first. ``to_come`` is, by resource and job, what minResources states beyond the existing pods'
-    requests,
-    while the group has fewer pods than minMember.
+    requests, while the group has fewer pods than minMember.
     """
 
     def __init__(self, session: Session, cards: NodeCards, asks_cards: Mask, request_of: RequestOf) -> None:
@@ -127,8 +126,7 @@ class Waiting:
 
     def _of_pods_to_come(self, column: int, of_entries: Ints) -> Ints:
         """Return by job what its stated minimum lacks beyond its pods' requests (``of_entries``), if it has fewer pods
-        than
-        minMember and some of them request the resource."""
+        than minMember and some of them request the resource."""
         jobs = self._session.jobs
         there = jobs.counts[:, list(READY_STATUSES)].sum(axis=1) + jobs.counts[:, TaskStatus.PENDING]
         asked = sums_by(self.job, of_entries, len(jobs))

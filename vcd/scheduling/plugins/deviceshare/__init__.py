@@ -46,8 +46,7 @@ class _Holding(msgspec.Struct):
     """A placed pod's shares of its node's cards, and the quantities that its queue is charged.
 
     ``releasing``: the pod is terminating, and its queue is no longer charged. ``waiting``: it is Pipelined. ``time``:
-    when
-    it was bound, while its node's device plugin has not assigned the cards yet.
+    when it was bound, while its node's device plugin has not assigned the cards yet.
     """
 
     row: int
@@ -66,23 +65,20 @@ def _switch(name: str, doc: str, caution: str = "") -> Argument:
 
 
 class DeviceSharePlugin(Plugin):
-    """Place pods on shared cards: each share must fit its card, and the bind tells the device plugin which cards to
-    use.
+    """Place pods on shared cards: each share must fit its card, and the bind names the cards for the device plugin.
 
-    vGPU: each container that requests ``volcano.sh/vgpu-number`` (1 if it requests only memory) gets that many cards of
-    its node. On each card it gets ``vgpu-memory`` MB, or ``vgpu-memory-percentage`` of the card's memory (all of it if
-    neither is requested), and ``vgpu-cores`` percent. A share fits a card if fewer pods share it than it allows, memory
-    used + requested <= memory, and cores used + requested <= 100. 100 cores need an unused card. Cards come from the
-    node's annotation ``volcano.sh/node-vgpu-register``; unhealthy cards get no pods. On MIG nodes a share is the
-    smallest
-    free instance with enough memory. Cards registered as mps count as hami-core.
-    GPU sharing: ``volcano.sh/gpu-memory`` of one card, the first with enough memory.
-    GPU number: ``volcano.sh/gpu-number`` unused cards.
+    - vGPU: each container that requests ``volcano.sh/vgpu-number`` (1 if it requests only memory) gets that many cards
+      of its node. On each card it gets ``vgpu-memory`` MB, or ``vgpu-memory-percentage`` of the card's memory (all of
+      it if neither is requested), and ``vgpu-cores`` percent. A share fits a card if fewer pods share it than it allows,
+      memory used + requested <= memory, and cores used + requested <= 100. 100 cores need an unused card. Cards come
+      from the node's annotation ``volcano.sh/node-vgpu-register``; unhealthy cards get no pods. On MIG nodes a share is
+      the smallest free instance with enough memory. Cards registered as mps count as hami-core.
+    - GPU sharing: ``volcano.sh/gpu-memory`` of one card, the first with enough memory.
+    - GPU number: ``volcano.sh/gpu-number`` unused cards.
 
     With ScheduleWeight, a node scores weight x the sum over the chosen cards of 100 x memory used / memory, with the
-    pod
-    (binpack), or of 100 for each unused card (spread). The policy also orders a node's cards. A queue's capability of
-    vgpu-memory and vgpu-cores, its own or an ancestor's, limits the sum over cards: number x share.
+    pod (binpack), or of 100 for each unused card (spread). The policy also orders a node's cards. A queue's capability
+    of vgpu-memory and vgpu-cores, its own or an ancestor's, limits the sum over cards: number x share.
 
     The choice is written in the bind call. The device plugin serves the pods of its node in the order of their bind
     times, so each pod gets a distinct time; see NodeLockEnable for one pod at a time. MIG needs the geometries of the

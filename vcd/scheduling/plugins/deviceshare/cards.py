@@ -94,8 +94,7 @@ class Piece(NamedTuple):
     """A share of a card.
 
     The index of its container, the card's place on its node, the identity written to the pod, requested memory and
-    cores,
-    the memory that it takes of the card, and the position in the geometry of a MIG card.
+    cores, the memory that it takes of the card, and the position in the geometry of a MIG card.
     """
 
     container: int

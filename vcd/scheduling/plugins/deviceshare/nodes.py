@@ -132,8 +132,7 @@ class OneAtATime(Predicate):
         """Accept nodes that are not busy, and nodes without idle resources: a Pipelined pod gets no cards yet.
 
         If ``usage`` has selected rows, evictions are being tried. Then accept none if the pod fits without evictions on
-        a
-        node that is busy only for the moment.
+        a node that is busy only for the moment.
         """
         busy = self._handing.busy(len(self._fittings.cards))
         if usage.rows is None:

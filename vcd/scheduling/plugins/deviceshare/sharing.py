@@ -84,8 +84,7 @@ class Sharing:
 
     ``order`` is the order of a node's cards: "binpack" most memory used first, "spread" fewest pods first, "last" and
     "first" by place. ``factor`` is the number of MB in a unit of memory, for MIG. ``log`` lists changed nodes in order
-    of
-    the changes. ``unsettled`` has the nodes on which now and later ever differed.
+    of the changes. ``unsettled`` has the nodes on which now and later ever differed.
     """
 
     def __init__(self, cards: Cards, order: str, factor: int = 1) -> None:

@@ -44,10 +44,8 @@ class Places:
     """The queues' places in the tree. Number 0 is the root, and each place has a higher number than the one above it.
 
     ``path[q]`` are the places from below the root down to the place of queue number q's jobs. A queue without
-    hierarchy,
-    or whose place has other queues below it, gets an additional place there with weight 1. ``wrong[q]`` has problems
-    with
-    the queue's annotations.
+    hierarchy, or whose place has other queues below it, gets an additional place there with weight 1. ``wrong[q]`` has
+    problems with the queue's annotations.
     """
 
     def __init__(self, queues: Sequence[Queue]) -> None:

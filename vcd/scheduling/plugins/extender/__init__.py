@@ -74,14 +74,12 @@ class ExtenderPlugin(Plugin):
 
     If all calls of a session together exceed sessionTimeout, or the plugin exceeds its time in one session
     (``--plugin-timeout``), the extender is excluded from the session. It is not called again, each verb fails at once,
-    an
-    Event at the configuration reports it, and ``vcd_extender_out`` is 1.
+    an Event at the configuration reports it, and ``vcd_extender_out`` is 1.
 
     Each response is logged with its session, so that a replay needs no server. Identical requests are sent once in a
     session, unless an event was sent in between. `predicate` is called only for nodes that nothing else excludes, up to
     sixteen calls concurrently. Pods of a job that differ only in names, UIDs and numbers share one call, until
-    something
-    is placed on the node. Source: Volcano ``plugins/extender``.
+    something is placed on the node. Source: Volcano ``plugins/extender``.
     """
 
     name = "extender"

@@ -140,19 +140,16 @@ class NumaAwarePlugin(Plugin):
     restricted, single-numa-node) needs a node with a Numatopology, CPU manager policy static, the same topology manager
     policy and free CPUs. Each container and sidecar must be admitted, and without the annotation, too, if the node has
     such a policy. best-effort accepts any set of NUMA nodes with enough free CPUs. restricted accepts only a set as
-    small
-    as if all CPUs were free. single-numa-node accepts one NUMA node. The smallest set is chosen, of several the lowest.
-    Within it, whole sockets are assigned before whole cores, and those before single CPUs, without CPUs that the
-    kubelet
-    reserves. Evictions are not tried for CPUs, because the kubelet frees them later.
+    small as if all CPUs were free. single-numa-node accepts one NUMA node. The smallest set is chosen, of several the
+    lowest. Within it, whole sockets are assigned before whole cores, and those before single CPUs, without CPUs that
+    the kubelet reserves. Evictions are not tried for CPUs, because the kubelet frees them later.
 
     Score of a pod with a policy: weight x (100 - 100 x numaNodes / the most numaNodes on any feasible node).
 
     The bind writes the CPUs to the pod (``volcano.sh/numa-cpus``). They remain reserved for it until the Numatopology's
     podAllocations name the pod. If the exporter lists no pods, they remain reserved until as many CPUs are missing from
-    the free ones. If the kubelet assigned some of them to other pods, the same number of other CPUs is reserved.
-    CPUs are the only resource with hints, so merging hints means taking the best one. With ``enablePredicate: false``
-    the
+    the free ones. If the kubelet assigned some of them to other pods, the same number of other CPUs is reserved. CPUs
+    are the only resource with hints, so merging hints means taking the best one. With ``enablePredicate: false`` the
     plugin does nothing, because its score and assignment use results of the filter. Source: Volcano
     ``plugins/numaaware``, design/numa-aware.md.
     """

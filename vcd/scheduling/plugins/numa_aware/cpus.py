@@ -211,8 +211,7 @@ class NodeTopology(msgspec.Struct, frozen=True, eq=False):
 
 class Placed(NamedTuple):
     """A placed pod with exclusive CPUs: its key and UID, whether it runs, the number of its CPUs, and the CPUs assigned
-    by
-    its bind (0 if not recorded)."""
+    by its bind (0 if not recorded)."""
 
     names: tuple[str, str]
     runs: bool
@@ -224,9 +223,9 @@ def still_to_come(topology: NodeTopology, pods: Sequence[Placed]) -> list[int]:
     """Return the CPUs assigned to pods of a node that the Numatopology does not list as theirs yet, one set per pod.
 
     If it lists pods, these are the CPUs of the other pods. If it does not, CPUs missing from the free ones are
-    attributed
-    to running pods, and to other pods that were assigned some of these CPUs, as long as their number suffices. Missing
-    CPUs that no assignment explains may belong to a deleted pod, so they are attributed to running pods only.
+    attributed to running pods, and to other pods that were assigned some of these CPUs, as long as their number
+    suffices. Missing CPUs that no assignment explains may belong to a deleted pod, so they are attributed to running
+    pods only.
     """
     if topology.assigned:
         return [pod.cpus for pod in pods if topology.assigned.isdisjoint(pod.names)]
@@ -253,8 +252,7 @@ class Hint(NamedTuple):
 
 def hints(layout: Layout, free: int, count: int) -> Iterator[Hint]:
     """Yield the sets of NUMA nodes with enough free CPUs: smaller sets first, then lower numbers. So preferred sets
-    come
-    first."""
+    come first."""
     least = layout.fewest(count)
     for nodes, cpus in layout.masks:
         if (cpus & free).bit_count() >= count:

@@ -83,8 +83,8 @@ class _Share:
 
     ``deserved`` is the queue's share by weight, at most ``real_capability``. ``elastic`` is what jobs hold above their
     minimum. ``inqueue`` is what admitted jobs may still take of theirs, one row per job priority, ascending.
-    ``request``
-    is allocated plus the requests of pending pods; ``demand`` is the same without pods that no node can take.
+    ``request`` is allocated plus the requests of pending pods; ``demand`` is the same without pods that no node can
+    take.
     """
 
     def __init__(self, queue: Queue, width: int) -> None:

@@ -85,8 +85,7 @@ class Reach:
         """Return what pods of this scheduler hold (``held``, by resource) plus what they could still get on ``nodes``.
 
         Of each node, future idle resources count in multiples of the greatest common divisor of the requests of all
-        pods
-        that may use ``nodes``: four nodes with 1.5 CPU free each count as 4 CPU for pods of 1 CPU.
+        pods that may use ``nodes``: four nodes with 1.5 CPU free each count as 4 CPU for pods of 1 CPU.
         """
         free = np.maximum(self._session.nodes.usage.future_idle, 0)
         free[:, ~(nodes & self.open)] = 0

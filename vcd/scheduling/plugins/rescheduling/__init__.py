@@ -32,22 +32,19 @@ class ReschedulingPlugin(Plugin):
     """Name the pods that the action shuffle evicts to balance the measured usage of nodes.
 
     lowNodeUtilization: a schedulable node is idle if it uses less than `thresholds` of cpu and of memory. A node that
-    uses
-    more than `targetThresholds` of either is busy. Pods are evicted from the busiest node (cpu + memory) down, lower
-    priority first, then best-effort before burstable before guaranteed. This continues while the node uses at least its
-    target, and until the requests of the victims exhaust what idle nodes can take up to their targets. A pod is not
-    evicted if it is not preemptable, if it has the priority of `thresholdPriorityClassName` or more, if its group would
-    fall below minMember, or if no idle node takes it in addition to earlier victims (`nodeFit`). offlineOnly restricts
-    victims to pods with ``volcano.sh/preemptable: "true"``. lowPriorityFirst, shortLifeTimeFirst, bigObjectFirst
-    (largest
-    part of a node) and moreReplicasFirst change the order of victims, in the order of the list. Without
-    lowNodeUtilization no pod is evicted.
+    uses more than `targetThresholds` of either is busy. Pods are evicted from the busiest node (cpu + memory) down,
+    lower priority first, then best-effort before burstable before guaranteed. This continues while the node uses at
+    least its target, and until the requests of the victims exhaust what idle nodes can take up to their targets. A pod
+    is not evicted if it is not preemptable, if it has the priority of `thresholdPriorityClassName` or more, if its
+    group would fall below minMember, or if no idle node takes it in addition to earlier victims (`nodeFit`).
+    offlineOnly restricts victims to pods with ``volcano.sh/preemptable: "true"``. lowPriorityFirst, shortLifeTimeFirst,
+    bigObjectFirst (largest part of a node) and moreReplicasFirst change the order of victims, in the order of the list.
+    Without lowNodeUtilization no pod is evicted.
 
     Usage is the last sample (percent of capacity) less releasing resources. Nodes without a sample of at most five
     minutes are unknown: neither idle nor busy. Rounds depend only on recorded time. A round is due in the first
-    twentieth
-    (1 s to 30 s) of each interval, counted from the epoch. After a round with an eviction, no other follows in the same
-    interval. Source: Volcano ``plugins/rescheduling``, design/rescheduling.md.
+    twentieth (1 s to 30 s) of each interval, counted from the epoch. After a round with an eviction, no other follows
+    in the same interval. Source: Volcano ``plugins/rescheduling``, design/rescheduling.md.
     """
 
     name = "rescheduling"

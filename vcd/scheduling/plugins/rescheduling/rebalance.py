@@ -121,8 +121,7 @@ class Rebalance:
 
     def victims(self, tasks: Sequence[Task], orders: Sequence[Order]) -> list[Task]:
         """Return the running tasks to evict: from the busiest node down, the least important first, until each node is
-        below
-        its target or the idle nodes would reach theirs."""
+        below its target or the idle nodes would reach theirs."""
         if not self.low or not self.high:
             return []
         on_node: dict[int, list[Task]] = {}

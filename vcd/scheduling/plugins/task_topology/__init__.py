@@ -50,27 +50,21 @@ class TaskTopologyPlugin(Plugin):
 
     The group's annotations list roles. `volcano.sh/task-topology-affinity: "ps,worker;chief"` means that ps and worker
     prefer each other's nodes, and chief prefers nodes with other chief tasks. `volcano.sh/task-topology-anti-affinity`
-    is
-    the opposite. `volcano.sh/task-topology-task-order: "ps,worker"` schedules ps first. The annotations apply while the
-    job has pending tasks. If one of them names a role that no task of the job has, or a role twice in a set, all three
-    are
-    ignored.
+    is the opposite. `volcano.sh/task-topology-task-order: "ps,worker"` schedules ps first. The annotations apply while
+    the job has pending tasks. If one of them names a role that no task of the job has, or a role twice in a set, all
+    three are ignored.
 
     When a session begins, tasks of the named roles are put into buckets. Tasks on nodes come first, one bucket per
-    node.
-    The others follow in the given order, then by rule (anti-affinity to the own role, affinity to other roles, affinity
-    to the own role, anti-affinity to other roles), then by name. Each task is added to the bucket with the highest
-    number
-    of tasks that it has affinity to, less tasks that it has anti-affinity to. Of several, the bucket whose pending
-    tasks
-    request least is chosen. If the number is negative for all, the task begins a new bucket.
+    node. The others follow in the given order, then by rule (anti-affinity to the own role, affinity to other roles,
+    affinity to the own role, anti-affinity to other roles), then by name. Each task is added to the bucket with the
+    highest number of tasks that it has affinity to, less tasks that it has anti-affinity to. Of several, the bucket
+    whose pending tasks request least is chosen. If the number is negative for all, the task begins a new bucket.
 
     - Tasks in buckets come first: those of the bucket with more pending tasks, then of the older bucket, then in the
       given order.
     - Score of a node: 100 x weight x n / (tasks of the job's largest bucket). n is the number of the bucket's tasks on
-      the
-      node, less tasks there that the task has anti-affinity to, plus pending tasks of the bucket that would fit there
-      together (the last ones are left out first). The score is 0 if the task does not fit into idle and releasing
+      the node, less tasks there that the task has anti-affinity to, plus pending tasks of the bucket that would fit
+      there together (the last ones are left out first). The score is 0 if the task does not fit into idle and releasing
       resources, or is in no bucket.
 
     Source: Volcano ``plugins/task-topology``.

@@ -104,8 +104,7 @@ class _Relations:
 
 class Bucket:
     """Tasks that belong together: ``waiting`` counts those without a node, ``placed`` the others by node. The bucket
-    has
-    the name of its first task."""
+    has the name of its first task."""
 
     def __init__(self, index: int, name: str, width: int) -> None:
         self.index = index
@@ -290,8 +289,8 @@ class JobTopology:
 
     def points(self, task: Task, usage: Usage) -> Scores:
         """Return for each row of ``usage`` the number of the bucket's tasks there, less tasks that the task has
-        anti-affinity
-        to, plus pending ones that would fit with it; 0 if the task does not fit into idle and releasing resources."""
+        anti-affinity to, plus pending ones that would fit with it; 0 if the task does not fit into idle and releasing
+        resources."""
         bucket = self.bucket_of[task.row]
         room = usage.idle + usage.releasing
         fits = (room >= task.floor[:, None]).all(axis=0)
@@ -314,8 +313,7 @@ class JobTopology:
 
 def _misfits(bucket: Bucket, task: Task, room: Ints) -> Ints:
     """Return by node how many of the bucket's other pending tasks must be left out, the last added first, until the
-    rest
-    fits."""
+    rest fits."""
     misfits = np.zeros(room.shape[1], np.int64)
     tight = [
         column

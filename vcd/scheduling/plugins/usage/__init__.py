@@ -100,21 +100,19 @@ class UsagePlugin(Plugin):
 
     The section `metrics` of the configuration states the source of samples (percent of capacity, averaged over ten
     minutes). A node above `thresholds` in cpu or memory accepts no pod (flag enablePredicate), and evictions are not
-    tried
-    there. The score of a node is
+    tried there. The score of a node is
 
         score = ((1 - cpu) x cpu.weight + (1 - memory) x memory.weight) / (cpu.weight + memory.weight)
                 x 100 x usage.weight
 
     where cpu and memory are the used fractions, including estimates of pods that were placed since the sample or that
-    began running less than a sampling interval ago. The estimate of a pod is request x request_ratio + (limit -
-    request)
-    x burst_ratio, times risk_factor on nodes above risk_threshold, at most the limit. These are fields of `estimator`.
+    began running less than a sampling interval ago. The estimate of a pod is
+    request x request_ratio + (limit - request) x burst_ratio, times risk_factor on nodes above risk_threshold, at most
+    the limit. These are fields of `estimator`.
 
     A sample is valid for five minutes, from the time of measurement if the source states it (metrics_server,
     prometheus_adaptor), else from the time of the query. A node without a valid sample is unknown: it passes, scores 0
-    and
-    is counted in `vcd_usage_unknown_nodes` with the cause. So a failed monitoring system makes no node look idle.
+    and is counted in `vcd_usage_unknown_nodes` with the cause. So a failed monitoring system makes no node look idle.
     Source: Volcano ``plugins/usage``.
     """
 

@@ -132,8 +132,7 @@ def _amounts_of(shape: Shape) -> tuple[tuple[float, float], tuple[float, float]]
 
 def pod_limit(spec: PodSpec, resource: str) -> float:
     """Return the limit of a pod: of its containers and sidecars, or of its largest init step; missing or unreadable
-    limits
-    count as 0."""
+    limits count as 0."""
 
     def of(quantities: Mapping[str, str | int | float]) -> int:
         text = quantities.get(resource)
