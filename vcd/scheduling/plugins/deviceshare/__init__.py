@@ -69,10 +69,10 @@ class DeviceSharePlugin(Plugin):
 
     - vGPU: each container that requests ``volcano.sh/vgpu-number`` (1 if it requests only memory) gets that many cards
       of its node. On each card it gets ``vgpu-memory`` MB, or ``vgpu-memory-percentage`` of the card's memory (all of
-      it if neither is requested), and ``vgpu-cores`` percent. A share fits a card if fewer pods share it than it allows,
-      memory used + requested <= memory, and cores used + requested <= 100. 100 cores need an unused card. Cards come
-      from the node's annotation ``volcano.sh/node-vgpu-register``; unhealthy cards get no pods. On MIG nodes a share is
-      the smallest free instance with enough memory. Cards registered as mps count as hami-core.
+      it if neither is requested), and ``vgpu-cores`` percent. A share fits a card if fewer pods share it than it
+      allows, memory used + requested <= memory, and cores used + requested <= 100. 100 cores need an unused card. Cards
+      come from the node's annotation ``volcano.sh/node-vgpu-register``; unhealthy cards get no pods. On MIG nodes a
+      share is the smallest free instance with enough memory. Cards registered as mps count as hami-core.
     - GPU sharing: ``volcano.sh/gpu-memory`` of one card, the first with enough memory.
     - GPU number: ``volcano.sh/gpu-number`` unused cards.
 
