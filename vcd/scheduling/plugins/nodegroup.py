@@ -58,8 +58,7 @@ class Rules(NamedTuple):
         return group in self.preferred or group in self.required
 
     def points(self, group: str, by_order: bool) -> float:
-        """Return a node group's score; preferred groups have equal points, or with ``by_order`` fewer the later they
-        come."""
+        """Return a node group's score; with ``by_order``, preferred groups score less the later they are listed."""
         if group in self.anti_preferred:
             return AVOIDED_POINTS
         points = REQUIRED_POINTS if group in self.required else 0.0
@@ -88,8 +87,10 @@ class _Limit:
 
 
 class _Treatment(NamedTuple):
-    """The effect of a queue's rules: the rules (None: unreadable annotation), the mask of admitted nodes, their points,
-    and the reasons against nodes with and without a group."""
+    """The effect of a queue's rules (None: unreadable annotation): admitted nodes, their points, reasons for refusals.
+
+    ``grouped`` and ``groupless`` are the reasons for nodes with and without a group.
+    """
 
     rules: Rules | None
     admitted: Mask

@@ -31,10 +31,9 @@ class NodeOrderPlugin(FollowsPods):
     - tainttoleration: 100 less the untolerated PreferNoSchedule taints, in percent of the most
     - imagelocality: by the bytes of the pod's images that the node has
 
-    All divisions round down.
-    A pod without topology spread constraints gets kube-scheduler's default constraints: host names with skew 3, zones
-    with skew 5. They apply to pods that a Service selects or that a ReplicationController, ReplicaSet or StatefulSet
-    owns. Source: Volcano ``plugins/nodeorder``, kube-scheduler 1.36.
+    All divisions round down. A pod without topology spread constraints gets kube-scheduler's default constraints: host
+    names with skew 3, zones with skew 5. They apply to pods that a Service selects or that a ReplicationController,
+    ReplicaSet or StatefulSet owns. Source: Volcano ``plugins/nodeorder``, kube-scheduler 1.36.
     """
 
     name = "nodeorder"

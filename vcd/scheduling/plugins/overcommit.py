@@ -72,8 +72,10 @@ class OvercommitPlugin(Plugin):
 
     @cached_property
     def _jobs(self) -> GroupColumns:
-        """The groups with what they reserve. Read it only after the predicates are known: a group whose pods no node
-        can take reserves nothing."""
+        """The groups with what they reserve.
+
+        Read it only after the predicates are known: a group whose pods no node can take reserves nothing.
+        """
         return demand_of(self._session).groups
 
     @cached_property

@@ -116,8 +116,8 @@ class _WindowArgument(Argument, frozen=True):
 
 
 class _Zones:
-    """The revocable nodes of a session: ``revocable`` and ``open`` mark rows; ``names`` and ``codes`` give the zone of
-    a row (-1: none)."""
+    """The revocable nodes of a session: ``revocable`` and ``open`` are masks, ``codes`` index ``names`` (-1: no
+    zone)."""
 
     def __init__(self, session: Session, windows: Mapping[str, Window], texts: Mapping[str, str]) -> None:
         self.codes, self.names = session.nodes.facts.label(ZONE)
@@ -331,8 +331,7 @@ class TdmPlugin(Plugin):
         return False
 
     def wakes(self) -> Iterator[int]:
-        """Return when zones open or close, and when jobs may lose more pods, if pods are pending or on revocable
-        nodes."""
+        """Return when zones open or close and when jobs may lose more pods, if pods are pending or in zones."""
         session, tasks = self._session, self._session.snapshot.tasks
         placed = tasks.node[(tasks.status == TaskStatus.RUNNING) & (tasks.node >= 0)]
         waits = session.jobs.counts[:, TaskStatus.PENDING].any()
@@ -382,8 +381,7 @@ def budget(job: Job) -> int:
 
 
 def stated_budget(job: Job) -> int | None:
-    """Return how many of a job's running tasks its group's annotations allow to evict now; None if they state
-    nothing."""
+    """Return how many of a job's running tasks its annotations allow to evict now; None if they state nothing."""
     annotations = job.record.group.metadata.annotations
     total, running = job.task_count, job.counts[TaskStatus.RUNNING]
     least = _amount(annotations.get(MIN_AVAILABLE), total)

@@ -250,7 +250,7 @@ class CapacityPlugin(KeepsShares):
     # --- gates ------------------------------------------------------------------------------------------------------
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Return a reason if the task would exceed the capability of its queue or an ancestor, or others'
+        """Return a reason if the task would exceed its queue's or an ancestor's capability, or use others'
         guarantees."""
         refusal = self._refuses(queue) or self._over(queue, task.amounts, task) or self._takes(queue, task.amounts)
         if refusal is None and task.gated:
@@ -258,8 +258,7 @@ class CapacityPlugin(KeepsShares):
         return refusal
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
-        """Return whether ``count`` tasks like this one together stay within the limits; False while quota is
-        reserved."""
+        """Return whether ``count`` such tasks stay within the limits together; False while quota is reserved."""
         together = [amount * count for amount in task.amounts]
         chain = self._accounts[queue.index].chain
         if self._refuses(queue) is not None or any(each.reserved is not None for each in chain):
@@ -297,8 +296,10 @@ class CapacityPlugin(KeepsShares):
                 yield asked, self._due(asked, depth)
 
     def _due(self, account: Account, depth: int) -> list[int]:
-        """Return what a queue ``depth`` levels below can reclaim: deserved within ``ancestorReclaimLevel``, else the
-        guarantee."""
+        """Return what a queue ``depth`` levels below can reclaim.
+
+        That is what is deserved within ``ancestorReclaimLevel``, and the guarantee above it.
+        """
         return account.deserved if depth <= self._level else account.guarantee
 
     def _refuses(self, queue: Queue) -> Reason | None:
@@ -404,8 +405,10 @@ class CapacityPlugin(KeepsShares):
         return Vote.PERMIT
 
     def _comes_back(self, below: tuple[Account, ...], column: int, need: int, account: Account, priority: int) -> bool:
-        """Return whether a queue below a full ancestor stays within what it can reclaim: then it recovers what others
-        borrowed of the ancestor's resources (Volcano #4817)."""
+        """Return whether a queue below a full ancestor stays within what it can reclaim.
+
+        Then it recovers what others borrowed of the ancestor's resources (Volcano #4817).
+        """
         for depth, entitled in enumerate(below):
             holds = need + entitled.allocated[column] + entitled.ahead(priority)[column]
             if holds <= self._due(entitled, depth)[column] and holds <= account.real_capability[column]:
@@ -435,8 +438,10 @@ class CapacityPlugin(KeepsShares):
 
     @cached_property
     def _reserving(self) -> GroupColumns:
-        """The groups with what they reserve. Read it only after the predicates are known: a group whose pods no node
-        can take reserves nothing."""
+        """The groups with what they reserve.
+
+        Read it only after the predicates are known: a group whose pods no node can take reserves nothing.
+        """
         as_volcano = self.values[VOLCANO_SHARES.key]
         return self._session.jobs if as_volcano else demand_of(self._session).groups
 

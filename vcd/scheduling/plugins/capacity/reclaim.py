@@ -23,8 +23,10 @@ class _Relation(NamedTuple):
     above: tuple[Account, ...]
     """The union of both, without duplicates."""
     related: bool
-    """Whether both have a common ancestor below the root that is within ``ancestorReclaimLevel`` or has a guarantee.
-    Neither queue then has a prior claim to what the ancestor is entitled to."""
+    """Whether they share an ancestor below the root that is within ``ancestorReclaimLevel`` or has a guarantee.
+
+    Neither queue then has a prior claim to what the ancestor is entitled to.
+    """
 
 
 class Reclaim:
@@ -46,8 +48,7 @@ class Reclaim:
         return _Reclaimable(self, self.accounts[queue.index], wanted, floor)
 
     def lacking_on(self, node: int, wanted: Sequence[int], floor: Sequence[int]) -> tuple[int, ...]:
-        """Return the resources that are short on a node; all requested ones if none is, because then the quota is
-        short."""
+        """Return the resources that are short on a node; if none is, the quota is short, so all requested ones."""
         if node >= 0:
             room = self._nodes.usage.room_of(node).tolist()
             short = tuple([column for column, least in enumerate(floor) if least > room[column]])

@@ -180,8 +180,7 @@ class CapacityCardPlugin(KeepsShares):
         return self._refusal(queue, task, 1)
 
     def _refusal(self, queue: Queue, task: Task, count: int) -> Reason | None:
-        """Return a reason if one pod's cards, or the cpu and memory of ``count`` such pods, exceed the queue's
-        limits."""
+        """Return a reason if one pod's cards, or the cpu and memory of ``count`` such pods, exceed a limit."""
         if not queue.is_open:
             return queue.why_closed()
         request = self._request(task)
@@ -191,8 +190,7 @@ class CapacityCardPlugin(KeepsShares):
         return (refused and (request.missing or refused)) or self._takes(queue, request, count)
 
     def _takes(self, queue: Queue, request: CardRequest, count: int) -> Reason | None:
-        """Return a reason if the pods' cpu or memory would use what other queues are guaranteed and have not
-        allocated."""
+        """Return a reason if the pods' cpu or memory would use unallocated guarantees of other queues."""
         asked, guarantees = [amount * count for amount in request.basic], self._accounts.guarantees
         over = guarantees.exceeded(queue.name, asked, _NO_COLUMN)
         if not over:
@@ -207,8 +205,7 @@ class CapacityCardPlugin(KeepsShares):
             yield Hold(HoldKind.GUARANTEE, name, resources=held)
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
-        """Return whether ``count`` pods like this one stay within the limits, all with the first one's choice of
-        cards."""
+        """Return whether ``count`` such pods stay within the limits, all with the same choice of cards."""
         keeps_choice = self._queues[queue.index].keeps_choice(self._request(task), count)
         return keeps_choice and self._refusal(queue, task, count) is None
 
@@ -268,8 +265,10 @@ class CapacityCardPlugin(KeepsShares):
         "pods with cards beyond their queue's quota only, and pods without cards of queues that borrow cpu or memory"
     )
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
-        """Permit pods that use only cards beyond their queue's quota, and pods without cards of queues that hold more
-        cpu or memory than they deserve; guarantees are retained."""
+        """Permit pods that use only cards beyond their queue's quota, and pods without cards of queues that borrow.
+
+        A queue borrows if it holds more cpu or memory than it deserves. It retains its guarantee.
+        """
         entitlements = self._entitlements if self._divides_basic else None
         return BeyondEntitlement(self._accounts, self._request, entitlements)
 
@@ -334,8 +333,7 @@ class CapacityCardPlugin(KeepsShares):
     # --- gauges -------------------------------------------------------------------------------------------------------
 
     def gauges(self) -> Iterator[Gauge]:
-        """Return quotas and usage by queue and card, the cluster's cards, and their usage by online and offline
-        services."""
+        """Return quotas and usage by queue and card, the cluster's cards, and their usage by kind of service."""
         for queue in self._session.queue_list:
             yield from _queue_gauges(queue, self._queues[queue.index], self._accounts.reservations[queue.index])
         for card, total in self._cards.total.items():

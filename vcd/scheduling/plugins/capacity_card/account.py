@@ -42,8 +42,7 @@ class QuotaAmounts(NamedTuple):
 
 
 class CardReservations:
-    """What admitted groups of a queue may still take, by their priority. Groups of lower priority do not block a
-    group."""
+    """What admitted groups of a queue may still take, by priority, so that lower priorities do not block a group."""
 
     def __init__(self) -> None:
         self._basic: dict[int, list[int]] = {}
@@ -105,8 +104,10 @@ class Account:
         self.basic_request = [0, 0]
 
     def settle(self, left: Iterable[int], kept: Iterable[int]) -> None:
-        """Compute limits and deserved. ``left`` is what the guarantees of all queues leave of the cluster, ``kept`` the
-        reserved portion of the own guarantee."""
+        """Compute limits and deserved.
+
+        ``left`` is what the guarantees of all queues leave of the cluster, ``kept`` the counted portion of the own one.
+        """
         real = [rest + own for rest, own in zip(left, kept, strict=True)]
         self.limit = [rest if may is None else may for rest, may in zip(real, self.capability, strict=True)]
         self.deserved = [
@@ -141,8 +142,10 @@ class Account:
         )
 
     def share(self) -> float:
-        """Return the largest allocated/deserved; the quota is the deserved number of a card. A resource that is used
-        and not deserved counts as 1."""
+        """Return the largest allocated/deserved, where the quota is the deserved number of a card.
+
+        A resource that is used and not deserved counts as 1.
+        """
         parts = [_part(*pair) for pair in zip(self.basic_allocated, self.deserved, strict=True)]
         return max(parts + [_part(have, self.quota.get(card, 0)) for card, have in self.allocated.items()])
 
@@ -160,8 +163,7 @@ class Account:
         return refusal
 
     def keeps_choice(self, request: CardRequest, count: int) -> bool:
-        """Return whether ``count`` pods in sequence have quota left of the same cards, whichever cards each of them
-        gets."""
+        """Return whether ``count`` pods in sequence have the same choice of cards, whatever each of them gets."""
         taken: dict[str, int] = {}
         for ask in request.asks:
             for card in ask.names:
@@ -187,8 +189,7 @@ class Account:
     def admits(
         self, priority: int, asked: QuotaAmounts, freed: QuotaAmounts, reservations: CardReservations
     ) -> Reason | None:
-        """Return why a group of a priority is not admitted: minimum + allocated + inqueue - elastic - freed exceeds the
-        capability; None if it is.
+        """Return a reason if minimum + allocated + inqueue - elastic - freed exceeds the capability.
 
         Interchangeable cards are checked together: all admitted demands and the minimum must fit.
         """

@@ -86,8 +86,7 @@ class Accounts:
         return np.flatnonzero(self._asks_cards & np.isin(self._session.snapshot.tasks.status, statuses))
 
     def charged(self, request: CardRequest, row: int) -> list[tuple[str, int]]:
-        """Return what a pod on a node uses, by the node's card; by the first named card if the node's card is
-        unknown."""
+        """Return what a pod on a node uses, by the node's card, or by the first named card if that is unknown."""
         used = []
         for ask in request.asks:
             card = self._cards.card_at(ask.resource, row) or (ask.names[0] if ask.named else None)
@@ -100,8 +99,10 @@ class Accounts:
         return self._sums(job, self.waiting.needed) if job.task_count else self._annotated(job.index)
 
     def cards_of_minimum(self, job: Job) -> dict[Names, int]:
-        """Return the same as ``demand``. If neither pods nor an annotation name cards yet, return any card of the
-        resources that the group's minimum resources state."""
+        """Return the cards of a group's minimum, even if neither pods nor an annotation name them yet.
+
+        They are then any card of the resources that the group's minimum resources state.
+        """
         demand = self.demand(job)
         if demand or job.task_count:
             return demand
@@ -286,8 +287,7 @@ class Accounts:
 
     @cached_property
     def reservations(self) -> list[CardReservations]:
-        """What groups that were admitted before the session may still take, by queue index. Add newly admitted
-        groups."""
+        """What groups admitted before the session may still take, by queue index; add newly admitted groups to it."""
         found = [CardReservations() for _ in self.queues]
         jobs, waiting = self._session.jobs, self.waiting
         allocated_tasks = jobs.counts[:, list(ALLOCATED_STATUSES)].sum(axis=1)

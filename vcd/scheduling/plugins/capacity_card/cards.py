@@ -107,8 +107,11 @@ class NodeCards:
 
     @staticmethod
     def _cards(facts: NodeFacts, models: list[Model | None]) -> list[dict[str, str]]:
-        """Return the card by resource for each node. A node without a resource (its device plugin is down) retains the
-        card that other nodes of its model offer, because pods may still run on it."""
+        """Return the card by resource for each node.
+
+        A node without a resource (its device plugin is down) retains the card that other nodes of its model offer,
+        because pods may still run on it.
+        """
         counted = set(facts.resources)
         offered = [_offered(node) & counted for node in facts.nodes]
         own = [

@@ -30,9 +30,9 @@ RequestOf = Callable[[Task], CardRequest]
 
 @dataclass(eq=False)
 class CardModel(Predicate):
-    """Accepts nodes with a card that the pod names. Of several, the queue must have quota left, also for the gang's
-    rest.
+    """Accepts nodes with a card that the pod names.
 
+    If the pod names several, the card must have quota left for the pod, and for the rest of its gang.
     For a pod that names one card, ``allocatable`` has checked the quota already. Such a pod only must not be placed on
     another card, which would then be charged instead.
     """
@@ -49,8 +49,7 @@ class CardModel(Predicate):
     _kept_apart: dict[object, bool] = field(default_factory=dict, init=False)
 
     def applies(self, task: Task) -> bool:
-        """Return False if the pod's node affinity restricts it to the one card that it names, which is the usual
-        case."""
+        """Return False if node affinity restricts the pod to the one card that it names, which is the usual case."""
         for ask in self._request_of(task).asks:
             if not ask.named or len(ask.names) > 1 or self._may_stray(task, ask):
                 return True
@@ -75,8 +74,7 @@ class CardModel(Predicate):
         return (task.job.key, named) if self._rests.minds(task.job) else (task.job.queue.name, named)
 
     def stands_still(self, task: Task, count: int) -> bool:
-        """Return whether all pods find quota left of the same cards, and need not leave cards to the rest of the
-        job."""
+        """Return whether all pods have the same choice of cards, and need not leave cards to the rest of the job."""
         account = self._accounts[task.job.queue.index]
         return account.keeps_choice(self._request_of(task), count) and not self._rests.minds(task.job)
 

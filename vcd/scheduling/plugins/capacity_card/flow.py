@@ -28,8 +28,10 @@ class Flow:
         return amount
 
     def reached(self, names: Names) -> tuple[str, ...]:
-        """Return the cards that demands for ``names`` could get if others were moved. If they lack any, all are used
-        up."""
+        """Return the cards that demands for ``names`` could get if others were moved.
+
+        If such a demand is not met, all of these cards are used up.
+        """
         return tuple(sorted(self._search(names)))
 
     def _search(self, names: Names) -> dict[str, tuple[str, Names] | None]:

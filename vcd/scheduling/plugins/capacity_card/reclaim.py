@@ -26,8 +26,7 @@ Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 class Entitlements:
-    """Computes what queues hold beyond their entitlement. Cpu or memory counts only if some queue deserves any of
-    it."""
+    """Computes what queues hold beyond their entitlement; cpu or memory counts only if some queue deserves any."""
 
     def __init__(self, session: Session, cards: NodeCards, accounts: Accounts) -> None:
         self._session = session
@@ -64,16 +63,21 @@ class Entitlements:
         return HAS_DESERVED({"queue": account.name}, amounts)
 
     def exceeds(self, account: Account, amounts: Sequence[int], gone: Sequence[int]) -> bool:
-        """Return whether a queue without ``gone`` holds more than it deserves of something that a pod has, and retains
-        its guarantee without the pod."""
+        """Return whether a pod's queue, without ``gone``, holds more than it deserves of something that the pod has.
+
+        The queue must also retain its guarantee without the pod.
+        """
         left = plus(account.basic_allocated, gone, -1)
         borrows = any(amounts[column] and left[column] > account.deserved[column] for column in self._columns)
         rows = zip(amounts, left, account.guarantee, strict=True)
         return borrows and all(not amount or have - amount >= least for amount, have, least in rows)
 
     def surplus(self) -> Ints:
-        """Return what reclaim takes from queues at most, as (queues, resources): from pods that use only cards beyond
-        the quota, and from pods without cards of queues that hold more than they deserve."""
+        """Return what reclaim takes from queues at most, as (queues, resources).
+
+        It takes pods that use only cards beyond the quota, and pods without cards of queues that hold more than they
+        deserve.
+        """
         jobs = self._session.jobs
         rows = self._accounts.card_pods(ALLOCATED_STATUSES)
         rows = rows[self._session.job_of_row[rows] >= 0]
@@ -120,8 +124,7 @@ class Entitlements:
 
 
 class BeyondEntitlement(Allowance):
-    """Permits tasks whose cards are all beyond their queue's quota, and tasks without cards of queues that hold more
-    cpu or memory than they deserve."""
+    """Permits tasks that use only cards beyond their queue's quota, and tasks without cards of queues that borrow."""
 
     def __init__(
         self, accounts: Accounts, request_of: Callable[[Task], CardRequest], entitlements: Entitlements | None

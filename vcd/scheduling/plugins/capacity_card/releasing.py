@@ -22,8 +22,7 @@ from vcd.scheduling.session.views import Task
 
 @dataclass(eq=False)
 class QuotaFreed(Predicate):
-    """Accepts only nodes on which the pod would be Pipelined, if its queue's quota suffices only after others are
-    gone."""
+    """Accepts only nodes on which the pod would be Pipelined anyway, while its queue's quota is still releasing."""
 
     name = "CardQuotaFreed"
     reason = ReasonCode(
@@ -51,8 +50,7 @@ class QuotaFreed(Predicate):
         return task.job.queue.name, tuple([(ask.resource, ask.names, ask.named) for ask in asks])
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """Accept all nodes if ``usage`` has selected rows: that is a trial eviction, and the pod will be Pipelined
-        anyway."""
+        """Accept all nodes if ``usage`` has selected rows: then evictions are tried, and the pod will be Pipelined."""
         if usage.rows is not None:
             return np.ones(len(usage), np.bool_)
         account, request = self._accounts[task.job.queue.index], self._request_of(task)

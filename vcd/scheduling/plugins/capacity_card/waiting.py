@@ -60,8 +60,7 @@ class Waiting:
         return slice(first, last)
 
     def demand_to_come(self, job: int) -> Iterator[tuple[Names, int]]:
-        """Yield what pods that are not created yet will request of a job's minimum: any of the cards that its pods
-        name."""
+        """Yield what pods still to be created will request of a job's minimum: any card that existing pods name."""
         kinds = self.kind[self.of_job(job)].tolist()
         for resource, amounts in self.to_come.items():
             if amounts[job]:
@@ -117,16 +116,17 @@ class Waiting:
         self.count, self.gated = self.count[order], self.gated[order]
 
     def _wanted(self, request: CardRequest) -> Iterator[tuple[str, tuple[Names, int]]]:
-        """Yield what counts as demand: nothing of a pod that cannot be served, or that a node of unknown model may
-        serve."""
+        """Yield what counts as demand: not pods that cannot be served, or that a node of unknown model may serve."""
         if request.refusal is None:
             for ask in request.asks:
                 if ask.named or not self._cards.has_nameless[ask.resource]:
                     yield ask.resource, (ask.names, ask.amount)
 
     def _of_pods_to_come(self, column: int, of_entries: Ints) -> Ints:
-        """Return by job what its stated minimum lacks beyond its pods' requests (``of_entries``), if it has fewer pods
-        than minMember and some of them request the resource."""
+        """Return by job what its stated minimum lacks beyond its pods' requests (``of_entries``).
+
+        It counts for jobs with fewer pods than minMember, some of which request the resource.
+        """
         jobs = self._session.jobs
         there = jobs.counts[:, list(READY_STATUSES)].sum(axis=1) + jobs.counts[:, TaskStatus.PENDING]
         asked = sums_by(self.job, of_entries, len(jobs))

@@ -244,8 +244,7 @@ class DeviceSharePlugin(Plugin):
         return _Holding(node, pieces, marks, queue, memory, cores, releasing, time=time)
 
     def _shares_of(self, annotations: Mapping[str, str], node: int, requests: tuple[Request, ...] | str) -> list[Piece]:
-        """Return the shares in a placed pod's annotations, including annotations of its bind that are not observed
-        yet."""
+        """Return the shares in a placed pod's annotations, including those of its bind that are not observed yet."""
         places, cards = self._cards.places[node], self._cards.nodes[node]
         if self._kind == "VGPU":
             return vgpu.shares_in(annotations.get(vgpu.ASSIGNED_IDS, ""), places, cards, self._config.factor)
@@ -341,8 +340,7 @@ class DeviceSharePlugin(Plugin):
     # --- queues -------------------------------------------------------------------------------------------------------
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Return a reason if the task's shares, summed over cards, exceed the capability of its queue or an
-        ancestor."""
+        """Return a reason if the task's shares, summed over cards, exceed its queue's or an ancestor's capability."""
         if not self.limits:
             return None
         ask = self.ask_of(task)
@@ -362,8 +360,7 @@ class DeviceSharePlugin(Plugin):
     # --- events of placements -----------------------------------------------------------------------------------------
 
     def on_allocate(self, task: Task, row: int) -> Reason | None:
-        """Assign cards to a task, or refuse the placement; after the rollback of an eviction, assign its cards
-        again."""
+        """Assign cards to a task, or refuse the placement; assign them again when its eviction is rolled back."""
         if not self.active:
             return None
         held = self._holdings.get(task.row)

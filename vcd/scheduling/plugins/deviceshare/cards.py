@@ -49,8 +49,10 @@ class Card(NamedTuple):
 
 
 class Request(NamedTuple):
-    """One container's request of each of ``number`` cards. ``percent`` of the card's memory, if not None, wins over
-    ``memory``. ``alone``: the card must be unused."""
+    """One container's request of each of ``number`` cards.
+
+    ``percent`` of the card's memory, if not None, wins over ``memory``. ``alone``: the card must be unused.
+    """
 
     number: int
     memory: int
@@ -124,8 +126,10 @@ class Plan(NamedTuple):
 
 
 class Cards:
-    """The cards of all nodes, one row a node, as columns of shape (nodes, cards). ``problems`` has a text for each node
-    whose cards cannot be used, else an empty one."""
+    """The cards of all nodes, one row a node, as columns of shape (nodes, cards).
+
+    ``problems`` has a text for each node whose cards cannot be used, else an empty one.
+    """
 
     def __init__(self, nodes: Sequence[Sequence[Card]], modes: Sequence[str], problems: Sequence[str]) -> None:
         width = max([1, *map(len, nodes)])

@@ -198,8 +198,7 @@ class Sharing:
     # --- all nodes --------------------------------------------------------------------------------------------------
 
     def fit(self, ask: Ask, allowed: Mask, rows: Rows | None, *, later: bool) -> tuple[Mask, Ints, Ints]:
-        """Return for some nodes (None: all) whether they have the cards for an ask, their points, and the memory it
-        uses."""
+        """Return for some nodes (None: all) whether their cards suffice for an ask, their points, and used memory."""
         chosen = np.arange(len(self.cards)) if rows is None else rows
         memory, pods, cores = (self._column(name, chosen, later) for name in ("memory", "pods", "cores"))
         size, slots = self.cards.memory[chosen], self.cards.slots[chosen]

@@ -71,8 +71,11 @@ CONFIG_MAP = Kind(
 
 
 class DeviceConfig(msgspec.Struct, frozen=True):
-    """The parts of the device plugin's configuration that matter here: names of resources, MB per unit of memory, and
-    MIG geometries by words of a card's type. ``npus`` are the resources of Ascend's virtual NPUs."""
+    """The relevant parts of the device plugin's configuration.
+
+    These are names of resources, MB per unit of memory, and MIG geometries by words of a card's type. ``npus`` are the
+    resources of Ascend's virtual NPUs.
+    """
 
     count: str = "volcano.sh/vgpu-number"
     memory: str = "volcano.sh/vgpu-memory"

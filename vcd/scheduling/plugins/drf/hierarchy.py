@@ -328,8 +328,7 @@ class Hierarchy:
 
 
 class _ComesAfter(Allowance):
-    """Permits victims whose queue would still come after the reclaiming queue; each is considered alone, as in
-    Volcano."""
+    """Permits victims whose queue would still come after the reclaiming queue, each considered alone as in Volcano."""
 
     def __init__(self, hierarchy: Hierarchy, reclaimer: Task) -> None:
         self._hierarchy = hierarchy

@@ -101,8 +101,10 @@ class ExtenderSession(NamedTuple):
 
 
 class _Verdicts:
-    """The extender's responses about each node for equivalent tasks: the change they refer to, whether the node passes,
-    and else the reason and whether evictions can resolve it."""
+    """The extender's responses about each node for equivalent tasks.
+
+    ``as_of`` is the change that a response refers to. ``unresolvable`` nodes are not helped by evictions.
+    """
 
     def __init__(self, count: int) -> None:
         self.as_of: Ints = np.full(count, -1, np.int64)
@@ -263,8 +265,7 @@ class ExtenderScore(Score):
 
 
 def open_nodes(session: Session, task: Task, usage: Usage, without: tuple[str, ...]) -> Mask:
-    """Return the nodes with idle or releasing resources for a task that pass all filters, except those in
-    ``without``."""
+    """Return nodes with idle or releasing resources for a task that pass all filters but those in ``without``."""
     evaluator = framework_of(session).evaluator
     static = evaluator.static(task).mask
     result: Mask = fits(task.floor, usage.future_idle)

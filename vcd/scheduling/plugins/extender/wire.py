@@ -267,8 +267,7 @@ class Wire:
         }
 
     def resource(self, values: Iterable[int], there: Any = None, *, pods: bool = False) -> dict[str, Any]:
-        """Return a Resource of quantities in the session's order, with the scalars that are not 0 or that are
-        ``there``."""
+        """Return a Resource of quantities in the session's order, with scalars that are not 0 or are ``there``."""
         amounts = dict(zip(self._session.nodes.resources, (int(value) for value in values), strict=True))
         kept = dict(zip(amounts, there, strict=True)) if there is not None else {}
         scalars = {

@@ -125,8 +125,7 @@ class Layout:
         self._fewest: dict[int, int] = {}
 
     def fewest(self, count: int) -> int:
-        """Return the fewest NUMA nodes that have ``count`` CPUs if all are free; the number of all if these are too
-        few."""
+        """Return the fewest NUMA nodes that have ``count`` CPUs if all are free, or all nodes if these are too few."""
         if count not in self._fewest:
             enough = (nodes.bit_count() for nodes, cpus in self.masks if cpus.bit_count() >= count)
             self._fewest[count] = next(enough, len(self.numa))
@@ -164,8 +163,7 @@ class Layout:
         return [self.cores[core] for socket in order for core in sorted(self.cores) if core[0] == socket]
 
     def _single_ones(self, free: int, taken: int) -> list[int]:
-        """Return single CPUs: of sockets with the most taken CPUs, then with the fewest free ones, then of such
-        cores."""
+        """Return CPUs of sockets with the most taken CPUs, then with the fewest free ones, then of such cores."""
 
         def key(core: tuple[int, int]) -> tuple[int, ...]:
             socket = self.sockets[core[0]]
@@ -176,8 +174,10 @@ class Layout:
 
 
 class NodeTopology(msgspec.Struct, frozen=True, eq=False):
-    """A node's topology. ``free`` are CPUs that neither a pod has exclusively nor the kubelet reserves, ``taken`` those
-    that pods have."""
+    """A node's topology.
+
+    ``free`` are CPUs that neither a pod has exclusively nor the kubelet reserves, ``taken`` those that pods have.
+    """
 
     layout: Layout
     topology_policy: str
@@ -210,8 +210,10 @@ class NodeTopology(msgspec.Struct, frozen=True, eq=False):
 
 
 class Placed(NamedTuple):
-    """A placed pod with exclusive CPUs: its key and UID, whether it runs, the number of its CPUs, and the CPUs assigned
-    by its bind (0 if not recorded)."""
+    """A placed pod with exclusive CPUs.
+
+    Its key and UID, whether it runs, the number of its CPUs, and the CPUs assigned by its bind (0 if not recorded).
+    """
 
     names: tuple[str, str]
     runs: bool
@@ -251,8 +253,7 @@ class Hint(NamedTuple):
 
 
 def hints(layout: Layout, free: int, count: int) -> Iterator[Hint]:
-    """Yield the sets of NUMA nodes with enough free CPUs: smaller sets first, then lower numbers. So preferred sets
-    come first."""
+    """Yield the sets of NUMA nodes with enough free CPUs, smaller ones first, so that preferred sets come first."""
     least = layout.fewest(count)
     for nodes, cpus in layout.masks:
         if (cpus & free).bit_count() >= count:

@@ -273,8 +273,7 @@ class ProportionPlugin(KeepsShares):
         return result
 
     def _capability(self, queue: Queue) -> Amounts:
-        """Return a queue's capability. A resource that is not named is unlimited, and cpu or memory of 0 (as in
-        Volcano)."""
+        """Return a queue's capability; resources that are not named, and cpu or memory of 0, are unlimited."""
         result = self._amounts(queue.record.capability, UNLIMITED)
         for name in ("cpu", "memory"):
             column = self._session.nodes.column_of[name]
@@ -287,8 +286,10 @@ class ProportionPlugin(KeepsShares):
     def _divided(
         self, shares: dict[int, _Share], total: Amounts, has: Ints | None = None, wants: Ints | None = None
     ) -> dict[int, Amounts]:
-        """Divide a total among queues: rounds of remaining x weight / total weight until all are satisfied or nothing
-        remains. ``has`` and ``wants`` are allocated and pending resources outside this total; they are subtracted."""
+        """Divide a total among queues: rounds of remaining x weight / total weight until all are satisfied.
+
+        ``has`` and ``wants`` are allocated and pending resources outside this total; they are subtracted.
+        """
         indices, accounts = list(shares), list(shares.values())
         none = np.zeros((len(indices), self._width), np.int64)
         has, wants = none if has is None else has[indices], none if wants is None else wants[indices]

@@ -29,8 +29,7 @@ Order = Callable[[Session, Task], Any]
 
 
 def _largest_part(session: Session, task: Task) -> float:
-    """Return the largest fraction of its node that a task requests, of any resource, negated to sort larger ones
-    first."""
+    """Return the largest fraction of its node that a task requests, negated to sort larger ones first."""
     room = session.nodes.usage.allocatable[:, task.node].tolist()
     return -max((asked / has for asked, has in zip(task.amounts, room, strict=True) if has), default=0.0)
 
@@ -120,8 +119,10 @@ class Rebalance:
         return over and row not in self.low
 
     def victims(self, tasks: Sequence[Task], orders: Sequence[Order]) -> list[Task]:
-        """Return the running tasks to evict: from the busiest node down, the least important first, until each node is
-        below its target or the idle nodes would reach theirs."""
+        """Return the running tasks to evict, from the busiest node down, the least important first.
+
+        This continues until each node is below its target or the idle nodes would reach theirs.
+        """
         if not self.low or not self.high:
             return []
         on_node: dict[int, list[Task]] = {}
@@ -198,8 +199,7 @@ def _importance(task: Task) -> tuple[Any, ...]:
 
 
 def _service(spec: PodSpec) -> int:
-    """Return a pod's quality of service by cpu and memory: 0 best-effort, 1 burstable, 2 guaranteed. Raises
-    QuantityError."""
+    """Return a pod's QoS by cpu and memory: 0 best-effort, 1 burstable, 2 guaranteed. Raises QuantityError."""
     if is_guaranteed(spec):
         return 2
     parts = [spec.resources or c.resources for c in (*spec.init_containers, *spec.containers)]

@@ -37,8 +37,7 @@ class TopologyError(ValueError):
 
 
 class Topology(NamedTuple):
-    """Sets of roles with affinity or anti-affinity to each other (a single role: to its own tasks), and ordered
-    roles."""
+    """Sets of roles with affinity or anti-affinity (a single role: to its own tasks), and ordered roles."""
 
     affinity: tuple[tuple[str, ...], ...] = ()
     anti_affinity: tuple[tuple[str, ...], ...] = ()
@@ -103,8 +102,10 @@ class _Relations:
 
 
 class Bucket:
-    """Tasks that belong together: ``waiting`` counts those without a node, ``placed`` the others by node. The bucket
-    has the name of its first task."""
+    """Tasks that belong together. ``waiting`` counts those without a node, ``placed`` the others by node.
+
+    The bucket has the name of its first task.
+    """
 
     def __init__(self, index: int, name: str, width: int) -> None:
         self.index = index
@@ -147,8 +148,7 @@ class Bucket:
             self.request[column] += sign * amount
 
     def others(self, task: Task) -> Ints:
-        """Return the requests (tasks, resources) of pending tasks other than one like the given one, in order of
-        adding."""
+        """Return the requests (tasks, resources) of the pending tasks except one like ``task``, in order of adding."""
         if self._matrix is None:
             self._matrix = np.array(self._amounts, np.int64)
         places = sorted(self._waiting.values())
@@ -176,8 +176,7 @@ class _Filling:
         self._loads[index] += load
 
     def best(self, role: str) -> int | None:
-        """Return the bucket to which a role has the most affinity, of several the one with the least load, then the
-        oldest.
+        """Return the bucket with the highest affinity for a role, at equality the least load, then the oldest.
 
         None if anti-affinity prevails in all.
         """
@@ -288,9 +287,11 @@ class JobTopology:
         return 0, -bucket.waiting, bucket.index, *self._relations.rank(self._role_of[task.row])
 
     def points(self, task: Task, usage: Usage) -> Scores:
-        """Return for each row of ``usage`` the number of the bucket's tasks there, less tasks that the task has
-        anti-affinity to, plus pending ones that would fit with it; 0 if the task does not fit into idle and releasing
-        resources."""
+        """Return the score of each row of ``usage`` before weight.
+
+        It counts the bucket's tasks there, less tasks that the task has anti-affinity to, plus pending ones that would
+        fit with it. It is 0 if the task does not fit into idle and releasing resources.
+        """
         bucket = self.bucket_of[task.row]
         room = usage.idle + usage.releasing
         fits = (room >= task.floor[:, None]).all(axis=0)
@@ -312,8 +313,7 @@ class JobTopology:
 
 
 def _misfits(bucket: Bucket, task: Task, room: Ints) -> Ints:
-    """Return by node how many of the bucket's other pending tasks must be left out, the last added first, until the
-    rest fits."""
+    """Return by node how many other pending tasks of the bucket do not fit with the task, the last added first."""
     misfits = np.zeros(room.shape[1], np.int64)
     tight = [
         column

@@ -70,8 +70,7 @@ class Load:
         self._amounts_of = cache(_amounts_of)
 
     def composite(self, rows: Rows) -> Floats:
-        """Return the fractions of some nodes' cpu and memory that are, or soon will be, used: 0 to 1, 0 without
-        capacity."""
+        """Return the fractions of some nodes' cpu and memory that are or soon will be used; 0 without capacity."""
         used, capacity = self._shown[:, rows] + self.estimated[:, rows], self._capacity[:, rows]
         parts = np.zeros_like(capacity)
         np.divide(used, capacity, out=parts, where=self._there[:, rows])
@@ -131,8 +130,7 @@ def _amounts_of(shape: Shape) -> tuple[tuple[float, float], tuple[float, float]]
 
 
 def pod_limit(spec: PodSpec, resource: str) -> float:
-    """Return the limit of a pod: of its containers and sidecars, or of its largest init step; missing or unreadable
-    limits count as 0."""
+    """Return the limit of a pod: of its containers and sidecars, or of its largest init step; 0 if unreadable."""
 
     def of(quantities: Mapping[str, str | int | float]) -> int:
         text = quantities.get(resource)
