@@ -20,7 +20,7 @@ from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.shares import VOLCANO_SHARES, KeepsShares
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
-from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, CardReservations, QuotaAmounts, add_to
+from vcd.scheduling.plugins.capacity_card.account import BASIC, CardAccount, CardReservations, QuotaAmounts, add_to
 from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
@@ -155,9 +155,9 @@ class CapacityCardPlugin(KeepsShares):
         if not job.queue.is_open:
             return job.queue.why_closed()
         account = self._queues[job.queue.index]
-        asked = QuotaAmounts(self._accounts.minimum(job), self._accounts.demand(job))
+        requested = QuotaAmounts(self._accounts.minimum(job), self._accounts.demand(job))
         reservations = self._accounts.reservations[job.queue.index]
-        return account.admits(job.priority, asked, self._freed(job), reservations) or Vote.PERMIT
+        return account.admits(job.priority, requested, self._freed(job), reservations) or Vote.PERMIT
 
     def _freed(self, job: Job) -> QuotaAmounts:
         """Return what preempt could free for a group in its queue, in addition to elastic resources."""
@@ -186,17 +186,17 @@ class CapacityCardPlugin(KeepsShares):
         request = self._request(task)
         if request.refusal is not None:
             return request.refusal
-        refused = self._queues[queue.index].refuses(self._open_to_nameless(request), count)
+        refused = self._queues[queue.index].refuses(self._without_nameless(request), count)
         return (refused and (request.missing or refused)) or self._takes(queue, request, count)
 
     def _takes(self, queue: Queue, request: CardRequest, count: int) -> Reason | None:
         """Return a reason if the pods' cpu or memory would use unallocated guarantees of other queues."""
-        asked, guarantees = [amount * count for amount in request.basic], self._accounts.guarantees
-        over = guarantees.exceeded(queue.name, asked, _NO_COLUMN)
+        requested, guarantees = [amount * count for amount in request.basic], self._accounts.guarantees
+        over = guarantees.exceeded(queue.name, requested, _NO_COLUMN)
         if not over:
             return None
         names = [name for name in guarantees.holders(over) if name != queue.name]
-        return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=asked))
+        return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=requested))
 
     def holds(self) -> Iterator[Hold]:
         """Return the unused guarantees of cpu and memory."""
@@ -206,16 +206,16 @@ class CapacityCardPlugin(KeepsShares):
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
         """Return whether ``count`` such pods stay within the limits, all with the same choice of cards."""
-        keeps_choice = self._queues[queue.index].keeps_choice(self._request(task), count)
-        return keeps_choice and self._refusal(queue, task, count) is None
+        preserves_choice = self._queues[queue.index].preserves_choice(self._request(task), count)
+        return preserves_choice and self._refusal(queue, task, count) is None
 
-    def _open_to_nameless(self, request: CardRequest) -> CardRequest:
-        """Return the request without asks that a node of unknown model can serve: that use is charged to no quota."""
+    def _without_nameless(self, request: CardRequest) -> CardRequest:
+        """Return the request without what a node of unknown model can serve, because no quota is charged for it."""
         nameless = self._cards.has_nameless
-        for ask in request.asks:
-            if not ask.named and nameless[ask.resource]:
-                asks = tuple(ask for ask in request.asks if ask.named or not nameless[ask.resource])
-                return CardRequest(asks, request.basic)
+        for demand in request.demands:
+            if not demand.named and nameless[demand.resource]:
+                demands = tuple(demand for demand in request.demands if demand.named or not nameless[demand.resource])
+                return CardRequest(demands, request.basic)
         return request
 
     def pre_predicate(self, task: Task) -> Reason | None:
@@ -235,13 +235,13 @@ class CapacityCardPlugin(KeepsShares):
             request = self._request(task)
             if request.refusal is not None:
                 return request.refusal
-            asks = self._open_to_nameless(request).asks
-            add_to(cards, {ask.names: ask.amount for ask in asks})
+            demands = self._without_nameless(request).demands
+            add_to(cards, {demand.names: demand.amount for demand in demands})
             basic = plus(basic, request.basic, 1)
-            without_cards = without_cards if asks else plus(without_cards, request.basic, 1)
+            without_cards = without_cards if demands else plus(without_cards, request.basic, 1)
         if not queue.is_open:
             return queue.why_closed()
-        refusal = account.holds(basic, cards)
+        refusal = account.refuses_together(basic, cards)
         if refusal is None and self._divides_basic and (any(without_cards) or not cards):
             return self._entitlements.refuses(account, without_cards)
         return refusal
@@ -300,17 +300,17 @@ class CapacityCardPlugin(KeepsShares):
         task = tasks[0]
         account = self._queues[task.job.queue.index]
         request = self._request(task)
-        leaves = task.status not in _PLACED_IN_TRIAL  # an eviction or its rollback
+        is_eviction = task.status not in _PLACED_IN_TRIAL  # an eviction or its rollback
         account.basic_allocated = plus(account.basic_allocated, request.basic, sign * len(rows))
         self._accounts.guarantees.charge(account.name, request.basic, sign * len(rows))
-        if leaves:
+        if is_eviction:
             account.basic_releasing = plus(account.basic_releasing, request.basic, -sign * len(rows))
         else:
             self._rests.change(task.job, request, sign * len(rows))
-        for row in rows if request.asks else ():
+        for row in rows if request.demands else ():
             for card, amount in self._accounts.charged(request, row):
                 account.allocated[card] = account.allocated.get(card, 0) + sign * amount
-                if leaves:
+                if is_eviction:
                     account.releasing[card] = account.releasing.get(card, 0) - sign * amount
                 moved = (task.job.index, card)
                 self._moved[moved] = self._moved.get(moved, 0) + sign * amount
@@ -347,19 +347,19 @@ class CapacityCardPlugin(KeepsShares):
     def _service_gauges(self) -> Iterator[Gauge]:
         service_of = cache(partial(_service_of, self._session.jobs.records, self._accounts.pod_of()))
         nothing = {(card, service): 0 for card in self._cards.names for service in (ONLINE, OFFLINE)}
-        began = [(held.who, held.card, held.amount) for held in self._accounts.held]
+        began = [(held.holder, held.card, held.amount) for held in self._accounts.held]
         moved = [(job, card, amount) for (job, card), amount in self._moved.items()]
-        asked = [(job, "|".join(names), amount) for job, names, amount in self._accounts.waiting.of_jobs()]
-        for name, parts in (("vcd_cards_allocated", began + moved), ("vcd_cards_requested", began + asked)):
+        requested = [(job, "|".join(names), amount) for job, names, amount in self._accounts.waiting.of_jobs()]
+        for name, parts in (("vcd_cards_allocated", began + moved), ("vcd_cards_requested", began + requested)):
             sums = dict(nothing)
-            for who, card, amount in parts:
-                key = (card, service_of(who))
+            for holder, card, amount in parts:
+                key = (card, service_of(holder))
                 sums[key] = sums.get(key, 0) + amount
             for (card, service), amount in sums.items():
                 yield Gauge(name, (("card", card), ("service", service)), amount / MILLI)
 
 
-def _queue_gauges(queue: Queue, account: Account, reservations: CardReservations) -> Iterator[Gauge]:
+def _queue_gauges(queue: Queue, account: CardAccount, reservations: CardReservations) -> Iterator[Gauge]:
     label = ("queue_name", queue.name)
     cards = sorted({*account.quota, *account.allocated})
     quota = [account.quota.get(card, 0) for card in cards]
@@ -388,13 +388,13 @@ def _queue_gauges(queue: Queue, account: Account, reservations: CardReservations
         yield Gauge("vcd_queue_card_elastic", labels, account.elastic.get(card, 0) / MILLI)
 
 
-def _service_of(records: Sequence[GroupRecord], pods: Mapping[int, Pod], who: int) -> str:
-    """Return whether a job, or a pod whose group was deleted (``Held.who``), is online or offline.
+def _service_of(records: Sequence[GroupRecord], pods: Mapping[int, Pod], holder: int) -> str:
+    """Return whether a job, or a pod whose group was deleted (``HeldCard.holder``), is online or offline.
 
     The label of its group decides, else of its pods, else whether a Job owns them.
     """
-    pod = pods.get(who)
-    objects: list[Object] = [*([records[who].group] if who >= 0 else []), *([] if pod is None else [pod])]
+    pod = pods.get(holder)
+    objects: list[Object] = [*([records[holder].group] if holder >= 0 else []), *([] if pod is None else [pod])]
     for obj in objects:
         for marks in (obj.metadata.labels, obj.metadata.annotations):
             if marks.get(SERVICE) in (ONLINE, OFFLINE):

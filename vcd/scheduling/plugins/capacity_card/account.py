@@ -13,7 +13,7 @@ from vcd.scheduling.plugins.capacity_card.flow import Flow, touching
 from vcd.scheduling.plugins.capacity_card.requests import (
     INSUFFICIENT,
     UNREADABLE,
-    Ask,
+    CardDemand,
     CardRequest,
     amounts_of,
 )
@@ -30,7 +30,7 @@ _INSUFFICIENT_TOGETHER = ReasonCode(
 )
 
 BASIC = (CPU, MEMORY)
-_SHOWN = 3
+_MOST_NAMED = 3
 """The number of cards that a reason names if any of several would do."""
 
 
@@ -70,7 +70,7 @@ class CardReservations:
         return sums
 
 
-class Account:
+class CardAccount:
     """One queue's account.
 
     Cards are in thousandths by name, or by acceptable names if no node is chosen yet. Cpu (thousandths) and memory
@@ -103,12 +103,12 @@ class Account:
         self.basic_elastic = [0, 0]
         self.basic_request = [0, 0]
 
-    def settle(self, left: Iterable[int], kept: Iterable[int]) -> None:
+    def settle(self, left: Iterable[int], counted: Iterable[int]) -> None:
         """Compute limits and deserved.
 
-        ``left`` is what the guarantees of all queues leave of the cluster, ``kept`` the counted portion of the own one.
+        ``left`` is what the guarantees of all queues leave of the cluster, ``counted`` the counted portion of the own.
         """
-        real = [rest + own for rest, own in zip(left, kept, strict=True)]
+        real = [rest + own for rest, own in zip(left, counted, strict=True)]
         self.limit = [rest if may is None else may for rest, may in zip(real, self.capability, strict=True)]
         self.deserved = [
             max(min(stated, rest), own) for stated, rest, own in zip(self.deserved, real, self.guarantee, strict=True)
@@ -118,10 +118,10 @@ class Account:
         """Return the unused quota of a card."""
         return self.quota.get(card, 0) - self.allocated.get(card, 0)
 
-    def affords(self, ask: Ask) -> bool:
+    def affords(self, demand: CardDemand) -> bool:
         """Return whether quota is left of one of the acceptable cards."""
-        for card in ask.names:  # noqa: SIM110 - called for every pod
-            if self.left(card) >= ask.amount:
+        for card in demand.names:  # noqa: SIM110 - called for every pod
+            if self.left(card) >= demand.amount:
                 return True
         return False
 
@@ -134,9 +134,9 @@ class Account:
         """Return whether terminating pods hold any of this queue's resources."""
         return any(self.basic_releasing) or any(self.releasing.values())
 
-    def waits_for_basic(self, asked: Iterable[int]) -> bool:
+    def waits_for_basic(self, requested: Iterable[int]) -> bool:
         """Return whether cpu or memory suffices only after terminating pods are gone."""
-        rows = zip(asked, self.basic_allocated, self.basic_releasing, self.limit, strict=True)
+        rows = zip(requested, self.basic_allocated, self.basic_releasing, self.limit, strict=True)
         return any(
             min(amount, releasing) > 0 and have + releasing + amount > may for amount, have, releasing, may in rows
         )
@@ -154,40 +154,40 @@ class Account:
     def refuses(self, request: CardRequest, count: int = 1) -> Reason | None:
         """Return a reason if allocated + request exceeds a limit; ``count`` multiplies cpu and memory only."""
         refusal = self._refuses_basic([amount * count for amount in request.basic], self.basic_allocated)
-        for ask in request.asks:
+        for demand in request.demands:
             if refusal is not None:
                 return refusal
-            if self.affords(ask):
+            if self.affords(demand):
                 continue
-            refusal = self.problem or self._short_of(ask)
+            refusal = self.problem or self._short_of(demand)
         return refusal
 
-    def keeps_choice(self, request: CardRequest, count: int) -> bool:
+    def preserves_choice(self, request: CardRequest, count: int) -> bool:
         """Return whether ``count`` pods in sequence have the same choice of cards, whatever each of them gets."""
         taken: dict[str, int] = {}
-        for ask in request.asks:
-            for card in ask.names:
-                taken[card] = taken.get(card, 0) + ask.amount * (count - 1)
-        for ask in request.asks:
-            for card in ask.names:
-                if 0 <= self.left(card) - ask.amount < taken[card]:
+        for demand in request.demands:
+            for card in demand.names:
+                taken[card] = taken.get(card, 0) + demand.amount * (count - 1)
+        for demand in request.demands:
+            for card in demand.names:
+                if 0 <= self.left(card) - demand.amount < taken[card]:
                     return False
         return True
 
-    def _short_of(self, ask: Ask) -> Reason:
+    def _short_of(self, demand: CardDemand) -> Reason:
         names = {"queue": self.name}
-        if len(ask.names) > _SHOWN:
-            names["and"] = f"{len(ask.names) - _SHOWN} more cards"
-        if not ask.named:
+        if len(demand.names) > _MOST_NAMED:
+            names["and"] = f"{len(demand.names) - _MOST_NAMED} more cards"
+        if not demand.named:
             names["or"] = f"name one card in {CARD_NAME}"
         amounts = [
-            amounts_of(card, ask.amount, self.allocated.get(card, 0) + ask.amount, self.quota.get(card, 0))
-            for card in ask.names[:_SHOWN]
+            amounts_of(card, demand.amount, self.allocated.get(card, 0) + demand.amount, self.quota.get(card, 0))
+            for card in demand.names[:_MOST_NAMED]
         ]
         return INSUFFICIENT(names, chain.from_iterable(amounts))
 
     def admits(
-        self, priority: int, asked: QuotaAmounts, freed: QuotaAmounts, reservations: CardReservations
+        self, priority: int, requested: QuotaAmounts, freed: QuotaAmounts, reservations: CardReservations
     ) -> Reason | None:
         """Return a reason if minimum + allocated + inqueue - elastic - freed exceeds the capability.
 
@@ -199,10 +199,10 @@ class Account:
         spare_cards = dict(self.elastic)
         for (card,), amount in freed.cards.items():
             spare_cards[card] = spare_cards.get(card, 0) + amount
-        refused = self._refuses_basic(asked.basic, promised)
-        return refused or self._refuses_cards(asked.cards, reservations.cards(priority), spare_cards)
+        refused = self._refuses_basic(requested.basic, promised)
+        return refused or self._refuses_cards(requested.cards, reservations.cards(priority), spare_cards)
 
-    def holds(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
+    def refuses_together(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
         """Return a reason if several pods together do not fit in addition to what is allocated."""
         return self._refuses_basic(basic, self.basic_allocated) or self._refuses_cards(cards, {}, {})
 
@@ -241,8 +241,8 @@ class Account:
                 return _INSUFFICIENT_TOGETHER({"queue": self.name, "together": "|".join(together)}, amounts)
         return None
 
-    def _refuses_basic(self, asked: Iterable[int], before: Iterable[int]) -> Reason | None:
-        for name, amount, have, may in zip(BASIC, asked, before, self.limit, strict=True):
+    def _refuses_basic(self, requested: Iterable[int], before: Iterable[int]) -> Reason | None:
+        for name, amount, have, may in zip(BASIC, requested, before, self.limit, strict=True):
             if amount > 0 and have + amount > may:
                 return _INSUFFICIENT_BASIC({"queue": self.name}, amounts_of(name, amount, have + amount, may))
         return None

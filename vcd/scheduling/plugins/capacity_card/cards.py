@@ -98,7 +98,7 @@ class NodeCards:
         self.cards_of: dict[str, tuple[str, ...]] = {}
         self.resources_of: dict[str, tuple[str, ...]] = {}
         self.nameless: dict[str, Mask] = {}
-        self._room: dict[str, Mask] = {}
+        self._has_resource: dict[str, Mask] = {}
         self._masks: dict[tuple[str, tuple[str, ...], bool], Mask] = {}
         for resource in self.resources:
             self._fill(resource, found, facts.allocatable[:, column_of[resource]])
@@ -134,16 +134,16 @@ class NodeCards:
         real = {(name, card) for cards, names in pairs for name, card in cards.items() if name in names}
         return [{name: card for name, card in cards.items() if (name, card) in real} for cards in found]
 
-    def _fill(self, resource: str, found: list[dict[str, str]], room: npt.NDArray[np.int64]) -> None:
+    def _fill(self, resource: str, found: list[dict[str, str]], allocatable: npt.NDArray[np.int64]) -> None:
         codes = np.array([self.code_of.get(cards.get(resource, ""), NO_CARD) for cards in found], np.int32)
         self.codes[resource] = codes
-        self._room[resource] = room > 0
-        self.nameless[resource] = self._room[resource] & (codes == NO_CARD)
+        self._has_resource[resource] = allocatable > 0
+        self.nameless[resource] = self._has_resource[resource] & (codes == NO_CARD)
         present = np.unique(codes[codes >= 0]).tolist()
         self.cards_of[resource] = tuple(self.names[code] for code in present)
         for code in present:
             name = self.names[code]
-            self.total[name] += int(sum_of(room[codes == code]))
+            self.total[name] += int(sum_of(allocatable[codes == code]))
             self.resources_of[name] = (*self.resources_of.get(name, ()), resource)
 
     def mask(self, resource: str, names: tuple[str, ...], nameless: bool) -> Mask:
@@ -159,7 +159,7 @@ class NodeCards:
 
     def others(self, resource: str, names: tuple[str, ...]) -> Mask:
         """Return the nodes that have some of a resource, and a card that is not one of ``names``."""
-        return self._room[resource] & ~self.mask(resource, names, False)
+        return self._has_resource[resource] & ~self.mask(resource, names, False)
 
     def card_at(self, resource: str, row: int) -> str | None:
         """Return the card of a resource on a node; None if it is unknown or the node was deleted."""

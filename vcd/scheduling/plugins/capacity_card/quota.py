@@ -25,8 +25,8 @@ class CardQuota(Quota):
 
     def counted(self, session: Session, jobs: Iterable[Job], requests: Mapping[str, int]) -> Amounts:
         cards = cards_of(session.nodes.facts)
-        asked = sum(requests.get(name, 0) for name in cards.resources)
-        return dict.fromkeys(cards.names, asked) if asked else {}
+        requested = sum(requests.get(name, 0) for name in cards.resources)
+        return dict.fromkeys(cards.names, requested) if requested else {}
 
     def used(self, session: Session, task: Task, name: str, row: int) -> int:
         cards, names = cards_of(session.nodes.facts), name.split(SEPARATOR)
@@ -39,10 +39,10 @@ CARDS = CardQuota(QUOTA, "card quota", closed=True)
 
 def limits_of(reason: Waiting) -> Iterator[QueueLimit]:
     """Yield the limits that a reason of the plugin reports."""
-    said = reason.reason
-    if isinstance(said, str):
+    stated = reason.reason
+    if isinstance(stated, str):
         return
-    asks, total = said.amounts_of("asks"), said.amounts_of("total")
-    for name, limit in said.amounts_of("limit").items():
+    demands, total = stated.amounts_of("asks"), stated.amounts_of("total")
+    for name, limit in stated.amounts_of("limit").items():
         bound = CAPABILITY if name in (CPU, MEMORY) else CARDS.name
-        yield QueueLimit(dict(said.names)["queue"], bound, name, asks[name], total[name] - asks[name], limit)
+        yield QueueLimit(dict(stated.names)["queue"], bound, name, demands[name], total[name] - demands[name], limit)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.scheduling.plugins.capacity_card.account import Account
+from vcd.scheduling.plugins.capacity_card.account import CardAccount
 from vcd.scheduling.plugins.capacity_card.cards import NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.search.parts import Depends, Mask, Predicate
@@ -34,7 +34,7 @@ class QuotaFreed(Predicate):
     lets_wait = True
 
     _cards: NodeCards
-    _accounts: Sequence[Account]
+    _accounts: Sequence[CardAccount]
     _request_of: Callable[[Task], CardRequest]
 
     def applies(self, task: Task) -> bool:
@@ -42,12 +42,12 @@ class QuotaFreed(Predicate):
         if not self._accounts[task.job.queue.index].is_releasing():
             return False
         request = self._request_of(task)
-        return bool(request.asks) or any(request.basic)
+        return bool(request.demands) or any(request.basic)
 
     def kind_of(self, task: Task) -> Hashable:
         """Return the queue and the named cards."""
-        asks = self._request_of(task).asks
-        return task.job.queue.name, tuple([(ask.resource, ask.names, ask.named) for ask in asks])
+        demands = self._request_of(task).demands
+        return task.job.queue.name, tuple([(demand.resource, demand.names, demand.named) for demand in demands])
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         """Accept all nodes if ``usage`` has selected rows: then evictions are tried, and the pod will be Pipelined."""
@@ -58,10 +58,10 @@ class QuotaFreed(Predicate):
             at_once = np.zeros(len(usage), np.bool_)
         else:
             at_once = np.ones(len(usage), np.bool_)
-            for ask in request.asks:
-                short = tuple([card for card in ask.names if account.waits_for_card(card, ask.amount)])
+            for demand in request.demands:
+                short = tuple([card for card in demand.names if account.waits_for_card(card, demand.amount)])
                 if short:
-                    at_once &= ~self._cards.mask(ask.resource, short, False)
+                    at_once &= ~self._cards.mask(demand.resource, short, False)
         if at_once.all():
             return at_once
         return at_once | ~fits(task.floor, usage.idle)
