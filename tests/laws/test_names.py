@@ -10,7 +10,7 @@ VCD = Path(__file__).resolve().parents[2] / "vcd"
 _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 SHARED = {
     "NodeAffinity": 2,  # Kubernetes' field; the predicate of that name
-    "Plan": 3,  # what a session decided, as the log has it and as a document; the shares of cards that a pod gets
+    "Plan": 2,  # what a session decided, as the log has it and as a document
     "Problem": 2,  # of an object, told by a plugin; of a configuration
     "Question": 2,  # to the index of pods; to the world outside
     "Queue": 2,  # Volcano's object; what a session sees of it

@@ -14,8 +14,8 @@ from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins.deviceshare import gpushare, vgpu
-from vcd.scheduling.plugins.deviceshare.cards import Ask, Cards, Piece, Request
-from vcd.scheduling.plugins.deviceshare.handing import Handing
+from vcd.scheduling.plugins.deviceshare.assignments import Assignments
+from vcd.scheduling.plugins.deviceshare.cards import Cards, Piece, PodRequest, Request
 from vcd.scheduling.plugins.deviceshare.limits import CardLimits
 from vcd.scheduling.plugins.deviceshare.nodes import CardScore, OneAtATime, SharedCards
 from vcd.scheduling.plugins.deviceshare.sharing import Fittings, Sharing
@@ -161,7 +161,7 @@ class DeviceSharePlugin(Plugin):
     def open(self, session: Session) -> None:
         """Read the nodes' cards and the placed pods' shares, if any pod requests cards."""
         self._session = session
-        self._asks: dict[int, Ask | None] = {}
+        self._pod_requests: dict[int, PodRequest | None] = {}
         self._holdings: dict[int, _Holding] = {}
         self._marks: dict[str, None] = {}
         self._config = vgpu.device_config(self._config_text(session))
@@ -170,18 +170,18 @@ class DeviceSharePlugin(Plugin):
             *((_NPU_CORES,) if self.values[f"deviceshare.{_MIND}Enable"] else ()),
             *(self._config.npus if self.values[f"deviceshare.{_HAMI}Enable"] else ()),
         )
-        asking = session.shape_flags(lambda shape: bool(self._requested(shape)))
-        self.active = bool(self._kind) and bool(asking.any())
+        requesting = session.shape_flags(lambda shape: bool(self._requested(shape)))
+        self.active = bool(self._kind) and bool(requesting.any())
         names = (self._config.memory, self._config.cores) if self.active and self._kind == "VGPU" else ()
         self.limits = CardLimits(session, names)
         self._cards = self._read_cards(session) if self.active else Cards([], [], [])
         order = {"VGPU": self.values["deviceshare.SchedulePolicy"] or "last"}.get(self._kind, "first")
         self._sharing = Sharing(self._cards, order, self._config.factor)
-        self.fittings = session.provide(Fittings(self._sharing, self.ask_of))
-        self._handing = Handing(session.nodes.facts, session.now, vgpu_cards=self._kind == "VGPU")
+        self.fittings = session.provide(Fittings(self._sharing, self.request_of))
+        self._assignments = Assignments(session.nodes.facts, session.now, vgpu_cards=self._kind == "VGPU")
         if self.active:
-            self._read_asks(session, asking)
-            self._read_placed(session, asking)
+            self._read_requests(session, requesting)
+            self._read_placed(session, requesting)
 
     def _config_text(self, session: Session) -> str | None:
         parts = ("deviceshare.KnownGeometriesCMNamespace", "deviceshare.KnownGeometriesCMName")
@@ -197,29 +197,29 @@ class DeviceSharePlugin(Plugin):
             cards = facts.cached("gpu cards", lambda: gpushare.indexed_cards(facts.nodes))
         return cards
 
-    def _read_asks(self, session: Session, asking: Mask) -> None:
+    def _read_requests(self, session: Session, requesting: Mask) -> None:
         """Read the requests of pending pods, in the order of their keys, and collect the marks that they avoid."""
         tasks = session.snapshot.tasks
-        pending = (tasks.status == TaskStatus.PENDING) & (session.job_of_row >= 0) & asking[tasks.shape]
+        pending = (tasks.status == TaskStatus.PENDING) & (session.job_of_row >= 0) & requesting[tasks.shape]
         rows = sorted(np.flatnonzero(pending).tolist(), key=lambda row: tasks.keys[row] or "")
         for row in rows:
-            ask = self._asks[row] = self._ask_of_row(row)
-            if ask is not None:
-                self._marks.update(dict.fromkeys(ask.avoids))
+            pod_request = self._pod_requests[row] = self._request_of_row(row)
+            if pod_request is not None:
+                self._marks.update(dict.fromkeys(pod_request.avoids))
 
-    def _read_placed(self, session: Session, asking: Mask) -> None:
+    def _read_placed(self, session: Session, requesting: Mask) -> None:
         tasks = session.snapshot.tasks
-        placed = tasks.placed & asking[tasks.shape]
+        placed = tasks.placed & requesting[tasks.shape]
         rows = np.flatnonzero(placed)
         releasing = ~np.isin(tasks.status[rows], ALLOCATED_STATUSES)
         columns = (rows, tasks.node[rows], tasks.shape[rows], session.queue_of_row[rows], releasing)
         shares = []
-        for row, node, shape, queue, goes in zip(*(column.tolist() for column in columns), strict=True):
-            held = self._holdings[row] = self._holding_of(row, node, shape, queue, goes)
+        for row, node, shape, queue, is_releasing in zip(*(column.tolist() for column in columns), strict=True):
+            held = self._holdings[row] = self._holding_of(row, node, shape, queue, is_releasing)
             shares.append((node, held.pieces, held.marks))
             if held.time is not None:
-                self._handing.add(node, held.time)
-            if self.limits and not goes:
+                self._assignments.add(node, held.time)
+            if self.limits and not is_releasing:
                 self._count(held, 1)
         self._sharing.fill(shares, releasing.tolist())
 
@@ -230,17 +230,17 @@ class DeviceSharePlugin(Plugin):
         assert pod is not None and shape is not None
         requests = self._requested(shape)
         annotations: Mapping[str, str] = pod.metadata.annotations
-        coming = snapshot.annotations.get(snapshot.tasks.keys[row] or "")
-        if coming:
-            annotations = {**annotations, **coming}
+        bind_annotations = snapshot.annotations.get(snapshot.tasks.keys[row] or "")
+        if bind_annotations:
+            annotations = {**annotations, **bind_annotations}
         pieces = tuple(self._shares_of(annotations, node, requests))
         if pieces:
             memory, cores = sum(piece.memory for piece in pieces), sum(piece.cores for piece in pieces)
         else:
-            asked = Ask(requests if isinstance(requests, tuple) else ())
-            memory, cores = asked.memory, asked.cores
+            requested = PodRequest(requests if isinstance(requests, tuple) else ())
+            memory, cores = requested.memory, requested.cores
         marks = self._marks_of(pod, snapshot.job_keys[job] if job >= 0 else None)
-        time = self._handing.time_of(annotations, pod.status.phase) if pieces else None
+        time = self._assignments.time_of(annotations, pod.status.phase) if pieces else None
         return _Holding(node, pieces, marks, queue, memory, cores, releasing, time=time)
 
     def _shares_of(self, annotations: Mapping[str, str], node: int, requests: tuple[Request, ...] | str) -> list[Piece]:
@@ -250,18 +250,18 @@ class DeviceSharePlugin(Plugin):
             return vgpu.shares_in(annotations.get(vgpu.ASSIGNED_IDS, ""), places, cards, self._config.factor)
         return gpushare.shares_by_index(annotations, places, requests if isinstance(requests, tuple) else ())
 
-    # --- what pods ask for --------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
-    def ask_of(self, task: Task) -> Ask | None:
+    def request_of(self, task: Task) -> PodRequest | None:
         """Return a task's request of cards; None if it has none, or an unreadable one."""
         if not self.active:
             return None
         row = task.row
-        if row not in self._asks:
-            self._asks[row] = self._ask_of_row(row) if self._requested(task.shape) else None
-        return self._asks[row]
+        if row not in self._pod_requests:
+            self._pod_requests[row] = self._request_of_row(row) if self._requested(task.shape) else None
+        return self._pod_requests[row]
 
-    def _ask_of_row(self, row: int) -> Ask | None:
+    def _request_of_row(self, row: int) -> PodRequest | None:
         session = self._session
         tasks = session.snapshot.tasks
         pod, shape, job = tasks.pods[row], session.snapshot.shapes[int(tasks.shape[row])], int(session.job_of_row[row])
@@ -270,14 +270,14 @@ class DeviceSharePlugin(Plugin):
         if isinstance(requests, str) or not requests:
             return None
         if self._kind != "VGPU":
-            return Ask(requests)
+            return PodRequest(requests)
         annotations = pod.metadata.annotations
         avoids = self._rules_of(pod)
         if job >= 0 and annotations.get(vgpu.GROUP_POLICY) == "spread":
             avoids = (*avoids, f"group {session.jobs.keys[job]}")
         queue = session.queue_list[int(session.jobs.queue[job])].name if job >= 0 else ""
         by_share = any(request.percent is not None for request in requests)
-        return Ask(
+        return PodRequest(
             requests,
             annotations.get(vgpu.MODE, ""),
             tuple(word.upper() for word in vgpu.words(annotations.get(vgpu.USE_TYPE))),
@@ -319,7 +319,7 @@ class DeviceSharePlugin(Plugin):
         if self.active:
             yield SharedCards(self.fittings, self.limits)
             if self.values[f"deviceshare.{_LOCK}"] and self._kind != "GPUNumber":
-                yield OneAtATime(self._session, self.fittings, self._handing)
+                yield OneAtATime(self._session, self.fittings, self._assignments)
 
     def node_order(self) -> Iterable[Score]:
         """Return the score, if it has a weight and the filter of cards is enabled."""
@@ -343,15 +343,19 @@ class DeviceSharePlugin(Plugin):
         """Return a reason if the task's shares, summed over cards, exceed its queue's or an ancestor's capability."""
         if not self.limits:
             return None
-        ask = self.ask_of(task)
-        return None if ask is None else self.limits.refusal(queue, ask.memory, ask.cores)
+        pod_request = self.request_of(task)
+        return None if pod_request is None else self.limits.refusal(queue, pod_request.memory, pod_request.cores)
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Return a reason if the tasks together exceed the capability."""
         if not self.limits:
             return None
-        asks = [ask for ask in map(self.ask_of, tasks) if ask is not None]
-        return self.limits.refusal(queue, sum(ask.memory for ask in asks), sum(ask.cores for ask in asks))
+        pod_requests = [pod_request for pod_request in map(self.request_of, tasks) if pod_request is not None]
+        return self.limits.refusal(
+            queue,
+            sum(pod_request.memory for pod_request in pod_requests),
+            sum(pod_request.cores for pod_request in pod_requests),
+        )
 
     def _count(self, held: _Holding, times: int) -> None:
         if self.limits and held.queue >= 0:
@@ -365,22 +369,22 @@ class DeviceSharePlugin(Plugin):
             return None
         held = self._holdings.get(task.row)
         if held is not None:
-            self._return(held)
+            self._restore(held)
             return None
-        ask = self.ask_of(task)
-        if ask is None:
+        pod_request = self.request_of(task)
+        if pod_request is None:
             requests = self._requested(task.shape)
             return _UNREADABLE({"error": requests}) if isinstance(requests, str) else None
         waiting = task.status == TaskStatus.PIPELINED
-        plan = self.fittings.of_ask(ask).plan(row, later=waiting)
+        plan = self.fittings.of_request(pod_request).plan(row, later=waiting)
         if plan is None:
             return SharedCards.reason
         marks = self._marks_of(task.pod, task.job.key)
         queue = task.job.queue.index
-        time = None if waiting or not plan.pieces else self._handing.next(row)
+        time = None if waiting or not plan.pieces else self._assignments.next(row)
         held = _Holding(row, plan.pieces, marks, queue, plan.memory, plan.cores, waiting=waiting, time=time)
         if time is not None:
-            self._handing.add(row, time)
+            self._assignments.add(row, time)
         self._holdings[task.row] = held
         self._sharing.change(row, plan.pieces, marks, now=0 if waiting else 1, later=1)
         self._count(held, 1)
@@ -392,23 +396,23 @@ class DeviceSharePlugin(Plugin):
         if held is None:
             return
         if task.status == TaskStatus.RELEASING:
-            self._leave(held)
+            self._release(held)
             return
         del self._holdings[task.row]
         if held.time is not None:
-            self._handing.remove(row, held.time)
+            self._assignments.remove(row, held.time)
         later = 0 if held.releasing else -1
         self._sharing.change(held.row, held.pieces, held.marks, now=0 if held.waiting else -1, later=later)
         if not held.releasing:
             self._count(held, -1)
 
-    def _leave(self, held: _Holding) -> None:
+    def _release(self, held: _Holding) -> None:
         if not held.releasing:
             held.releasing = True
             self._sharing.change(held.row, held.pieces, held.marks, later=-1)
             self._count(held, -1)
 
-    def _return(self, held: _Holding) -> None:
+    def _restore(self, held: _Holding) -> None:
         if held.releasing:
             held.releasing = False
             self._sharing.change(held.row, held.pieces, held.marks, later=1)

@@ -65,8 +65,8 @@ class Request(NamedTuple):
         return self.memory if self.percent is None else card_memory * self.percent // 100
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """Everything that decides which cards a pod can get: equal asks get equal results.
+class PodRequest(msgspec.Struct, frozen=True):
+    """Everything that decides which cards a pod can get: equal requests get equal results.
 
     ``avoids`` are the marks of cards that the pod must not get (marks of rules apply to nodes without MIG only).
     ``queue`` is set if its remaining capability limits the nodes.
@@ -108,7 +108,7 @@ class Piece(NamedTuple):
     slot: tuple[int, int] | None = None
 
 
-class Plan(NamedTuple):
+class SharePlan(NamedTuple):
     """The shares that a pod gets on a node, and their score in millionths of a point."""
 
     pieces: tuple[Piece, ...]
@@ -161,37 +161,37 @@ class Cards:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def of_mode(self, ask: Ask) -> Mask:
-        """Return the nodes whose cards are shared in the mode that an ask wants."""
-        if not ask.mode:
+    def of_mode(self, pod_request: PodRequest) -> Mask:
+        """Return the nodes whose cards are shared in the mode that a pod requests."""
+        if not pod_request.mode:
             return np.ones(len(self), np.bool_)
-        return np.fromiter((mode == ask.mode for mode in self.modes), np.bool_, len(self))
+        return np.fromiter((mode == pod_request.mode for mode in self.modes), np.bool_, len(self))
 
-    def allowed(self, ask: Ask) -> Mask:
-        """Return the cards that may serve an ask, whatever their usage."""
-        result: Mask = self.usable & self.of_mode(ask)[:, None]
-        if ask.use_types or ask.no_types:
-            table = [_type_passes(ask, card_type) for card_type in self.types]
+    def allowed(self, pod_request: PodRequest) -> Mask:
+        """Return the cards that may serve a request, whatever their usage."""
+        result: Mask = self.usable & self.of_mode(pod_request)[:, None]
+        if pod_request.use_types or pod_request.no_types:
+            table = [_type_passes(pod_request, card_type) for card_type in self.types]
             result &= np.array(table or [False], np.bool_)[self.type_codes]
-        if ask.use_uuids or ask.no_uuids:
-            matching = np.full(result.shape, not ask.use_uuids, np.bool_)
+        if pod_request.use_uuids or pod_request.no_uuids:
+            matching = np.full(result.shape, not pod_request.use_uuids, np.bool_)
             for row, places in enumerate(self.places):
-                for uuid in ask.use_uuids:
+                for uuid in pod_request.use_uuids:
                     if uuid in places:
                         matching[row, places[uuid]] = True
-                for uuid in ask.no_uuids:
+                for uuid in pod_request.no_uuids:
                     if uuid in places:
                         matching[row, places[uuid]] = False
             result &= matching
         return result
 
 
-def _type_passes(ask: Ask, card_type: str) -> bool:
+def _type_passes(pod_request: PodRequest, card_type: str) -> bool:
     """Return whether a type of card is wanted. Wanted types, if any are named, win over unwanted ones."""
-    shown = card_type.upper()
-    if ask.use_types:
-        return any(word in shown for word in ask.use_types)
-    return not any(word in shown for word in ask.no_types)
+    upper = card_type.upper()
+    if pod_request.use_types:
+        return any(word in upper for word in pod_request.use_types)
+    return not any(word in upper for word in pod_request.no_types)
 
 
 def pick_slot(

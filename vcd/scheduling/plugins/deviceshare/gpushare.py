@@ -32,8 +32,8 @@ def indexed_cards(nodes: Sequence[Node]) -> Cards:
             memory = number = 0
         size = memory // number if number else 0
         usable = 0 < number <= _MOST_CARDS and size < _MANY
-        ill = _indices(node.metadata.annotations.get(UNHEALTHY, ""))
-        found.append([Card(str(i), size, _MANY, healthy=i not in ill) for i in range(number)] if usable else [])
+        unhealthy = _indices(node.metadata.annotations.get(UNHEALTHY, ""))
+        found.append([Card(str(i), size, _MANY, healthy=i not in unhealthy) for i in range(number)] if usable else [])
     return Cards(found, [""] * len(found), ["" if cards else NO_CARDS for cards in found])
 
 

@@ -64,8 +64,8 @@ class CardLimits:
         for index in self._chains[queue.index]:
             rows = zip(self._names, self._limits[index], self._held[index], (memory, cores), strict=True)
             for name, limit, held, amount in rows:
-                asked = amount * _MILLI
-                if limit is not None and asked and held + asked > limit:
-                    amounts = [("asks", name, asked), ("allocated", name, held), ("capability", name, limit)]
+                requested = amount * _MILLI
+                if limit is not None and requested and held + requested > limit:
+                    amounts = [("asks", name, requested), ("allocated", name, held), ("capability", name, limit)]
                     return _BEYOND_CAPABILITY({"name": name, "queue": self._queues[index].name}, amounts)
         return None

@@ -10,8 +10,8 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins.deviceshare.cards import POINT, Ask
-from vcd.scheduling.plugins.deviceshare.handing import Handing
+from vcd.scheduling.plugins.deviceshare.assignments import Assignments
+from vcd.scheduling.plugins.deviceshare.cards import POINT, PodRequest
 from vcd.scheduling.plugins.deviceshare.limits import CardLimits
 from vcd.scheduling.plugins.deviceshare.sharing import Fittings
 from vcd.scheduling.plugins.deviceshare.vgpu import MODE
@@ -65,10 +65,10 @@ class SharedCards(Predicate):
         self._limits = limits
 
     def applies(self, task: Task) -> bool:
-        return self._fittings.ask_of(task) is not None
+        return self._fittings.request_of(task) is not None
 
-    def kind_of(self, task: Task) -> Ask | None:
-        return self._fittings.ask_of(task)
+    def kind_of(self, task: Task) -> PodRequest | None:
+        return self._fittings.request_of(task)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         """Accept nodes with free cards now, or later if other resources of the node make the pod wait anyway.
@@ -83,7 +83,7 @@ class SharedCards(Predicate):
                 result |= later & ~fits(task.floor, usage.idle)
         else:
             result = fitting.later[usage.rows]
-        left = self._limits.memory_left(fitting.ask.queue)
+        left = self._limits.memory_left(fitting.pod_request.queue)
         if left is not None:
             result &= at_rows(fitting.memory, usage) <= left
         return result
@@ -94,7 +94,7 @@ class SharedCards(Predicate):
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         fitting, cards = self._fittings.of(task), self._fittings.cards
         rows = np.arange(len(cards)) if usage.rows is None else usage.rows
-        right_mode, left = cards.of_mode(fitting.ask), self._limits.memory_left(fitting.ask.queue)
+        right_mode, left = cards.of_mode(fitting.pod_request), self._limits.memory_left(fitting.pod_request.queue)
         counts: Counter[Reason] = Counter()
         for row in rows[failed].tolist():
             if cards.problems[row]:
@@ -120,13 +120,13 @@ class OneAtATime(Predicate):
     reason: ClassVar[Reason] = _HANDING_OUT()
     depends: ClassVar[Depends] = Depends.PODS | Depends.TIME
 
-    def __init__(self, session: Session, fittings: Fittings, handing: Handing) -> None:
+    def __init__(self, session: Session, fittings: Fittings, assignments: Assignments) -> None:
         self._session = session
         self._fittings = fittings
-        self._handing = handing
+        self._assignments = assignments
 
     def applies(self, task: Task) -> bool:
-        return self._fittings.ask_of(task) is not None
+        return self._fittings.request_of(task) is not None
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         """Accept nodes that are not busy, and nodes without idle resources: a Pipelined pod gets no cards yet.
@@ -134,16 +134,16 @@ class OneAtATime(Predicate):
         If ``usage`` has selected rows, evictions are being tried. Then accept none if the pod fits without evictions on
         a node that is busy only for the moment.
         """
-        busy = self._handing.busy(len(self._fittings.cards))
+        busy = self._assignments.busy(len(self._fittings.cards))
         if usage.rows is None:
             return ~(busy & fits(task.floor, usage.idle))
         session = self._session
-        soon = busy & self._fittings.of(task).now & framework_of(session).evaluator.static(task).mask
-        waits = bool(soon.any()) and bool((soon & fits(task.floor, session.nodes.usage.idle)).any())
+        awaited = busy & self._fittings.of(task).now & framework_of(session).evaluator.static(task).mask
+        waits = bool(awaited.any()) and bool((awaited & fits(task.floor, session.nodes.usage.idle)).any())
         return np.full(len(usage.rows), not waits)
 
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        return failed & at_rows(self._handing.busy(len(self._fittings.cards)), usage)
+        return failed & at_rows(self._assignments.busy(len(self._fittings.cards)), usage)
 
 
 class CardScore(Score):
@@ -157,10 +157,10 @@ class CardScore(Score):
         self._fittings = fittings
 
     def applies(self, task: Task) -> bool:
-        return self._fittings.ask_of(task) is not None
+        return self._fittings.request_of(task) is not None
 
-    def kind_of(self, task: Task) -> Ask | None:
-        return self._fittings.ask_of(task)
+    def kind_of(self, task: Task) -> PodRequest | None:
+        return self._fittings.request_of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         points: Ints = at_rows(self._fittings.of(task).points, usage)

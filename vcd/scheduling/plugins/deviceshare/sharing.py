@@ -12,7 +12,18 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.plugins.deviceshare.cards import FULL, MIG, POINT, Ask, Card, Cards, Piece, Plan, Request, pick_slot
+from vcd.scheduling.plugins.deviceshare.cards import (
+    FULL,
+    MIG,
+    POINT,
+    Card,
+    Cards,
+    Piece,
+    PodRequest,
+    Request,
+    SharePlan,
+    pick_slot,
+)
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.views import Task
@@ -99,8 +110,10 @@ class Sharing:
     def fill(self, shares: Sequence[tuple[int, Sequence[Piece], Sequence[str]]], releasing: Sequence[bool]) -> None:
         """Add the shares of placed pods: (row, shares, marks), with whether each pod is terminating."""
         self.now.fill(shares)
-        self.later.fill([share for share, goes in zip(shares, releasing, strict=True) if not goes])
-        self.unsettled.update((share[0], None) for share, goes in zip(shares, releasing, strict=True) if goes)
+        self.later.fill([share for share, is_releasing in zip(shares, releasing, strict=True) if not is_releasing])
+        self.unsettled.update(
+            (share[0], None) for share, is_releasing in zip(shares, releasing, strict=True) if is_releasing
+        )
 
     def change(self, row: int, pieces: Sequence[Piece], marks: Sequence[str], now: int = 0, later: int = 0) -> None:
         """Add shares (1) or remove them (-1), now and later."""
@@ -114,15 +127,15 @@ class Sharing:
 
     # --- one node ---------------------------------------------------------------------------------------------------
 
-    def plan(self, ask: Ask, allowed: Sequence[bool], row: int, *, later: bool) -> Plan | None:
+    def plan(self, pod_request: PodRequest, allowed: Sequence[bool], row: int, *, later: bool) -> SharePlan | None:
         """Return the shares that a pod would get on a node; None if the node's cards do not suffice."""
         cards = self.cards.nodes[row]
         used = self.used(row, later=later)
-        barred = self._barred(ask, row, later)
+        barred = self._barred(pod_request, row, later)
         mig = self.cards.modes[row] == MIG
         pieces: list[Piece] = []
         points = 0
-        for container, request in enumerate(ask.requests):
+        for container, request in enumerate(pod_request.requests):
             left = request.number
             for place in self._ordered(used):
                 if not left:
@@ -130,7 +143,7 @@ class Sharing:
                 if not allowed[place] or place in barred:
                     continue
                 card, (memory, pods, cores, slots) = cards[place], used[place]
-                if not _has_room(request, card, memory, pods, cores):
+                if not _fits(request, card, memory, pods, cores):
                     continue
                 need = takes = request.memory_on(card.memory)
                 identity, slot = card.uuid, None
@@ -148,7 +161,7 @@ class Sharing:
                 left -= 1
             if left:
                 return None
-        return Plan(tuple(pieces), points)
+        return SharePlan(tuple(pieces), points)
 
     def used(self, row: int, *, later: bool) -> list[_Used]:
         """Return the usage of each card of a node; for a pod that is placed now, the larger of now and later."""
@@ -167,20 +180,20 @@ class Sharing:
         """Return whether now and later have always been equal on a node."""
         return row not in self.unsettled
 
-    def _barred(self, ask: Ask, row: int, later: bool) -> list[int]:
-        """Return the cards of a node with marks that an ask avoids."""
+    def _barred(self, pod_request: PodRequest, row: int, later: bool) -> list[int]:
+        """Return the cards of a node with marks that a pod avoids."""
         sides = (self.later,) if later else (self.now, self.later)
         return [
             place
-            for mark in self._avoided(ask, row)
+            for mark in self._avoided(pod_request, row)
             for side in sides
             for place in range(len(self.cards.nodes[row]))
             if (row, place) in side.marks.get(mark, ())
         ]
 
-    def _avoided(self, ask: Ask, row: int) -> Iterator[str]:
+    def _avoided(self, pod_request: PodRequest, row: int) -> Iterator[str]:
         mig = self.cards.modes[row] == MIG
-        return (mark for mark in ask.avoids if not (mig and is_rule(mark)))
+        return (mark for mark in pod_request.avoids if not (mig and is_rule(mark)))
 
     def _ordered(self, used: Sequence[_Used]) -> list[int]:
         places = range(len(used))
@@ -197,15 +210,15 @@ class Sharing:
 
     # --- all nodes --------------------------------------------------------------------------------------------------
 
-    def fit(self, ask: Ask, allowed: Mask, rows: Rows | None, *, later: bool) -> tuple[Mask, Ints, Ints]:
-        """Return for some nodes (None: all) whether their cards suffice for an ask, their points, and used memory."""
+    def fit(self, pod_request: PodRequest, allowed: Mask, rows: Rows | None, *, later: bool) -> tuple[Mask, Ints, Ints]:
+        """Return for some nodes (None: all) whether their cards suffice for a pod, their points, and used memory."""
         chosen = np.arange(len(self.cards)) if rows is None else rows
         memory, pods, cores = (self._column(name, chosen, later) for name in ("memory", "pods", "cores"))
         size, slots = self.cards.memory[chosen], self.cards.slots[chosen]
-        free = allowed[chosen] & ~self._barred_column(ask, chosen, later)
+        free = allowed[chosen] & ~self._barred_column(pod_request, chosen, later)
         ok = np.ones(len(chosen), np.bool_)
         points, total = np.zeros(len(chosen), np.int64), np.zeros(len(chosen), np.int64)
-        for request in ask.requests:
+        for request in pod_request.requests:
             need = size * request.percent // 100 if request.percent is not None else np.full_like(size, request.memory)
             fits = free & (slots > pods) & (size - memory >= need) & (cores + request.cores <= FULL)
             if request.alone:
@@ -220,16 +233,18 @@ class Sharing:
             memory = memory + taken
             pods = pods + picked
             cores = cores + picked * request.cores
-        self._fit_mig(ask, allowed, chosen, later, ok, points, total)
+        self._fit_mig(pod_request, allowed, chosen, later, ok, points, total)
         return ok, points, total
 
-    def _fit_mig(self, ask: Ask, allowed: Mask, chosen: Rows, later: bool, ok: Mask, points: Ints, total: Ints) -> None:
+    def _fit_mig(
+        self, pod_request: PodRequest, allowed: Mask, chosen: Rows, later: bool, ok: Mask, points: Ints, total: Ints
+    ) -> None:
         """Plan nodes with MIG one by one: what fits depends on how each card is partitioned."""
         if not self.cards.mig_rows:
             return
         for i in np.flatnonzero(np.isin(chosen, self.cards.mig_rows)).tolist():
             row = int(chosen[i])
-            plan = self.plan(ask, allowed[row].tolist(), row, later=later)
+            plan = self.plan(pod_request, allowed[row].tolist(), row, later=later)
             ok[i] = plan is not None
             points[i], total[i] = (0, 0) if plan is None else (plan.points, plan.memory)
 
@@ -237,9 +252,9 @@ class Sharing:
         ahead: Ints = getattr(self.later, name)[chosen]
         return ahead if later else np.maximum(getattr(self.now, name)[chosen], ahead)
 
-    def _barred_column(self, ask: Ask, chosen: Rows, later: bool) -> Mask:
+    def _barred_column(self, pod_request: PodRequest, chosen: Rows, later: bool) -> Mask:
         barred = np.zeros(self.cards.memory.shape, np.bool_)
-        for mark in ask.avoids:
+        for mark in pod_request.avoids:
             for side in (self.later,) if later else (self.now, self.later):
                 for where in side.marks.get(mark, ()):
                     barred[where] = True
@@ -272,7 +287,7 @@ def is_rule(mark: str) -> bool:
     return mark.startswith("rule ")
 
 
-def _has_room(request: Request, card: Card, memory: int, pods: int, cores: int) -> bool:
+def _fits(request: Request, card: Card, memory: int, pods: int, cores: int) -> bool:
     """Return whether one share of a request fits on a card."""
     if card.slots <= pods or card.memory - memory < request.memory_on(card.memory) or cores + request.cores > FULL:
         return False
@@ -282,12 +297,12 @@ def _has_room(request: Request, card: Card, memory: int, pods: int, cores: int) 
 
 
 class Fitting:
-    """Computes where one ask fits, over all nodes, and updates it for changed nodes."""
+    """Computes where one pod request fits, over all nodes, and updates it for changed nodes."""
 
-    def __init__(self, sharing: Sharing, ask: Ask) -> None:
+    def __init__(self, sharing: Sharing, pod_request: PodRequest) -> None:
         self._sharing = sharing
-        self.ask = ask
-        self.allowed = sharing.cards.allowed(ask)
+        self.pod_request = pod_request
+        self.allowed = sharing.cards.allowed(pod_request)
         count = len(sharing.cards)
         self.now, self.later = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         self.points, self.memory = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -311,9 +326,9 @@ class Fitting:
 
     def _compute(self, rows: Rows | None) -> None:
         where: Rows | slice = slice(None) if rows is None else rows
-        now, points, memory = answer = self._sharing.fit(self.ask, self.allowed, rows, later=False)
+        now, points, memory = answer = self._sharing.fit(self.pod_request, self.allowed, rows, later=False)
         if self._sharing.unsettled:
-            answer = self._sharing.fit(self.ask, self.allowed, rows, later=True)
+            answer = self._sharing.fit(self.pod_request, self.allowed, rows, later=True)
         later, later_points, later_memory = answer
         self.now[where], self.later[where] = now, later
         self.points[where] = np.where(now, points, np.where(later, later_points, 0))
@@ -326,34 +341,34 @@ class Fitting:
         best = now or later
         self.points[row], self.memory[row] = (0, 0) if best is None else (best.points, best.memory)
 
-    def plan(self, row: int, *, later: bool) -> Plan | None:
+    def plan(self, row: int, *, later: bool) -> SharePlan | None:
         """Return the shares that the pod would get on a node."""
-        return self._sharing.plan(self.ask, self.allowed[row].tolist(), row, later=later)
+        return self._sharing.plan(self.pod_request, self.allowed[row].tolist(), row, later=later)
 
     @property
     def possible(self) -> Mask:
-        """Nodes on which the ask would fit if their cards were unused."""
+        """Nodes on which the request would fit if their cards were unused."""
         if self._possible is None:
             empty = Sharing(self._sharing.cards, self._sharing.order, self._sharing.factor)
-            self._possible = empty.fit(self.ask, self.allowed, None, later=True)[0]
+            self._possible = empty.fit(self.pod_request, self.allowed, None, later=True)[0]
         return self._possible
 
 
 class Fittings:
-    """Where the tasks' asks fit. ``ask_of`` returns a task's ask, None if it requests no cards."""
+    """Where the tasks' requests fit. ``request_of`` returns a task's request, None if it requests no cards."""
 
-    def __init__(self, sharing: Sharing, ask_of: Callable[[Task], Ask | None]) -> None:
-        self.ask_of = ask_of
+    def __init__(self, sharing: Sharing, request_of: Callable[[Task], PodRequest | None]) -> None:
+        self.request_of = request_of
         self.cards = sharing.cards
-        self.of_ask = cache(partial(Fitting, sharing))
-        """The fitting of an ask, as of its last refresh."""
+        self.of_request = cache(partial(Fitting, sharing))
+        """The fitting of a request, as of its last refresh."""
 
     def release(self) -> None:
-        """Drop ``ask_of``: its owner refers to this object, and the cycle would delay their release."""
-        del self.ask_of
+        """Drop ``request_of``: its owner refers to this object, and the cycle would delay their release."""
+        del self.request_of
 
     def of(self, task: Task) -> Fitting:
-        """Return where the task's ask fits now."""
-        ask = self.ask_of(task)
-        assert ask is not None
-        return self.of_ask(ask).refreshed()
+        """Return where the task's request fits now."""
+        pod_request = self.request_of(task)
+        assert pod_request is not None
+        return self.of_request(pod_request).refreshed()

@@ -24,7 +24,7 @@ _BEFORE = ("", "Pending")
 """The phases of pods that may still wait for their cards; a running pod has them."""
 
 
-class Handing:
+class Assignments:
     """Bind times of pods that still wait for their cards, by node, in ``unit`` nanoseconds."""
 
     def __init__(self, facts: NodeFacts, now: int, *, vgpu_cards: bool) -> None:
@@ -35,7 +35,7 @@ class Handing:
         self._times: dict[int, list[int]] = {}
         lock = vgpu.NODE_LOCK if vgpu_cards else gpushare.NODE_LOCK
         locks: dict[int, int] = facts.cached(("locks", lock), lambda: _locks(facts.nodes, lock))
-        self._kept = [row for row, since in locks.items() if now // _SECOND - since <= EXPIRES]
+        self._locked = [row for row, since in locks.items() if now // _SECOND - since <= EXPIRES]
 
     def time_of(self, annotations: Mapping[str, str], phase: str) -> int | None:
         """Return when a placed pod was bound; None if it has its cards, or no plausible time."""
@@ -62,7 +62,7 @@ class Handing:
     def busy(self, count: int) -> Mask:
         """Return a mask of ``count`` nodes: those with a pod that still waits for its cards."""
         result = np.zeros(count, np.bool_)
-        result[self._kept] = True
+        result[self._locked] = True
         result[[row for row, times in self._times.items() if any(time >= self._oldest for time in times)]] = True
         return result
 
