@@ -140,18 +140,18 @@ class ExtenderPlugin(Plugin):
             self._extender.out = "it was interrupted"
         self._wire = Wire(session)
         self._progress = Progress(session, self._is_managed)
-        self._asked = ExtenderSession(session, self._extender, self._wire, self._progress, self._ignorable)
+        self._context = ExtenderSession(session, self._extender, self._wire, self._progress, self._ignorable)
         self._active = True
         verb = self._verb("onSessionOpen")
         if verb:
-            said = self._extender.tell(verb, self._wire.everything(), Nothing)
-            self._active = not said.error or self._ignorable
+            response = self._extender.notify(verb, self._wire.everything(), Nothing)
+            self._active = not response.error or self._ignorable
 
     def close(self, session: Session) -> None:
         """Send onSessionClose."""
         verb = self._verb("onSessionClose")
         if verb:
-            self._extender.tell(verb, {}, Nothing)
+            self._extender.notify(verb, {}, Nothing)
 
     def _verb(self, name: str) -> str:
         verb: str = self.values[f"extender.{name}Verb"]
@@ -166,16 +166,16 @@ class ExtenderPlugin(Plugin):
         """Return the filter of the verb predicate, and the filter that needs a response of prioritize."""
         verb = self._active_verb("predicate")
         if verb:
-            yield ExtenderPredicate(self._asked, verb)
+            yield ExtenderPredicate(self._context, verb)
         verb = self._active_verb("prioritize")
         if verb:
-            yield ExtenderPriorities(self._asked, verb)
+            yield ExtenderPriorities(self._context, verb)
 
     def batch_node_order(self) -> Iterable[Score]:
         """Return the score of the verb prioritize."""
         verb = self._active_verb("prioritize")
         if verb:
-            yield ExtenderScore(self._asked, verb)
+            yield ExtenderScore(self._context, verb)
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
@@ -194,12 +194,12 @@ class ExtenderPlugin(Plugin):
         if not verb or not self._is_managed(evictor.shape):
             return None
         request = {"evictor": self._wire.task(evictor), "evictees": [self._wire.task(task) for task in tasks]}
-        said = self._extender.ask(verb, request, VictimsAnswer)
-        if said.error:
+        response = self._extender.query(verb, request, VictimsAnswer)
+        if response.error:
             return []
-        if said.answer.status == 0:
+        if response.answer.status == 0:
             return None
-        named = frozenset(victim.uid for victim in said.answer.victims)
+        named = frozenset(victim.uid for victim in response.answer.victims)
         return [task for task in tasks if task.uid in named]
 
     # --- jobs and queues --------------------------------------------------------------------------------------------
@@ -209,18 +209,18 @@ class ExtenderPlugin(Plugin):
         verb = self._active_verb("jobEnqueueable")
         if not verb:
             return Vote.ABSTAIN
-        said = self._extender.ask(verb, {"job": self._wire.job(job)}, EnqueueableAnswer)
-        if said.error:
-            return Vote.PERMIT if self._ignorable else _unanswered(said.error)
-        if said.answer.status < 0:
+        response = self._extender.query(verb, {"job": self._wire.job(job)}, EnqueueableAnswer)
+        if response.error:
+            return Vote.PERMIT if self._ignorable else _unanswered(response.error)
+        if response.answer.status < 0:
             return _NOT_ADMITTED()
-        return Vote.PERMIT if said.answer.status else Vote.ABSTAIN
+        return Vote.PERMIT if response.answer.status else Vote.ABSTAIN
 
     def job_enqueued(self, job: Job) -> None:
         """Send the verb jobEnqueued."""
         verb = self._active_verb("jobEnqueued")
         if verb:
-            self._extender.tell(verb, {"job": self._wire.job(job)}, Nothing)
+            self._extender.notify(verb, {"job": self._wire.job(job)}, Nothing)
             self._progress.forget()
 
     def overused(self, queue: Queue) -> Reason | None:
@@ -228,18 +228,18 @@ class ExtenderPlugin(Plugin):
         verb = self._active_verb("queueOverused")
         if not verb:
             return None
-        said = self._extender.ask(verb, {"queue": self._wire.queue(queue)}, OverusedAnswer)
-        if said.error:
-            return None if self._ignorable else _unanswered(said.error)
-        return _OVERUSED() if said.answer.overused else None
+        response = self._extender.query(verb, {"queue": self._wire.queue(queue)}, OverusedAnswer)
+        if response.error:
+            return None if self._ignorable else _unanswered(response.error)
+        return _OVERUSED() if response.answer.overused else None
 
     def job_ready(self, job: Job) -> bool:
         """Return the answer of the verb jobReady."""
         verb = self._active_verb("jobReady")
         if not verb:
             return True
-        said = self._extender.ask(verb, {"job": self._wire.job(job)}, ReadyAnswer)
-        return not self._ignorable if said.error else said.answer.status
+        response = self._extender.query(verb, {"job": self._wire.job(job)}, ReadyAnswer)
+        return not self._ignorable if response.error else response.answer.status
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -267,11 +267,11 @@ class ExtenderPlugin(Plugin):
         verb = self._active_verb(name)
         if not verb or not self._is_managed(task.shape):
             return ""
-        said = self._extender.tell(verb, {"task": self._wire.task(task)}, EventAnswer)
+        response = self._extender.notify(verb, {"task": self._wire.task(task)}, EventAnswer)
         self._progress.forget()
-        if said.error:
-            return "" if self._ignorable else said.error
-        return said.answer.error_message
+        if response.error:
+            return "" if self._ignorable else response.error
+        return response.answer.error_message
 
     # --- gauges -----------------------------------------------------------------------------------------------------
 
@@ -283,13 +283,13 @@ class ExtenderPlugin(Plugin):
     def problems(self) -> Iterator[Problem]:
         """Report that the session continued without the extender."""
         if self._extender.out:
-            goes_on = "as if it agreed" if self._ignorable else "with what it has no say in only"
+            consequence = "as if it agreed" if self._ignorable else "with what it has no say in only"
             yield Problem(
                 "",
                 "",
                 f"plugin extender: {without_user_info(self.values['extender.urlPrefix'])} is not asked any more in "
                 f"this session, since {self._extender.out} (extender.sessionTimeout "
-                f"{format_duration(self.values['extender.sessionTimeout'])}); scheduling goes on {goes_on}",
+                f"{format_duration(self.values['extender.sessionTimeout'])}); scheduling goes on {consequence}",
             )
 
 

@@ -74,7 +74,7 @@ class EventAnswer(Answer, frozen=True):
     error_message: str = msgspec.field(name="errormessage", default="")
 
 
-class Said(msgspec.Struct, Generic[A], frozen=True):
+class Response(msgspec.Struct, Generic[A], frozen=True):
     """The result of a call: the ``answer``, or the verb's default with an ``error``."""
 
     answer: A
@@ -95,59 +95,59 @@ class Extender:
         self._prefix = prefix.rstrip("/")
         self._timeout = timeout
         self._within = within
-        self._kept: dict[bytes, Said[Any]] = {}
+        self._cache: dict[bytes, Response[Any]] = {}
         self.out = ""
         """Why the extender is excluded from this session; empty if it is not."""
         self.failures = 0
-        self.told = 0
+        self.notifications = 0
         """The number of events sent."""
 
-    def ask(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> Said[A]:
+    def query(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> Response[A]:
         """Return the response to a request without side effects."""
-        return self.ask_all(verb, [request], kind)[0]
+        return self.query_all(verb, [request], kind)[0]
 
-    def ask_all(self, verb: str, requests: Sequence[Mapping[str, Any]], kind: type[A]) -> list[Said[A]]:
+    def query_all(self, verb: str, requests: Sequence[Mapping[str, Any]], kind: type[A]) -> list[Response[A]]:
         """Return the responses to requests without side effects, which are sent concurrently."""
         if self.out:
-            return [Said(kind(), self.out)] * len(requests)
+            return [Response(kind(), self.out)] * len(requests)
         questions = [self._question(verb, request) for request in requests]
         keys = [question.digest() for question in questions]
-        new = {key: question for key, question in zip(keys, questions, strict=True) if key not in self._kept}
-        self._kept.update(zip(new, self._call(list(new.values()), kind), strict=True))
-        return [self._kept[key] for key in keys]
+        new = {key: question for key, question in zip(keys, questions, strict=True) if key not in self._cache}
+        self._cache.update(zip(new, self._call(list(new.values()), kind), strict=True))
+        return [self._cache[key] for key in keys]
 
-    def tell(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> Said[A]:
+    def notify(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> Response[A]:
         """Send an event, and return the response."""
         if self.out:
-            return Said(kind(), self.out)
-        self.told += 1
-        self._kept.clear()
+            return Response(kind(), self.out)
+        self.notifications += 1
+        self._cache.clear()
         return self._call([self._question(verb, request)], kind)[0]
 
     def _question(self, verb: str, request: Mapping[str, Any]) -> Question:
         return Question(self._plugin, f"{self._prefix}/{verb}", encode(request), self._timeout, LARGEST_ANSWER)
 
-    def _call(self, questions: Sequence[Question], kind: type[A]) -> list[Said[A]]:
-        return [self._said(reply, kind) for reply in self._outside.ask_all(questions, self._within)]
+    def _call(self, questions: Sequence[Question], kind: type[A]) -> list[Response[A]]:
+        return [self._response(reply, kind) for reply in self._outside.ask_all(questions, self._within)]
 
-    def _said(self, reply: Reply, kind: type[A]) -> Said[A]:
+    def _response(self, reply: Reply, kind: type[A]) -> Response[A]:
         if reply.error == OUT_OF_TIME:
             self.out = OUT_OF_TIME
         try:
             if reply.error:
                 raise ValueError(reply.error)
-            return Said(_read(reply.body, kind))
+            return Response(_read(reply.body, kind))
         except (ValueError, RecursionError) as error:
             self.failures += 1
-            return Said(kind(), str(error) or type(error).__name__)
+            return Response(kind(), str(error) or type(error).__name__)
 
 
 def _read(body: bytes, kind: type[A]) -> A:
     """Parse a response; null or missing fields have defaults. Raises ValueError, also msgspec's."""
     if kind is Nothing:
         return kind()
-    told = _folded(msgspec.json.decode(body))
-    answer = kind() if told is None else msgspec.convert(told, kind)
+    fields = _folded(msgspec.json.decode(body))
+    answer = kind() if fields is None else msgspec.convert(fields, kind)
     if isinstance(answer, PrioritizeAnswer):
         for name, points in (answer.node_score or {}).items():
             if not math.isfinite(points):
@@ -155,14 +155,14 @@ def _read(body: bytes, kind: type[A]) -> A:
     return answer
 
 
-def _folded(told: Any) -> Any:
+def _folded(fields: Any) -> Any:
     """Return the response with field names in lower case and without nulls, including objects in lists."""
-    if isinstance(told, list):
-        return [_folded(one) for one in told if one is not None]
-    if not isinstance(told, dict):
-        return told
+    if isinstance(fields, list):
+        return [_folded(one) for one in fields if one is not None]
+    if not isinstance(fields, dict):
+        return fields
     return {
         name.casefold(): _folded(value) if isinstance(value, list) else value
-        for name, value in told.items()
+        for name, value in fields.items()
         if value is not None
     }

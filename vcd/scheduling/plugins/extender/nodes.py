@@ -24,7 +24,7 @@ from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
 UNANSWERED = ReasonCode("extender-unanswered", Cause.OUTSIDE, "the extender cannot be asked: {error}")
-_SAYS = ReasonCode("extender-says", Cause.OUTSIDE, "{text}", nodes_help=True)
+_STATED = ReasonCode("extender-says", Cause.OUTSIDE, "{text}", nodes_help=True)
 _NO_PRIORITIES = ReasonCode("extender-no-priorities-but", Cause.OUTSIDE, "the extender gives no priorities: {error}")
 
 SUCCESS, ERROR, UNSCHEDULABLE = 0, 1, 2
@@ -49,15 +49,15 @@ class Progress:
         self.changed: Ints = np.zeros(len(session.nodes), np.int64)
         """By node, the number of the last change."""
         self._changes = 0
-        self._likeness: dict[int, Hashable] = {}
+        self._equivalence_keys: dict[int, Hashable] = {}
 
-    def likeness(self, task: Task) -> Hashable:
+    def equivalence_key(self, task: Task) -> Hashable:
         """Return what distinguishes a task, for an extender, from others of its job and shape: not name, UID or age."""
-        found = self._likeness.get(task.row)
+        found = self._equivalence_keys.get(task.row)
         if found is None:
             marks = (task.pod.metadata.labels, task.pod.metadata.annotations)
             named = [tuple(sorted(item for item in each.items() if item[0] not in NUMBERS)) for each in marks]
-            found = self._likeness[task.row] = (task.role, task.priority, *named)
+            found = self._equivalence_keys[task.row] = (task.role, task.priority, *named)
         return found
 
     def moved(self, row: int) -> None:
@@ -82,7 +82,7 @@ class ExtenderSession(NamedTuple):
     ignorable: bool
 
     @property
-    def passes_unasked(self) -> bool:
+    def passes_unanswered(self) -> bool:
         """Whether a node without a response passes: not if the extender is unreachable and not ignorable."""
         return self.ignorable or not self.extender.out
 
@@ -92,12 +92,12 @@ class ExtenderSession(NamedTuple):
         if len(rows) < 2:
             return {}, ""
         request = {"task": self.wire.task(task), "nodes": [self.wire.node(row) for row in rows]}
-        said = self.extender.ask(verb, request, PrioritizeAnswer)
-        if said.error:
-            return {}, "" if self.ignorable else said.error
-        if said.answer.error_message or said.answer.node_score is None:
-            return {}, said.answer.error_message or "it answers none"
-        return said.answer.node_score, ""
+        response = self.extender.query(verb, request, PrioritizeAnswer)
+        if response.error:
+            return {}, "" if self.ignorable else response.error
+        if response.answer.error_message or response.answer.node_score is None:
+            return {}, response.answer.error_message or "it answers none"
+        return response.answer.node_score, ""
 
 
 class _Verdicts:
@@ -120,56 +120,56 @@ class ExtenderPredicate(Predicate):
     reason = ReasonCode("extender-node", Cause.OUTSIDE, "the extender refuses the node", nodes_help=True)()
     depends = Depends.JOB | Depends.TIME
 
-    def __init__(self, asked: ExtenderSession, verb: str) -> None:
-        self._asked = asked
+    def __init__(self, context: ExtenderSession, verb: str) -> None:
+        self._context = context
         self._verb = verb
         self._verdicts: dict[Hashable, _Verdicts] = {}
 
     def applies(self, task: Task) -> bool:
-        return self._asked.progress.is_managed(task.shape)
+        return self._context.progress.is_managed(task.shape)
 
     def kind_of(self, task: Task) -> Hashable:
-        return self._asked.progress.likeness(task)
+        return self._context.progress.equivalence_key(task)
 
     def _known(self, task: Task) -> _Verdicts:
-        key = (task.job.index, task.shape, self._asked.progress.likeness(task))
+        key = (task.job.index, task.shape, self._context.progress.equivalence_key(task))
         found = self._verdicts.get(key)
         if found is None:
-            found = self._verdicts[key] = _Verdicts(len(self._asked.session.nodes))
+            found = self._verdicts[key] = _Verdicts(len(self._context.session.nodes))
         return found
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        if self._asked.extender.out:
+        if self._context.extender.out:
             return self.known_mask(task, usage)
         rows = np.arange(len(usage)) if usage.rows is None else usage.rows
         verdicts = self._known(task)
-        open_ = open_nodes(self._asked.session, task, usage, (ExtenderPredicate.name, ExtenderPriorities.name))
-        due = open_ & (verdicts.as_of[rows] < self._asked.progress.changed[rows])
+        open_ = passing_nodes(self._context.session, task, usage, (ExtenderPredicate.name, ExtenderPriorities.name))
+        due = open_ & (verdicts.as_of[rows] < self._context.progress.changed[rows])
         if due.any():
-            self._ask(task, rows[due].tolist(), verdicts)
+            self._query(task, rows[due].tolist(), verdicts)
         result = verdicts.passed[rows] | ~open_
         return result
 
     def known_mask(self, task: Task, usage: Usage) -> Mask:
         rows = np.arange(len(usage)) if usage.rows is None else usage.rows
         verdicts = self._known(task)
-        result: Mask = np.where(self._fresh(verdicts, rows), verdicts.passed[rows], self._asked.passes_unasked)
+        result: Mask = np.where(self._fresh(verdicts, rows), verdicts.passed[rows], self._context.passes_unanswered)
         return result
 
     def _fresh(self, verdicts: _Verdicts, rows: Ints) -> Mask:
         """Return a mask of nodes with a response since their last change."""
-        fresh: Mask = verdicts.as_of[rows] >= self._asked.progress.changed[rows]
+        fresh: Mask = verdicts.as_of[rows] >= self._context.progress.changed[rows]
         return fresh
 
-    def _ask(self, task: Task, rows: list[int], verdicts: _Verdicts) -> None:
-        requests = [{"task": self._asked.wire.task(task), "node": self._asked.wire.node(row)} for row in rows]
-        answers = self._asked.extender.ask_all(self._verb, requests, PredicateAnswer)
-        for row, said in zip(rows, answers, strict=True):
-            status, code = said.answer.status, said.answer.code or ERROR
-            reason = _SAYS({"text": status}) if status else None
-            if said.error:
-                reason, code = (None if self._asked.ignorable else UNANSWERED({"error": said.error})), ERROR
-            verdicts.as_of[row] = self._asked.progress.changed[row]
+    def _query(self, task: Task, rows: list[int], verdicts: _Verdicts) -> None:
+        requests = [{"task": self._context.wire.task(task), "node": self._context.wire.node(row)} for row in rows]
+        answers = self._context.extender.query_all(self._verb, requests, PredicateAnswer)
+        for row, response in zip(rows, answers, strict=True):
+            status, code = response.answer.status, response.answer.code or ERROR
+            reason = _STATED({"text": status}) if status else None
+            if response.error:
+                reason, code = (None if self._context.ignorable else UNANSWERED({"error": response.error})), ERROR
+            verdicts.as_of[row] = self._context.progress.changed[row]
             verdicts.passed[row] = not reason
             verdicts.unresolvable[row] = code != UNSCHEDULABLE
             verdicts.reasons[row] = reason
@@ -180,10 +180,10 @@ class ExtenderPredicate(Predicate):
         return failed & (verdicts.unresolvable[rows] | ~self._fresh(verdicts, rows))
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
-        known, out = self._known(task).reasons, self._asked.extender.out
+        known, out = self._known(task).reasons, self._context.extender.out
         rows = np.flatnonzero(failed) if usage.rows is None else usage.rows[failed]
-        unsaid = UNANSWERED({"error": out}) if out else self.reason
-        return Counter(known.get(row) or unsaid for row in rows.tolist())
+        unanswered = UNANSWERED({"error": out}) if out else self.reason
+        return Counter(known.get(row) or unanswered for row in rows.tolist())
 
 
 class ExtenderPriorities(Predicate):
@@ -193,13 +193,13 @@ class ExtenderPriorities(Predicate):
     reason = ReasonCode("extender-no-priorities", Cause.OUTSIDE, "the extender gives no priorities")()
     depends = Depends.JOB | Depends.TIME
 
-    def __init__(self, asked: ExtenderSession, verb: str) -> None:
-        self._asked = asked
+    def __init__(self, context: ExtenderSession, verb: str) -> None:
+        self._context = context
         self._verb = verb
         self._why = ""
 
     def applies(self, task: Task) -> bool:
-        return self._asked.progress.is_managed(task.shape)
+        return self._context.progress.is_managed(task.shape)
 
     def kind_of(self, task: Task) -> str:
         return task.key  # points are requested for each choice
@@ -208,19 +208,19 @@ class ExtenderPriorities(Predicate):
         result: Mask = np.ones(len(usage), np.bool_)
         if usage.rows is not None:
             return result  # selected rows are not compared
-        if self._asked.extender.out:
-            self._why = self._asked.extender.out
+        if self._context.extender.out:
+            self._why = self._context.extender.out
             return self.known_mask(task, usage)
-        passed = open_nodes(self._asked.session, task, usage, (ExtenderPriorities.name,))
+        passed = passing_nodes(self._context.session, task, usage, (ExtenderPriorities.name,))
         now = passed & fits(task.floor, usage.idle)
         candidates = now if now.any() else passed
-        _, self._why = self._asked.priorities(self._verb, task, candidates)
+        _, self._why = self._context.priorities(self._verb, task, candidates)
         if self._why:
             result[passed] = False
         return result
 
     def known_mask(self, task: Task, usage: Usage) -> Mask:
-        return np.full(len(usage), self._asked.passes_unasked)
+        return np.full(len(usage), self._context.passes_unanswered)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         return {_NO_PRIORITIES({"error": self._why}) if self._why else self.reason: int(failed.sum())}
@@ -233,14 +233,14 @@ class ExtenderScore(Score):
     depends = Depends.JOB | Depends.TIME
     normalised = True
 
-    def __init__(self, asked: ExtenderSession, verb: str) -> None:
+    def __init__(self, context: ExtenderSession, verb: str) -> None:
         super().__init__(1)
-        self._asked = asked
+        self._context = context
         self._verb = verb
         self._task: Task | None = None
 
     def applies(self, task: Task) -> bool:
-        return self._asked.progress.is_managed(task.shape)
+        return self._context.progress.is_managed(task.shape)
 
     def kind_of(self, task: Task) -> str:
         return task.key  # points are requested for each choice
@@ -251,12 +251,12 @@ class ExtenderScore(Score):
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         """Request points for the feasible nodes, which are known only now."""
-        if self._task is None or len(raw) != len(self._asked.session.nodes):
+        if self._task is None or len(raw) != len(self._context.session.nodes):
             return raw
-        scores, _ = self._asked.priorities(self._verb, self._task, feasible)
+        scores, _ = self._context.priorities(self._verb, self._task, feasible)
         if not scores:
             return raw
-        row_of, result = self._asked.session.nodes.facts.row_of, raw.copy()
+        row_of, result = self._context.session.nodes.facts.row_of, raw.copy()
         for name, points in scores.items():
             row = row_of.get(name)
             if row is not None and feasible[row]:
@@ -264,7 +264,7 @@ class ExtenderScore(Score):
         return result
 
 
-def open_nodes(session: Session, task: Task, usage: Usage, without: tuple[str, ...]) -> Mask:
+def passing_nodes(session: Session, task: Task, usage: Usage, without: tuple[str, ...]) -> Mask:
     """Return nodes with idle or releasing resources for a task that pass all filters but those in ``without``."""
     evaluator = framework_of(session).evaluator
     static = evaluator.static(task).mask

@@ -205,7 +205,7 @@ class Wire:
         for task in job.tasks():
             by_status.setdefault(str(1 << task.status), {})[task.uid] = tasks[task.uid]
         requests = np.array([task.request for task in job.tasks()], np.int64)
-        asked = sum_of(requests.reshape(-1, len(session.nodes.resources)))  # works for a job without pods, too
+        requested = sum_of(requests.reshape(-1, len(session.nodes.resources)))  # works for a job without pods, too
         return _raw(
             {
                 "UID": job.key,
@@ -228,7 +228,7 @@ class Wire:
                 "TaskMinAvailable": job.role_minima,
                 "TaskMinAvailableTotal": job.role_total,
                 "Allocated": self.resource(job.allocated),
-                "TotalRequest": self.resource(asked),
+                "TotalRequest": self.resource(requested),
                 "CreationTimestamp": meta.creation_timestamp,
                 "PodGroup": _group(group, job),
                 "ScheduleStartTimestamp": None,
@@ -269,11 +269,11 @@ class Wire:
     def resource(self, values: Iterable[int], there: Any = None, *, pods: bool = False) -> dict[str, Any]:
         """Return a Resource of quantities in the session's order, with scalars that are not 0 or are ``there``."""
         amounts = dict(zip(self._session.nodes.resources, (int(value) for value in values), strict=True))
-        kept = dict(zip(amounts, there, strict=True)) if there is not None else {}
+        named = dict(zip(amounts, there, strict=True)) if there is not None else {}
         scalars = {
             name: amount * to_volcanos_unit(name)
             for name, amount in amounts.items()
-            if name not in (CPU, MEMORY) and (amount or kept.get(name, False))
+            if name not in (CPU, MEMORY) and (amount or named.get(name, False))
         }
         return {
             "MilliCPU": amounts.get(CPU, 0),
@@ -314,9 +314,9 @@ def _budget(annotations: Mapping[str, str]) -> dict[str, str]:
 
 def _group(group: PodGroup, job: Job) -> dict[str, Any]:
     """Return the group with its phase in the session."""
-    told: dict[str, Any] = msgspec.to_builtins(group)
-    told["status"] = {**told.get("status", {}), "phase": job.phase.text}
-    return {**told, "Version": "v1beta1"}
+    encoded: dict[str, Any] = msgspec.to_builtins(group)
+    encoded["status"] = {**encoded.get("status", {}), "phase": job.phase.text}
+    return {**encoded, "Version": "v1beta1"}
 
 
 def _namespaces(quotas: Mapping[str, Object]) -> dict[str, Any]:
