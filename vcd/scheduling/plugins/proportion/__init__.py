@@ -123,23 +123,25 @@ class _Pool:
 class _Loan:
     """Resources that can be lent in an allocate action.
 
-    ``free`` is idle or releasing and usable by pods of this scheduler. ``kept`` is the portion of it that other queues
+    ``free`` is idle or releasing and usable by pods of this scheduler. ``reserved`` is the portion of it that other queues
     deserve and can use, by the queue's index.
     """
 
-    def __init__(self, free: list[int], kept: dict[int, list[int]]) -> None:
+    def __init__(self, free: list[int], reserved: dict[int, list[int]]) -> None:
         self.free = free
-        self._kept = kept
-        self._sum: list[int] = [sum(column) for column in zip([0] * len(free), *kept.values(), strict=True)]
+        self._reserved = reserved
+        self._sum: list[int] = [sum(column) for column in zip([0] * len(free), *reserved.values(), strict=True)]
 
-    def kept_by_others(self, index: int, column: int) -> int:
+    def reserved_for_others(self, index: int, column: int) -> int:
         """Return what is reserved for queues other than ``index``."""
-        own = self._kept[index][column] if index in self._kept else 0
+        own = self._reserved[index][column] if index in self._reserved else 0
         return self._sum[column] - own
 
     def owners(self, index: int, columns: list[int]) -> list[int]:
         """Return the other queues with reservations in any of ``columns``."""
-        return [other for other, kept in self._kept.items() if other != index and any(kept[c] for c in columns)]
+        return [
+            other for other, reserved in self._reserved.items() if other != index and any(reserved[c] for c in columns)
+        ]
 
 
 class ProportionPlugin(KeepsShares):
@@ -190,9 +192,9 @@ class ProportionPlugin(KeepsShares):
         """What can be lent; None outside the lending phase of allocate."""
         self._pools: dict[bytes, _Pool] = {}
         self._pool_of_shape: dict[Shape, _Pool] = {}
-        self._kept: dict[int, _Kept] = {}
+        self._protected: dict[int, _ProtectedQueues] = {}
         """By the index of the reclaiming job."""
-        self._parts_wanting: dict[int, dict[int, Amounts]] = {}
+        self._parts_by_requester: dict[int, dict[int, Amounts]] = {}
 
     # --- accounts ---------------------------------------------------------------------------------------------------
 
@@ -307,8 +309,8 @@ class ProportionPlugin(KeepsShares):
         parts = self._rounds(weights, rest, request, most, used)
         above = parts - used
         sums = above.sum(axis=0)
-        room = np.maximum(rest - used.sum(axis=0), 0)
-        factors = np.divide(room, sums, out=np.ones_like(sums), where=sums > room)
+        available = np.maximum(rest - used.sum(axis=0), 0)
+        factors = np.divide(available, sums, out=np.ones_like(sums), where=sums > available)
         return dict(zip(indices, np.maximum(used + above * factors, least), strict=True))
 
     def _guaranteed_to_others(self, shares: dict[int, _Share]) -> Amounts:
@@ -372,16 +374,16 @@ class ProportionPlugin(KeepsShares):
         session = self._session
         tasks, queues = session.snapshot.tasks, session.queue_of_row
         there = np.isin(tasks.status, _ALLOCATED) & (tasks.node >= 0) & (queues >= 0) & nodes[tasks.node]
-        never_here = self._reach.stays_out(~nodes)
+        excluded = self._reach.excluded_from(~nodes)
         if not self._as_volcano:
-            never_here = demand_of(session).without(never_here)  # these pods are in no queue's request
-        for rows, sums in ((there, has), (never_here, wants)):
+            excluded = demand_of(session).without(excluded)  # these pods are in no queue's request
+        for rows, sums in ((there, has), (excluded, wants)):
             sums += sums_by(queues[rows], session.requests[tasks.shape[rows]], len(sums))
         for task in dict.fromkeys(session.views.moves):
             gains = (task.status in _PLACED) - (tasks.status[task.row] in _PLACED)
             if gains and nodes[task.node]:
                 has[task.job.queue.index] += gains * task.request
-                if never_here[task.row]:
+                if excluded[task.row]:
                     wants[task.job.queue.index] -= gains * task.request
 
     def _is_empty(self, amounts: Amounts) -> bool:
@@ -451,16 +453,16 @@ class ProportionPlugin(KeepsShares):
                 return False  # the usual case of a full cluster; it saves computing the reachable resources
             free = self._reach.total(np.zeros(self._width, np.int64), everywhere).tolist()
             if any(amount for column, amount in enumerate(free) if column != self._pods):
-                self._loan = _Loan(free, self._kept_shares())
+                self._loan = _Loan(free, self._reserved_shares())
         return self._loan is not None
 
-    def _kept_shares(self) -> dict[int, list[int]]:
+    def _reserved_shares(self) -> dict[int, list[int]]:
         """Return the portion of each queue's part that is not allocated and that its pods can use, by queue index."""
         unused = np.zeros((len(self._session.queue_list), self._width), np.int64)
         for index, part in self._pool_without(None).parts.items():
             unused[index] = np.maximum(np.floor(part) - self._shares[index].allocated, 0)
         found = demand_of(self._session).usable(unused)
-        return {index: kept.tolist() for index, kept in found.items()}
+        return {index: reserved.tolist() for index, reserved in found.items()}
 
     def holds(self) -> Iterator[Hold]:
         """Return the resources reserved for queues: unused guarantees, and unused shares that their pods can use."""
@@ -471,8 +473,8 @@ class ProportionPlugin(KeepsShares):
 
         for name, unused in self._guarantees.unused():
             yield held(HoldKind.GUARANTEE, name, unused)
-        for index, kept in self._kept_shares().items():
-            yield held(HoldKind.SHARE, self._session.queue_list[index].name, kept)
+        for index, reserved in self._reserved_shares().items():
+            yield held(HoldKind.SHARE, self._session.queue_list[index].name, reserved)
 
     def _within(self, queue: Queue, job: Job, request: Sequence[int]) -> Reason | None:
         account, loan = self._shares[queue.index], self._loan
@@ -487,17 +489,17 @@ class ProportionPlugin(KeepsShares):
             return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=request))
         if loan is None:
             return None
-        kept = [
+        short = [
             column
             for column, amount in enumerate(request)
             if amount
             and column != self._pods
-            and (others := loan.kept_by_others(queue.index, column)) > 0
+            and (others := loan.reserved_for_others(queue.index, column)) > 0
             and amount > loan.free[column] - others
         ]
-        if kept:
-            names = [self._session.queue_list[index].name for index in loan.owners(queue.index, kept)]
-            return _LENT({"queues": ", ".join(names)}, self._session.told(kept, asks=request))
+        if short:
+            names = [self._session.queue_list[index].name for index in loan.owners(queue.index, short)]
+            return _LENT({"queues": ", ".join(names)}, self._session.told(short, asks=request))
         return self._beyond(queue, job, request, account.most)
 
     def _beyond(self, queue: Queue, job: Job, request: Sequence[int], most: Sequence[float]) -> Reason | None:
@@ -515,11 +517,11 @@ class ProportionPlugin(KeepsShares):
             return None
         limits, deserved = account.capability_list, account.deserved_list
         if most is limits and any(deserved[column] < limits[column] < UNLIMITED for column in over):
-            shown = [0 if limit == UNLIMITED else int(limit) for limit in limits]
-            told = [*self._attempts.told(job, over, allocated), *self._session.told(over, capability=shown)]
-            return _LENT_TO_CAPABILITY({"queue": queue.name}, self._session.told(over, asks=request) + told)
-        told = self._session.told(over, asks=request, deserved=[int(amount) for amount in deserved])
-        return _BEYOND_DESERVED(amounts=told + self._attempts.told(job, over, allocated))
+            capabilities = [0 if limit == UNLIMITED else int(limit) for limit in limits]
+            amounts = [*self._attempts.told(job, over, allocated), *self._session.told(over, capability=capabilities)]
+            return _LENT_TO_CAPABILITY({"queue": queue.name}, self._session.told(over, asks=request) + amounts)
+        amounts = self._session.told(over, asks=request, deserved=[int(amount) for amount in deserved])
+        return _BEYOND_DESERVED(amounts=amounts + self._attempts.told(job, over, allocated))
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
         """Permit if the group's minimum stays within the queue's real capability, else return a reason."""
@@ -548,24 +550,24 @@ class ProportionPlugin(KeepsShares):
         needed = self._session.jobs.min_resources[job.index]
         ahead = self._shares[index].inqueue[self._rank(job) :].sum(axis=0)
         after = needed + np.array(self._shares[index].allocated) + ahead
-        over = (needed > 0) & (after >= self._parts_if_it_wants_all(index)[index] + TOLERANCE)
+        over = (needed > 0) & (after >= self._parts_if_it_requests_all(index)[index] + TOLERANCE)
         over[self._pods] = False
         return not over.any()
 
     def surplus(self, queue: Queue) -> Ints:
         """Return what queues hold above their parts if ``queue`` requested all that it may have."""
         found = np.zeros((len(self._session.queue_list), self._width), np.int64)
-        for index, part in self._parts_if_it_wants_all(queue.index).items():
+        for index, part in self._parts_if_it_requests_all(queue.index).items():
             found[index] = np.maximum(np.floor(self._shares[index].allocated - part), 0)
         return found
 
-    def _parts_if_it_wants_all(self, index: int) -> dict[int, Amounts]:
+    def _parts_if_it_requests_all(self, index: int) -> dict[int, Amounts]:
         """Return each queue's part if the queue at ``index`` requested all that it may have."""
-        if index not in self._parts_wanting:
-            wanting = copy(self._shares[index])
-            wanting.demand = wanting.real_capability
-            self._parts_wanting[index] = self._divided({**self._shares, index: wanting}, self._reachable_total)
-        return self._parts_wanting[index]
+        if index not in self._parts_by_requester:
+            requesting = copy(self._shares[index])
+            requesting.demand = requesting.real_capability
+            self._parts_by_requester[index] = self._divided({**self._shares, index: requesting}, self._reachable_total)
+        return self._parts_by_requester[index]
 
     @cached_property
     def _reachable_total(self) -> Amounts:
@@ -590,13 +592,15 @@ class ProportionPlugin(KeepsShares):
         """
         index, pool = reclaimer.job.queue.index, self._pool(reclaimer)
         held, part = pool.held[index], pool.parts[index]
-        kept = self._kept.get(reclaimer.job.index) or self._kept.setdefault(reclaimer.job.index, _Kept(reclaimer.job))
+        protected = self._protected.get(reclaimer.job.index) or self._protected.setdefault(
+            reclaimer.job.index, _ProtectedQueues(reclaimer.job)
+        )
         for column, amount in enumerate(reclaimer.amounts):
             if amount and column != self._pods and held[column] + amount >= part[column] + TOLERANCE:
                 for task in tasks:
-                    kept.add(task.job.queue.name)
+                    protected.add(task.job.queue.name)
                 return []
-        return _AbovePart(pool, kept)
+        return _AbovePart(pool, protected)
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
         """Add the tasks to the queue's allocated resources (``sign`` 1), or subtract them (-1)."""
@@ -616,11 +620,11 @@ class ProportionPlugin(KeepsShares):
 
     def close(self, session: Session) -> None:
         """Merge each pending job's reasons about other queues' parts into one, unless the job is pipelined."""
-        for job in session.jobs_with_pending() if self._kept else ():
-            told = [one for one in job.why if one.plugin == self.name and _is_others_part(one.reason)]
-            if told:
-                job.why[:] = [one for one in job.why if one not in told]
-                names = {name for one in told if isinstance(one.reason, Reason) for _, name in one.reason.names}
+        for job in session.jobs_with_pending() if self._protected else ():
+            noted = [one for one in job.why if one.plugin == self.name and _is_others_part(one.reason)]
+            if noted:
+                job.why[:] = [one for one in job.why if one not in noted]
+                names = {name for one in noted if isinstance(one.reason, Reason) for _, name in one.reason.names}
                 if not job.waiting_count:
                     job.note("queue", self.name, _OTHERS_PART({"queues": ", ".join(sorted(names))}))
 
@@ -649,21 +653,21 @@ class ProportionPlugin(KeepsShares):
             yield queue_gauge("overused", queue.name, float(overused))
 
 
-class _Kept:
+class _ProtectedQueues:
     """The queues whose parts protected candidates from a reclaiming job.
 
     Each is noted on the job at once, because the reasons also apply to the equivalent jobs that are not tried.
     """
 
-    __slots__ = ("_job", "_told")
+    __slots__ = ("_job", "_noted")
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
     def add(self, name: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._noted:
+            self._noted.add(name)
             self._job.note("queue", ProportionPlugin.name, _OTHERS_PART({"queues": name}))
 
 
@@ -674,14 +678,14 @@ def _is_others_part(reason: Reason | str) -> bool:
 class _AbovePart(Allowance):
     """Permits victims of queues that hold more than their part of any resource, until they reach it.
 
-    ``kept`` gets the names of queues whose tasks are protected.
+    ``protected`` gets the names of queues whose tasks are protected.
     """
 
     tells = True
 
-    def __init__(self, pool: _Pool, kept: _Kept) -> None:
+    def __init__(self, pool: _Pool, protected: _ProtectedQueues) -> None:
         self._pool = pool
-        self._kept = kept
+        self._protected = protected
         self._left: dict[int, list[int]] = {}
 
     def permits(self, task: Task) -> bool:
@@ -693,7 +697,7 @@ class _AbovePart(Allowance):
         return False
 
     def keeps(self, task: Task) -> None:
-        self._kept.add(task.job.queue.name)
+        self._protected.add(task.job.queue.name)
 
     def spend(self, task: Task) -> None:
         index = task.job.queue.index

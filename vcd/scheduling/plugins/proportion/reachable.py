@@ -96,7 +96,7 @@ class Reach:
                 free[column] -= free[column] % grain
         return bounded(held + sum_of(free, axis=1))
 
-    def stays_out(self, nodes: Mask) -> Mask:
+    def excluded_from(self, nodes: Mask) -> Mask:
         """Return a mask of task rows: pending pods that none of the nodes takes."""
         tasks = self._session.snapshot.tasks
         shapes = self._shapes[~self._may_use(nodes)]
@@ -111,10 +111,10 @@ class Reach:
             return result
         has = self._session.nodes.facts.allocatable > 0
         known: dict[tuple[_Kind, bytes], bool] = {}
-        for index, (kind, asks) in enumerate(zip(self._kinds, self._session.requests[self._shapes] > 0, strict=True)):
-            key = (kind, asks.tobytes())
+        for index, (kind, needs) in enumerate(zip(self._kinds, self._session.requests[self._shapes] > 0, strict=True)):
+            key = (kind, needs.tobytes())
             if key not in known:
-                known[key] = bool((self._of(self._examples[kind]) & nodes & has[:, asks].all(axis=1)).any())
+                known[key] = bool((self._of(self._examples[kind]) & nodes & has[:, needs].all(axis=1)).any())
             result[index] = known[key]
         return result
 
