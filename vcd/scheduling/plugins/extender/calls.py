@@ -74,7 +74,7 @@ class EventAnswer(Answer, frozen=True):
     error_message: str = msgspec.field(name="errormessage", default="")
 
 
-class Response(msgspec.Struct, Generic[A], frozen=True):
+class ExtenderResponse(msgspec.Struct, Generic[A], frozen=True):
     """The result of a call: the ``answer``, or the verb's default with an ``error``."""
 
     answer: A
@@ -95,31 +95,31 @@ class Extender:
         self._prefix = prefix.rstrip("/")
         self._timeout = timeout
         self._within = within
-        self._cache: dict[bytes, Response[Any]] = {}
+        self._cache: dict[bytes, ExtenderResponse[Any]] = {}
         self.out = ""
         """Why the extender is excluded from this session; empty if it is not."""
         self.failures = 0
         self.notifications = 0
         """The number of events sent."""
 
-    def query(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> Response[A]:
+    def query(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> ExtenderResponse[A]:
         """Return the response to a request without side effects."""
         return self.query_all(verb, [request], kind)[0]
 
-    def query_all(self, verb: str, requests: Sequence[Mapping[str, Any]], kind: type[A]) -> list[Response[A]]:
+    def query_all(self, verb: str, requests: Sequence[Mapping[str, Any]], kind: type[A]) -> list[ExtenderResponse[A]]:
         """Return the responses to requests without side effects, which are sent concurrently."""
         if self.out:
-            return [Response(kind(), self.out)] * len(requests)
+            return [ExtenderResponse(kind(), self.out)] * len(requests)
         questions = [self._question(verb, request) for request in requests]
         keys = [question.digest() for question in questions]
         new = {key: question for key, question in zip(keys, questions, strict=True) if key not in self._cache}
         self._cache.update(zip(new, self._call(list(new.values()), kind), strict=True))
         return [self._cache[key] for key in keys]
 
-    def notify(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> Response[A]:
+    def notify(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> ExtenderResponse[A]:
         """Send an event, and return the response."""
         if self.out:
-            return Response(kind(), self.out)
+            return ExtenderResponse(kind(), self.out)
         self.notifications += 1
         self._cache.clear()
         return self._call([self._question(verb, request)], kind)[0]
@@ -127,19 +127,19 @@ class Extender:
     def _question(self, verb: str, request: Mapping[str, Any]) -> Question:
         return Question(self._plugin, f"{self._prefix}/{verb}", encode(request), self._timeout, LARGEST_ANSWER)
 
-    def _call(self, questions: Sequence[Question], kind: type[A]) -> list[Response[A]]:
+    def _call(self, questions: Sequence[Question], kind: type[A]) -> list[ExtenderResponse[A]]:
         return [self._response(reply, kind) for reply in self._outside.ask_all(questions, self._within)]
 
-    def _response(self, reply: Reply, kind: type[A]) -> Response[A]:
+    def _response(self, reply: Reply, kind: type[A]) -> ExtenderResponse[A]:
         if reply.error == OUT_OF_TIME:
             self.out = OUT_OF_TIME
         try:
             if reply.error:
                 raise ValueError(reply.error)
-            return Response(_read(reply.body, kind))
+            return ExtenderResponse(_read(reply.body, kind))
         except (ValueError, RecursionError) as error:
             self.failures += 1
-            return Response(kind(), str(error) or type(error).__name__)
+            return ExtenderResponse(kind(), str(error) or type(error).__name__)
 
 
 def _read(body: bytes, kind: type[A]) -> A:
