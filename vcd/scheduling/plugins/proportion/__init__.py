@@ -123,8 +123,8 @@ class _Pool:
 class _Loan:
     """Resources that can be lent in an allocate action.
 
-    ``free`` is idle or releasing and usable by pods of this scheduler. ``reserved`` is the portion of it that other queues
-    deserve and can use, by the queue's index.
+    ``free`` is idle or releasing and usable by pods of this scheduler. ``reserved`` is the portion of it that other
+    queues deserve and can use, by the queue's index.
     """
 
     def __init__(self, free: list[int], reserved: dict[int, list[int]]) -> None:
