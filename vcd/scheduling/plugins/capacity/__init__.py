@@ -31,12 +31,12 @@ from vcd.scheduling.plugins.capacity.accounts import (
     Reservations,
     Resources,
     contradictions,
+    count_guarantees,
     fill,
     fill_reservations,
-    keep_guarantees,
-    mark_evicted,
     request_of,
     set_flat_limits,
+    set_wishes,
 )
 from vcd.scheduling.plugins.capacity.reclaim import Reclaim
 from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, check_amounts, link, set_limits
@@ -187,14 +187,14 @@ class CapacityPlugin(KeepsShares):
             self.barred = link(self._accounts, session.snapshot.bad_queues)
             check_amounts(self._accounts, resources, self.barred)
         fill(self._accounts, session)
-        keep_guarantees(self._accounts, self.barred, self.values[VOLCANO_SHARES.key])
+        count_guarantees(self._accounts, self.barred, self.values[VOLCANO_SHARES.key])
         if self._hierarchy:
             set_limits(self._accounts, resources)
         else:
             set_flat_limits(self._accounts, resources)
         for account in self._accounts:
             account.settle(resources)
-        self._lends = mark_evicted(self._accounts, session)
+        self._defers_borrowing = set_wishes(self._accounts, session)
         # computed once per session, as in Volcano: charging one queue must not move its siblings within a heap
         self._above = [
             [(above.name, _rank(above)) for above in reversed(account.chain[1:]) if above.name != ROOT]
@@ -203,18 +203,18 @@ class CapacityPlugin(KeepsShares):
         self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         self._attempts = Attempts(session)
-        self._places = Reservations(self._accounts)
-        self._places.open(session)
-        self._guarantees = self._keep_guarantees()
+        self._reservations = Reservations(self._accounts)
+        self._reservations.open(session)
+        self._guarantees = self._sum_guarantees()
 
-    def _keep_guarantees(self) -> Guarantees:
+    def _sum_guarantees(self) -> Guarantees:
         """Return the guarantees and the queues' allocated resources, along the tree."""
         none = [0] * self._resources.width
         as_volcano = self.values[VOLCANO_SHARES.key]
         own = [account.own() for account in self._accounts]
         total = attainable(self._session, sum_of(np.array(own, np.int64).reshape(-1, len(none))))
         found = Guarantees(
-            {each.name: none if as_volcano or each.name == ROOT else each.kept for each in self._accounts},
+            {each.name: none if as_volcano or each.name == ROOT else each.counted_guarantee for each in self._accounts},
             total,
             {each.name: each.parent.name for each in self._accounts if each.parent is not None},
             {
@@ -235,7 +235,7 @@ class CapacityPlugin(KeepsShares):
         In a tree, the shares of the first ancestors in which two queues differ are compared.
         """
         account = self._accounts[queue.index]
-        first = (-queue.record.queue.spec.priority, bool(account.children), self._lends and account.borrows)
+        first = (-queue.record.queue.spec.priority, bool(account.children), self._defers_borrowing and account.borrows)
         if account.children or not self._hierarchy:
             return (*first, _rank(account))
         names, ranks = zip(*self._above[queue.index], (account.name, _rank(account)), strict=True)
@@ -244,17 +244,19 @@ class CapacityPlugin(KeepsShares):
     @labelled(_ANCESTORS)
     def victim_queue_order(self, queue: Queue, preemptor: Queue) -> int:
         """Order queues with more ancestors in common with the preemptor's queue first."""
-        ours = self._accounts[preemptor.index].chain
-        return -sum(above in ours[1:] for above in self._accounts[queue.index].chain[1:])
+        chain = self._accounts[preemptor.index].chain
+        return -sum(above in chain[1:] for above in self._accounts[queue.index].chain[1:])
 
     # --- gates ------------------------------------------------------------------------------------------------------
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
         """Return a reason if the task would exceed its queue's or an ancestor's capability, or use others'
         guarantees."""
-        refusal = self._refuses(queue) or self._over(queue, task.amounts, task) or self._takes(queue, task.amounts)
+        refusal = (
+            self._refuses(queue) or self._over(queue, task.amounts, task) or self._uses_guarantees(queue, task.amounts)
+        )
         if refusal is None and task.gated:
-            self._places.reserve(task)  # its gate will be removed: its quota is reserved from now on
+            self._reservations.reserve(task)  # its gate will be removed: its quota is reserved from now on
         return refusal
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
@@ -263,7 +265,7 @@ class CapacityPlugin(KeepsShares):
         chain = self._accounts[queue.index].chain
         if self._refuses(queue) is not None or any(each.reserved is not None for each in chain):
             return False
-        return self._over(queue, together, task) is None and self._takes(queue, together) is None
+        return self._over(queue, together, task) is None and self._uses_guarantees(queue, together) is None
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Return a reason if the queue may not reclaim for the tasks.
@@ -282,20 +284,20 @@ class CapacityPlugin(KeepsShares):
         if over:
             held = self._attempts.told(tasks[0].job, over, allocated)
             return self._refusal(_BEYOND_CAPABILITY, account, over, request, held)
-        for asked, due in self._dues(account):
+        for entitled, due in self._entitlements(account):
             for column in wanted:
-                if asked.allocated[column] + request[column] <= due[column]:
+                if entitled.allocated[column] + request[column] <= due[column]:
                     return None
         held = self._attempts.told(tasks[0].job, wanted, allocated)
         return self._refusal(HAS_DESERVED, account, wanted, request, held, "deserved")
 
-    def _dues(self, account: Account) -> Iterator[tuple[Account, list[int]]]:
+    def _entitlements(self, account: Account) -> Iterator[tuple[Account, list[int]]]:
         """Yield a queue's account and its ancestors', each with what the queue can reclaim of it."""
-        for depth, asked in enumerate(account.chain):
-            if asked.name != ROOT or asked is account:
-                yield asked, self._due(asked, depth)
+        for depth, entitled in enumerate(account.chain):
+            if entitled.name != ROOT or entitled is account:
+                yield entitled, self._entitlement(entitled, depth)
 
-    def _due(self, account: Account, depth: int) -> list[int]:
+    def _entitlement(self, account: Account, depth: int) -> list[int]:
         """Return what a queue ``depth`` levels below can reclaim.
 
         That is what is deserved within ``ancestorReclaimLevel``, and the guarantee above it.
@@ -328,7 +330,7 @@ class CapacityPlugin(KeepsShares):
                 else:
                     continue
             reserved = account.reserved or [0] * len(amounts)
-            own = amounts if self._places.holds(task) else [0] * len(amounts)
+            own = amounts if self._reservations.holds(task) else [0] * len(amounts)
             others = [amount - mine for amount, mine in zip(reserved, own, strict=True)]
             over = [
                 column
@@ -338,11 +340,11 @@ class CapacityPlugin(KeepsShares):
             if over:
                 code = _BEYOND_CAPABILITY if account.queue is queue else _BEYOND_PARENTS_CAPABILITY
                 held = self._attempts.told(task.job, over, allocated)
-                kept = self._session.told(over, reserved=others)  # for pods whose gate was removed
-                return self._refusal(code, account, over, amounts, held, more=kept)
+                reserved_amounts = self._session.told(over, reserved=others)  # for pods whose gate was removed
+                return self._refusal(code, account, over, amounts, held, more=reserved_amounts)
         return None
 
-    def _takes(self, queue: Queue, amounts: Sequence[int]) -> Reason | None:
+    def _uses_guarantees(self, queue: Queue, amounts: Sequence[int]) -> Reason | None:
         """Return a reason if these amounts would use what other queues are guaranteed and have not allocated."""
         over = self._guarantees.exceeded(queue.name, amounts, self._resources.pods)
         if not over:
@@ -361,16 +363,16 @@ class CapacityPlugin(KeepsShares):
         code: ReasonCode,
         account: Account,
         columns: Sequence[int],
-        asks: Sequence[int],
+        request: Sequence[int],
         held: Sequence[Amount],
         bound: str = "capability",
         more: Sequence[Amount] = (),
     ) -> Reason:
         limits = account.deserved if bound == "deserved" else account.limits
-        shown = [0 if limit >= UNLIMITED else limit for limit in limits]
-        told = [*self._session.told(columns, asks=asks), *held, *self._session.told(columns, **{bound: shown})]
+        finite = [0 if limit >= UNLIMITED else limit for limit in limits]
+        amounts = [*self._session.told(columns, asks=request), *held, *self._session.told(columns, **{bound: finite})]
         names = {"queue": account.name, **({"parent": account.name} if code.cause is Cause.PARENT_LIMIT else {})}
-        return code(names, [*told, *more])
+        return code(names, [*amounts, *more])
 
     # --- admission --------------------------------------------------------------------------------------------------
 
@@ -397,21 +399,21 @@ class CapacityPlugin(KeepsShares):
                 for column in self._resources.compared
                 if needed[column]
                 and after[column] > account.real_capability[column]
-                and not self._comes_back(chain[:depth], column, needed[column], account, job.priority)
+                and not self._can_recover(chain[:depth], column, needed[column], account, job.priority)
             ]
             if over:
                 code = _INSUFFICIENT_IN_PARENT if depth else _INSUFFICIENT
                 return self._refusal(code, account, over, needed, self._session.told(over, would_hold=after))
         return Vote.PERMIT
 
-    def _comes_back(self, below: tuple[Account, ...], column: int, need: int, account: Account, priority: int) -> bool:
+    def _can_recover(self, below: tuple[Account, ...], column: int, need: int, account: Account, priority: int) -> bool:
         """Return whether a queue below a full ancestor stays within what it can reclaim.
 
         Then it recovers what others borrowed of the ancestor's resources (Volcano #4817).
         """
         for depth, entitled in enumerate(below):
             holds = need + entitled.allocated[column] + entitled.ahead(priority)[column]
-            if holds <= self._due(entitled, depth)[column] and holds <= account.real_capability[column]:
+            if holds <= self._entitlement(entitled, depth)[column] and holds <= account.real_capability[column]:
                 return True
         return False
 
@@ -419,8 +421,8 @@ class CapacityPlugin(KeepsShares):
         """Return whether the queue could reclaim for a group (see ``preemptive``)."""
         needed = self._session.jobs.min_resources[job.index].tolist()
         return any(
-            asked.allocated[column] + asked.ahead(job.priority)[column] + needed[column] <= due[column]
-            for asked, due in self._dues(self._accounts[job.queue.index])
+            entitled.allocated[column] + entitled.ahead(job.priority)[column] + needed[column] <= due[column]
+            for entitled, due in self._entitlements(self._accounts[job.queue.index])
             for column in self._resources.compared
             if needed[column]
         )
@@ -479,7 +481,7 @@ class CapacityPlugin(KeepsShares):
             account.allocated = plus(account.allocated, first.amounts, sign * len(tasks))
         self._guarantees.charge(first.job.queue.name, first.amounts, sign * len(tasks))
         for task in tasks:
-            self._places.moved(task, sign)
+            self._reservations.moved(task, sign)
 
     # --- reporting --------------------------------------------------------------------------------------------------
 

@@ -55,8 +55,8 @@ class Account:
     """One queue's account; quantities are integers by column.
 
     ``chain`` is the account itself, its parent's, and so on up to the root's (only itself if queues are flat).
-    ``kept`` is the reserved portion of the guarantee. ``real_capability`` is the capability less other queues' reserved
-    guarantees. ``limits`` is what placements may not exceed.
+    ``counted_guarantee`` is the reserved portion of the guarantee. ``real_capability`` is the capability less other
+    queues' reserved guarantees. ``limits`` is what placements may not exceed.
     ``elastic`` is what jobs hold above their minimum. ``inqueue`` is what admitted groups may still take, by group
     priority. ``reserved`` is the quota of pods whose scheduling gate was removed and that have no node yet.
     """
@@ -68,7 +68,7 @@ class Account:
         self.parent: Account | None = None
         self.children: list[Account] = []
         self.chain: tuple[Account, ...] = (self,)
-        self.guarantee = self.kept = resources.amounts(record.guarantee)
+        self.guarantee = self.counted_guarantee = resources.amounts(record.guarantee)
         self.deserved = resources.amounts(record.deserved)
         self.capability = resources.capability(record.capability)
         self.real_capability = self.limits = self.capability
@@ -220,11 +220,11 @@ def contradictions(accounts: list[Account], resources: Resources) -> list[tuple[
     return found
 
 
-def keep_guarantees(accounts: list[Account], barred: Mapping[str, str], as_volcano: bool) -> None:
+def count_guarantees(accounts: list[Account], barred: Mapping[str, str], as_volcano: bool) -> None:
     """Set the reserved portions of guarantees, once allocated is known; all of the guarantee with Volcano's formula."""
     for account in accounts:
         takes_work = as_volcano or account.takes_work(barred)
-        account.kept = reserved_guarantee(account.guarantee, account.allocated, takes_work)
+        account.counted_guarantee = reserved_guarantee(account.guarantee, account.allocated, takes_work)
 
 
 def set_flat_limits(accounts: list[Account], resources: Resources) -> None:
@@ -232,12 +232,12 @@ def set_flat_limits(accounts: list[Account], resources: Resources) -> None:
 
     Deserved is limited to it.
     """
-    kept = [sum(column) for column in zip(*[account.kept for account in accounts], strict=True)]
+    counted = [sum(column) for column in zip(*[account.counted_guarantee for account in accounts], strict=True)]
     for account in accounts:
         account.real_capability = [
             min(max(total - guarantees, 0) + own, most)
             for total, guarantees, own, most in zip(
-                resources.total, kept, account.kept, account.capability, strict=True
+                resources.total, counted, account.counted_guarantee, account.capability, strict=True
             )
         ]
         account.deserved = [min(pair) for pair in zip(account.deserved, account.real_capability, strict=True)]
@@ -269,7 +269,7 @@ def fill_reservations(accounts: list[Account], jobs: GroupColumns) -> None:
             account.reserve(reserved[index, rank].tolist(), priorities[rank])
 
 
-def mark_evicted(accounts: list[Account], session: Session) -> bool:
+def set_wishes(accounts: list[Account], session: Session) -> bool:
     """Set the wishes of queues if groups that lost tasks to evictions are pending; return whether there are any.
 
     Queues that would only borrow then come after the queues for which these tasks were evicted (Volcano #4947).

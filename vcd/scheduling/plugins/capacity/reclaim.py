@@ -18,7 +18,7 @@ class _Relation(NamedTuple):
 
     checked: tuple[Account, ...]
     """The victim's ancestors that must also have more than they deserve."""
-    kept: tuple[Account, ...]
+    guaranteed: tuple[Account, ...]
     """The victim's ancestors with a guarantee that are not ancestors of the reclaiming queue."""
     above: tuple[Account, ...]
     """The union of both, without duplicates."""
@@ -50,48 +50,52 @@ class Reclaim:
     def lacking_on(self, node: int, wanted: Sequence[int], floor: Sequence[int]) -> tuple[int, ...]:
         """Return the resources that are short on a node; if none is, the quota is short, so all requested ones."""
         if node >= 0:
-            room = self._nodes.usage.room_of(node).tolist()
-            short = tuple([column for column, least in enumerate(floor) if least > room[column]])
+            free = self._nodes.usage.room_of(node).tolist()
+            short = tuple([column for column, least in enumerate(floor) if least > free[column]])
             if short:
                 return short
         return tuple([column for column in self._resources.compared if wanted[column]])
 
-    def relation(self, asker: Account, account: Account) -> _Relation:
+    def relation(self, preemptor: Account, account: Account) -> _Relation:
         """Return how an account is related to the reclaiming account."""
-        return self._relations.get((asker.queue.index, account.queue.index)) or self._relate(asker, account)
+        return self._relations.get((preemptor.queue.index, account.queue.index)) or self._relate(preemptor, account)
 
-    def _relate(self, asker: Account, account: Account) -> _Relation:
-        theirs = account.chain[1 : 1 + self._level]
-        ours = asker.chain[1 : 1 + self._level]
+    def _relate(self, preemptor: Account, account: Account) -> _Relation:
+        others = account.chain[1 : 1 + self._level]
+        own = preemptor.chain[1 : 1 + self._level]
         checked = tuple(
             above
-            for depth, above in enumerate(theirs)
-            if above.name != ROOT and not (depth < len(ours) and ours[depth] is above)
+            for depth, above in enumerate(others)
+            if above.name != ROOT and not (depth < len(own) and own[depth] is above)
         )
-        kept = tuple(
-            above for above in account.chain[1:] if above.guaranteed and above.name != ROOT and above not in asker.chain
+        guaranteed = tuple(
+            above
+            for above in account.chain[1:]
+            if above.guaranteed and above.name != ROOT and above not in preemptor.chain
         )
-        above = tuple(above for above in account.chain[1:] if above in checked or above in kept)
+        above = tuple(above for above in account.chain[1:] if above in checked or above in guaranteed)
         related = any(
-            above.name != ROOT and (above in ours or (above.guaranteed and above in asker.chain))
+            above.name != ROOT and (above in own or (above.guaranteed and above in preemptor.chain))
             for depth, above in enumerate(account.chain[1:])
             if depth < self._level or above.guaranteed
         )
-        relation = _Relation(checked, kept, above, related)
-        self._relations[asker.queue.index, account.queue.index] = relation
+        relation = _Relation(checked, guaranteed, above, related)
+        self._relations[preemptor.queue.index, account.queue.index] = relation
         return relation
 
 
 class _Reclaimable(Allowance):
     """Permits victims while their queues and their ancestors hold more than they are entitled to."""
 
-    def __init__(self, reclaim: Reclaim, asker: Account, wanted: Sequence[int], floor: Sequence[int] | None) -> None:
+    def __init__(
+        self, reclaim: Reclaim, preemptor: Account, wanted: Sequence[int], floor: Sequence[int] | None
+    ) -> None:
         self._reclaim = reclaim
-        self._asker = asker
+        self._preemptor = preemptor
         self._wanted = wanted
         self._floor = floor
-        self._blocked = _blocked(asker, wanted)
-        self._wants_deserved = _deserves_some(asker, wanted)
+        self._blocked = _blocked(preemptor, wanted)
+        self._wants_deserved = _deserves_some(preemptor, wanted)
         self._lacking: dict[int, tuple[int, ...]] = {}
         self._left: dict[int, list[int]] = {}
 
@@ -105,9 +109,9 @@ class _Reclaimable(Allowance):
         account = self._reclaim.accounts[task.job.queue.index]
         if self._blocked is not None and self._blocked not in account.chain:
             return False
-        relation = self._reclaim.relation(self._asker, account)
+        relation = self._reclaim.relation(self._preemptor, account)
         allocated = self._left_of(account)
-        if not _keeps_guarantee(account, allocated, amounts):
+        if not _retains_guarantee(account, allocated, amounts):
             return False
         if not _deserves_some(account, amounts):
             if relation.related and not self._wants_deserved:
@@ -128,7 +132,7 @@ class _Reclaimable(Allowance):
         for above in relation.checked:
             if _deserves_some(above, amounts) and not _exceeds(above, self._left_of(above), amounts):
                 return False
-        for above in relation.kept:
+        for above in relation.guaranteed:
             allocated = self._left_of(above)
             for column, least in above.guaranteed:
                 if amounts[column] and allocated[column] - amounts[column] < least:
@@ -143,9 +147,9 @@ class _Reclaimable(Allowance):
             _take(left, task.amounts)
 
 
-def _blocked(asker: Account, wanted: Sequence[int]) -> Account | None:
+def _blocked(preemptor: Account, wanted: Sequence[int]) -> Account | None:
     """Return the nearest ancestor whose limit would be exceeded: only evictions below it help."""
-    for account in asker.chain[1:]:
+    for account in preemptor.chain[1:]:
         allocated, limits = account.allocated, account.limits
         for column, amount in enumerate(wanted):
             if amount and allocated[column] + amount > limits[column]:
@@ -176,7 +180,7 @@ def _exceeds(account: Account, allocated: list[int], amounts: tuple[int, ...]) -
     return False
 
 
-def _keeps_guarantee(account: Account, allocated: list[int], amounts: tuple[int, ...]) -> bool:
+def _retains_guarantee(account: Account, allocated: list[int], amounts: tuple[int, ...]) -> bool:
     """Return whether a queue retains its guarantee without a task."""
     for column, least in account.guaranteed:  # noqa: SIM110 - called for every task of a node
         if allocated[column] - amounts[column] < least:

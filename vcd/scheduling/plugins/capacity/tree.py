@@ -180,10 +180,12 @@ def _sums_problem(account: Account, resources: Resources) -> str:
 
 
 def _limit_children(account: Account, resources: Resources) -> None:
-    kept = _sum_of(account.children, lambda child: child.kept, resources)
+    counted = _sum_of(account.children, lambda child: child.counted_guarantee, resources)
     for child in account.children:
         real = []
-        for column, (most, guarantees, own) in enumerate(zip(account.real_capability, kept, child.kept, strict=True)):
+        for column, (most, guarantees, own) in enumerate(
+            zip(account.real_capability, counted, child.counted_guarantee, strict=True)
+        ):
             if account.name == ROOT and guarantees > own:
                 most = min(most, resources.total[column])
             real.append(most if most == UNLIMITED else max(most - guarantees, 0) + own)
