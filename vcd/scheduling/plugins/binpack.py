@@ -69,11 +69,11 @@ class Binpack(Score):
                 beyond = None if used.within else share > 1.0
             else:
                 capacity = usage.allocatable[column].astype(np.float64)
-                asked = usage.used[column] + task.amounts[column]
+                requested = usage.used[column] + task.amounts[column]
                 there = capacity != 0
-                weighed = asked.astype(np.float64) * weight
+                weighed = requested.astype(np.float64) * weight
                 share = np.divide(weighed, capacity, out=np.zeros(len(usage)), where=there)
-                beyond = (asked > capacity) & there
+                beyond = (requested > capacity) & there
             score = share if score is None else score + share
             if beyond is not None:
                 over = beyond if over is None else over | beyond
@@ -109,8 +109,8 @@ class BinpackPlugin(Plugin):
 
     def __init__(self, arguments: ArgumentValues) -> None:
         super().__init__(arguments)
-        given = arguments.matching(_RESOURCE)
-        weights = {name: given.get(name, 1) for name in arguments["binpack.resources"]}
+        stated = arguments.matching(_RESOURCE)
+        weights = {name: stated.get(name, 1) for name in arguments["binpack.resources"]}
         weights |= {CPU: arguments["binpack.cpu"], MEMORY: arguments["binpack.memory"]}
         self.factor: int = arguments["binpack.weight"]
         self.weights: dict[str, int] = {name: 1 if weight < 0 else weight for name, weight in weights.items()}

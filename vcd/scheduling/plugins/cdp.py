@@ -50,7 +50,7 @@ class CdpPlugin(Plugin):
         return False
 
     @lets_go("all but those that cool down")
-    def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
+    def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
         """Return the candidates that are not cooling down."""
         ends = [cools_until(task.pod) for task in tasks]
         self._ends.update(dict.fromkeys(end for end in ends if end > self._now))

@@ -22,7 +22,7 @@ class ConformancePlugin(Plugin):
         return False
 
     @lets_go("all but the protected")
-    def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
+    def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
         """Return the candidates that are not protected."""
         return [
             task

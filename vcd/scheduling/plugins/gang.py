@@ -138,7 +138,7 @@ class GangPlugin(Plugin):
             if session.full and not (job.touched or job.why):
                 continue  # not tried yet: the next session follows at once
             if job.partition is not None:
-                self._tell_of_sub_groups(session, job, job.partition)
+                self._note_sub_groups(session, job, job.partition)
             if job.is_ready() and not job.is_broken:
                 session.conditions[job.index] = scheduled
             elif not _only_waits_for_releasing(job, int(releasing[job.index])):
@@ -146,7 +146,7 @@ class GangPlugin(Plugin):
                 counts = [("have", "", job.ready_count), ("min", "", job.min_available)]
                 job.note("gang", self.name, _SHORT(amounts=counts))
 
-    def _tell_of_sub_groups(self, session: Session, job: Job, partition: Partition) -> None:
+    def _note_sub_groups(self, session: Session, job: Job, partition: Partition) -> None:
         for refusal in partition.missed():
             job.note("gang", self.name, refusal)
         short = partition.short()

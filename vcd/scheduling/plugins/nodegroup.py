@@ -82,7 +82,7 @@ class _Limit:
         self.limits = limits
         self.held = [0] * width
 
-    def has_room(self, amounts: tuple[int, ...]) -> bool:
+    def allows(self, amounts: tuple[int, ...]) -> bool:
         return all(self.held[column] + amounts[column] <= limit for column, limit in self.limits)
 
 
@@ -145,10 +145,10 @@ class NodeGroupLimits(Predicate):
         return task.job.queue.name
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        room = np.ones(len(self._plugin.groups) + 1, np.bool_)  # nodes without a group are last
+        passes = np.ones(len(self._plugin.groups) + 1, np.bool_)  # nodes without a group are last
         for code, limit in self._plugin.limits.get(task.job.queue.index, {}).items():
-            room[code] = limit.has_room(task.amounts)
-        result: Mask = room[at_rows(self._plugin.codes, usage)]
+            passes[code] = limit.allows(task.amounts)
+        result: Mask = passes[at_rows(self._plugin.codes, usage)]
         return result
 
 

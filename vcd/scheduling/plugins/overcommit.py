@@ -67,7 +67,7 @@ class OvercommitPlugin(Plugin):
         self._by_nodes = self.values[ADMIT_BY_NODES.key]
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         nodes = session.nodes
-        self._room = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
+        self._free = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
         self._priorities = session.jobs.priorities
 
     @cached_property
@@ -104,19 +104,19 @@ class OvercommitPlugin(Plugin):
         if self._is_guaranteed(job, needed):
             return Vote.PERMIT
         ahead = sum_of(self._admitted[self._rank(job) :])
-        room = self._room + self._freeable.held(job)
-        if self._over(needed, ahead, room).any():
-            room = room + self._freeable.reclaimable(job)
-        over = self._over(needed, ahead, room)
+        free = self._free + self._freeable.held(job)
+        if self._over(needed, ahead, free).any():
+            free = free + self._freeable.reclaimable(job)
+        over = self._over(needed, ahead, free)
         if not over.any():
             return self._refused_by_nodes(job) or Vote.PERMIT
-        limit = np.floor(room)
+        limit = np.floor(free)
         amounts = self._session.told(np.flatnonzero(over), asks=needed, admitted=ahead, limit=limit)
         return _OVERUSED(amounts=amounts)
 
-    def _over(self, needed: Ints, ahead: Ints, room: npt.NDArray[np.floating[Any]]) -> Mask:
+    def _over(self, needed: Ints, ahead: Ints, free: npt.NDArray[np.floating[Any]]) -> Mask:
         """Return a mask of the resources that are short. The number of pods is never compared."""
-        over: Mask = (needed > 0) & (ahead + needed > room)
+        over: Mask = (needed > 0) & (ahead + needed > free)
         over[self._session.nodes.column_of["pods"]] = False
         return over
 

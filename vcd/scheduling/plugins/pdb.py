@@ -64,7 +64,7 @@ class PdbPlugin(Plugin):
     @lets_go("those whose budgets allow it, each that goes taking from what is left for the others")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> Disruptions:
         """Permit victims while their budgets last; each victim uses one disruption of its budgets."""
-        self._tell(preemptor, tasks)
+        self._note_unreadable(preemptor, tasks)
         return self._budgets.allowance()
 
     reclaimable = preemptable
@@ -74,12 +74,12 @@ class PdbPlugin(Plugin):
         """Permit victims while their budgets last; each victim uses one disruption of its budgets."""
         return self._budgets.allowance()
 
-    def _tell(self, asker: Task, tasks: list[Task]) -> None:
+    def _note_unreadable(self, preemptor: Task, tasks: list[Task]) -> None:
         """Note unreadable budgets in the candidates' namespaces on the preemptor's job."""
         namespaces = {task.namespace for task in tasks} if self._budgets.unread else set()
         for refusal in [refusal for namespace, refusal in self._budgets.unread if namespace in namespaces]:
-            if all(waiting.reason != refusal for waiting in asker.job.why):
-                asker.job.note("invalid", self.name, refusal)
+            if all(waiting.reason != refusal for waiting in preemptor.job.why):
+                preemptor.job.note("invalid", self.name, refusal)
 
     def on_deallocate(self, task: Task, row: int) -> None:
         """Charge an eviction to the pod's budgets; a placement that is rolled back costs nothing."""

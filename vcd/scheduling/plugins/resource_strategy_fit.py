@@ -141,8 +141,8 @@ class ResourceStrategyFitPlugin(Plugin):
         self._proportional: ArgumentValues = arguments["proportional"]
         weights = self._sra["resourceWeight"].matching("<resource>")
         self.scarce = {name: weight if (weight := weights.get(name, 1)) >= 0 else 1 for name in self._sra["resources"]}
-        kept: ArgumentValues = self._proportional["resourceProportion"]
-        cores, gigabytes = kept.matching("<resource>.cpu"), kept.matching("<resource>.memory")
+        proportions: ArgumentValues = self._proportional["resourceProportion"]
+        cores, gigabytes = proportions.matching("<resource>.cpu"), proportions.matching("<resource>.memory")
         self.rates = {
             name: Rate.of(cores.get(name), gigabytes.get(name))
             for name in self._proportional["resources"]

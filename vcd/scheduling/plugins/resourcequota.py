@@ -73,10 +73,10 @@ class ResourceQuotaPlugin(Plugin):
             own = self._own_usage(quota, job)
             for name in (name for name in wanted if name in quota.status.hard):
                 try:
-                    asks = _still_asked(wanted, quota, own, name)
+                    requested = _still_requested(wanted, quota, own, name)
                 except QuantityError:
                     continue  # possible only if another plugin admitted the group
-                admitted[name] = admitted.get(name, 0) + asks
+                admitted[name] = admitted.get(name, 0) + requested
 
     @classmethod
     def limits_told(cls, reason: Waiting) -> Iterable[QueueLimit]:
@@ -89,14 +89,14 @@ class ResourceQuotaPlugin(Plugin):
         for name in sorted(wanted.keys() & hard.keys()):
             before = admitted.get(name, 0)
             try:
-                asks = _still_asked(wanted, quota, own, name)
+                requested = _still_requested(wanted, quota, own, name)
                 limit = _read(f"status.hard.{name} of the quota", hard[name])
                 have = _used(quota, name)
             except QuantityError as error:
                 return _UNREADABLE({"quota": quota.key, "error": str(error)})
-            if have + before + asks > limit:
-                told = {"asks": asks, "used": have, "admitted": before, "limit": limit}
-                amounts += [(role, name, _base_units(name, amount)) for role, amount in told.items()]
+            if have + before + requested > limit:
+                quantities = {"asks": requested, "used": have, "admitted": before, "limit": limit}
+                amounts += [(role, name, _base_units(name, amount)) for role, amount in quantities.items()]
         return _INSUFFICIENT({"quota": quota.key}, amounts) if amounts else None
 
     def _own_usage(self, quota: ResourceQuota, job: Job) -> Thousandths:
@@ -115,11 +115,11 @@ class ResourceQuotaPlugin(Plugin):
         return total
 
 
-def _still_asked(wanted: Quantities, quota: ResourceQuota, own: Thousandths, name: str) -> int:
+def _still_requested(wanted: Quantities, quota: ResourceQuota, own: Thousandths, name: str) -> int:
     """Return the part of a group's minimum that is not in `used` yet. Raises QuantityError."""
-    asks = _read(f"minResources.{name} of the group", wanted[name])
+    requested = _read(f"minResources.{name} of the group", wanted[name])
     counted = min(own.get(name, 0), _used(quota, name))
-    return max(asks - counted, 0)
+    return max(requested - counted, 0)
 
 
 def _used(quota: ResourceQuota, name: str) -> int:

@@ -116,8 +116,7 @@ class _WindowArgument(Argument, frozen=True):
 
 
 class _Zones:
-    """The revocable nodes of a session: ``revocable`` and ``open`` are masks, ``codes`` index ``names`` (-1: no
-    zone)."""
+    """The revocable nodes of a session: ``revocable`` and ``open`` are masks, ``codes`` index ``names`` (-1: none)."""
 
     def __init__(self, session: Session, windows: Mapping[str, Window], texts: Mapping[str, str]) -> None:
         self.codes, self.names = session.nodes.facts.label(ZONE)
@@ -255,7 +254,7 @@ class TdmPlugin(Plugin):
         texts: dict[str, str] = self.values.matching(WINDOW)
         windows = {zone: window for zone, text in texts.items() if (window := window_of(text)) is not None}
         self._windows = windows
-        self._rest_ends: list[int] = []
+        self._pause_ends: list[int] = []
         """When jobs with recent evictions may lose more pods (ns since the epoch)."""
         self._zones = _Zones(session, windows, {zone: text.strip() for zone, text in texts.items()})
 
@@ -304,29 +303,29 @@ class TdmPlugin(Plugin):
         if not closed:
             return []
         out = [task for task in tasks if _runs(task) and task.preemptable and self._zones.zone_of(task.node) in closed]
-        settled = {task.job.index: task.job for task in out}
-        resting = {index for index, job in settled.items() if self._gave_just_now(job)}
-        named = _WithinBudgets(lambda task: task.job.index not in resting).among(out)
-        may_go = {task.job.index for task in framework_of(self._session).unprotected(named)}
-        kept: dict[int, list[Task]] = {task.job.index: [] for task in named if task.job.index not in may_go}
-        for task in tasks if kept else ():
-            if task.job.index in kept:
-                kept[task.job.index].append(task)
-        whole = [task for index, own in kept.items() if self._goes_whole(settled[index], own) for task in own]
+        jobs = {task.job.index: task.job for task in out}
+        paused = {index for index, job in jobs.items() if self._evicted_recently(job)}
+        named = _WithinBudgets(lambda task: task.job.index not in paused).among(out)
+        unprotected = {task.job.index for task in framework_of(self._session).unprotected(named)}
+        protected: dict[int, list[Task]] = {task.job.index: [] for task in named if task.job.index not in unprotected}
+        for task in tasks if protected else ():
+            if task.job.index in protected:
+                protected[task.job.index].append(task)
+        whole = [task for index, own in protected.items() if self._is_evicted_whole(jobs[index], own) for task in own]
         return [*named, *whole]
 
-    def _goes_whole(self, job: Job, own: list[Task]) -> bool:
+    def _is_evicted_whole(self, job: Job, own: list[Task]) -> bool:
         """Return whether a job has no stated budget, and all of its placed tasks may be evicted."""
         return stated_budget(job) is None and len(framework_of(self._session).unprotected(own)) == len(own)
 
-    def _gave_just_now(self, job: Job) -> bool:
+    def _evicted_recently(self, job: Job) -> bool:
         """Return whether a job lost a pod, or got a new one, within the period."""
         since = self._now - self._period
         for task in job.tasks():
-            leaves = task.status == TaskStatus.RELEASING
-            gave = asked_since(task.pod, self._now) if leaves else task.created * _SECOND
-            if gave > since:
-                self._rest_ends.append(gave + self._period)
+            is_releasing = task.status == TaskStatus.RELEASING
+            time = asked_since(task.pod, self._now) if is_releasing else task.created * _SECOND
+            if time > since:
+                self._pause_ends.append(time + self._period)
                 return True
         return False
 
@@ -340,7 +339,7 @@ class TdmPlugin(Plugin):
         for name in self._zones.names:
             if name in self._windows:
                 yield from self._windows[name].turns(session.now)
-        yield from self._rest_ends
+        yield from self._pause_ends
 
     def close(self, session: Session) -> None:
         """Note invalid annotations on pending jobs."""

@@ -112,7 +112,7 @@ class DrfPlugin(KeepsAccounts):
         if self._hierarchy is None or not any(self._hierarchy.places.wrong):
             return
         for job in session.jobs_with_pending():
-            for refusal in self._hierarchy.complaints(job.queue):
+            for refusal in self._hierarchy.annotation_problems(job.queue):
                 job.note("invalid", self.name, refusal)
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
@@ -128,9 +128,9 @@ class DrfPlugin(KeepsAccounts):
 class _LargerShares(Allowance):
     """Permits victims whose jobs retain a share of at least ``mine``."""
 
-    def __init__(self, drf: DrfPlugin, mine: float) -> None:
+    def __init__(self, drf: DrfPlugin, least: float) -> None:
         self._drf = drf
-        self._mine = mine
+        self._least = least
         self._left: dict[int, list[int]] = {}
 
     def _without(self, task: Task) -> list[int]:
@@ -138,8 +138,8 @@ class _LargerShares(Allowance):
         return plus(self._drf.held(task.job) if left is None else left, task.amounts, -1)
 
     def permits(self, task: Task) -> bool:
-        theirs = self._drf.share(self._without(task))
-        return self._mine < theirs or abs(self._mine - theirs) <= SHARE_DELTA
+        remaining = self._drf.share(self._without(task))
+        return self._least < remaining or abs(self._least - remaining) <= SHARE_DELTA
 
     def spend(self, task: Task) -> None:
         self._left[task.job.index] = self._without(task)

@@ -55,13 +55,13 @@ class Places:
         self.wrong: list[list[Reason]] = [[] for _ in queues]
         self._names = ["root"]
         self._below: list[dict[str, int]] = [{}]
-        self._given_by: dict[int, str] = {}
+        self._weight_owner: dict[int, str] = {}
         paths = [self._walk(queue) for queue in queues]
         inner = [bool(self._below[path[-1]]) if path else True for path in paths]
         for queue, path, is_inner in zip(queues, paths, inner, strict=True):
             if is_inner:
                 if path:
-                    self._tell(queue, HIERARCHY, "names a place with queues below it; give the jobs a queue below it")
+                    self._report(queue, HIERARCHY, "names a place with queues below it; give the jobs a queue below it")
                 path = [*path, self._place(path[-1] if path else 0, f"queue/{queue.name}", 1.0)]
             self.path.append(tuple(path))
 
@@ -77,16 +77,16 @@ class Places:
         names = text.split("/")
         weights = annotations.get(WEIGHTS, "").split("/")
         if names[0] != "root" or "" in names:
-            self._tell(queue, HIERARCHY, "is read as names below the root; write root/<name>/...")
+            self._report(queue, HIERARCHY, "is read as names below the root; write root/<name>/...")
         if len(weights) != len(names):
-            self._tell(queue, WEIGHTS, f"must hold one weight for each of the {len(names)} names; missing ones are 1")
+            self._report(queue, WEIGHTS, f"must hold one weight for each of the {len(names)} names; missing ones are 1")
         path: list[int] = []
         for depth, name in enumerate(names[1:], 1):
             weight = self._weight(queue, weights[depth]) if depth < len(weights) else 1.0
             place = self._place(path[-1] if path else 0, name, weight)
-            giver = self._given_by.setdefault(place, queue.name)
+            owner = self._weight_owner.setdefault(place, queue.name)
             if self.weight[place] != weight:
-                self._tell(queue, WEIGHTS, f"differs from that of queue {giver} for {name}, whose weight holds")
+                self._report(queue, WEIGHTS, f"differs from that of queue {owner} for {name}, whose weight holds")
             path.append(place)
         return path
 
@@ -104,10 +104,10 @@ class Places:
         weight = float(text) if _NUMBER.fullmatch(text) else math.nan
         if 1 <= weight < math.inf:
             return weight
-        self._tell(queue, WEIGHTS, f"holds {text!r}, which counts as 1; write a number of at least 1")
+        self._report(queue, WEIGHTS, f"holds {text!r}, which counts as 1; write a number of at least 1")
         return 1.0
 
-    def _tell(self, queue: Queue, annotation: str, what: str) -> None:
+    def _report(self, queue: Queue, annotation: str, what: str) -> None:
         value = queue.record.queue.metadata.annotations.get(annotation, "")
         names = {"annotation": annotation, "queue": queue.name, "what": what, "is": value}
         self.wrong[queue.index].append(_ANNOTATION(names))
@@ -121,7 +121,7 @@ class _Tree:
     they would hold if all had the smallest share among them (M): sum of held x M / share. A place is saturated if all
     its children are.
 
-    Every place stores these sums (``kept`` of the saturated, ``scaled`` of held/share of the others), the number of
+    Every place stores these sums (``fixed`` of the saturated, ``scaled`` of held/share of the others), the number of
     unsaturated children, and a heap of their shares. So a change of a job costs only its path.
     """
 
@@ -130,7 +130,7 @@ class _Tree:
         self._full = tuple(full)
         self._width = len(hierarchy.totals)
         count = len(hierarchy.places)
-        self._kept = [[0] * self._width for _ in range(count)]
+        self._fixed = [[0] * self._width for _ in range(count)]
         self._scaled = [[0] * self._width for _ in range(count)]
         self._open = [0] * count
         self._heaps: list[list[int]] = [[] for _ in range(count)]
@@ -150,17 +150,17 @@ class _Tree:
         """Add up all jobs, in columns."""
         h = self._h
         jobs = np.flatnonzero(h.place_of >= 0)
-        place, mine, wanted = h.place_of[jobs], held[jobs], h.request[jobs]
-        parts = np.rint(np.minimum(mine[:, h.columns] / h.totals, MOST) * ONE).astype(np.int64)
+        place, have, requested = h.place_of[jobs], held[jobs], h.request[jobs]
+        parts = np.rint(np.minimum(have[:, h.columns] / h.totals, MOST) * ONE).astype(np.int64)
         share = parts.max(axis=1, initial=0)
-        blocks = (wanted > 0) & (mine > 0) & ((mine >= wanted) | np.array(self._full, np.bool_))
+        blocks = (requested > 0) & (have > 0) & ((have >= requested) | np.array(self._full, np.bool_))
         saturated = blocks.any(axis=1)
         open_ = np.bincount(place[~saturated], minlength=len(h.places)).tolist()
-        kept = sums_by(place[saturated], parts[saturated], len(h.places))
-        scaled = np.zeros_like(kept)
+        fixed = sums_by(place[saturated], parts[saturated], len(h.places))
+        scaled = np.zeros_like(fixed)
         rising = ~saturated & (share > 0)
         np.add.at(scaled, place[rising], np.rint(parts[rising] / share[rising, None] * ONE).astype(np.int64))
-        self._kept, self._scaled, self._open = kept.tolist(), scaled.tolist(), open_
+        self._fixed, self._scaled, self._open = fixed.tolist(), scaled.tolist(), open_
         for number, value in zip(place[rising].tolist(), share[rising].tolist(), strict=True):
             shares = self._shares[number]
             shares[value] = shares.get(value, 0) + 1
@@ -177,8 +177,8 @@ class _Tree:
         place = int(self._h.place_of[job])
         if place < 0:
             return
-        wanted = self._h.request_of(job)
-        before, after = self._leaf(self.held(job), wanted), self._leaf(held, wanted)
+        requested = self._h.request_of(job)
+        before, after = self._leaf(self.held(job), requested), self._leaf(held, requested)
         self._held[job] = held
         while before != after:
             self._count(place, before, -1)
@@ -189,10 +189,10 @@ class _Tree:
                 return
             place = self._h.places.above[place]
 
-    def _leaf(self, held: list[int], wanted: list[int]) -> Place:
+    def _leaf(self, held: list[int], requested: list[int]) -> Place:
         parts = tuple([round(min(held[column] / total, MOST) * ONE) for column, total in self._h.total])
         saturated = False
-        for have, want, full in zip(held, wanted, self._full, strict=True):
+        for have, want, full in zip(held, requested, self._full, strict=True):
             if want > 0 and have > 0 and (full or have >= want):
                 saturated = True
                 break
@@ -202,9 +202,9 @@ class _Tree:
         """Add a child to a place's sums (``sign`` 1), or subtract it (-1)."""
         parts, share, saturated = child
         if saturated:
-            kept = self._kept[place]
+            fixed = self._fixed[place]
             for column, part in enumerate(parts):
-                kept[column] += sign * part
+                fixed[column] += sign * part
             return
         self._open[place] += sign
         if not share:
@@ -228,8 +228,8 @@ class _Tree:
         least = min(heap[0], ONE) if heap else ONE
         parts = tuple(
             [
-                kept + (least * scaled + ONE // 2) // ONE
-                for kept, scaled in zip(self._kept[place], self._scaled[place], strict=True)
+                fixed + (least * scaled + ONE // 2) // ONE
+                for fixed, scaled in zip(self._fixed[place], self._scaled[place], strict=True)
             ]
         )
         return parts, max(parts, default=0), not self._open[place]
@@ -286,14 +286,14 @@ class Hierarchy:
         """Return whether a task's queue without it would come after the reclaiming queue with the reclaiming task."""
         amounts = zip(self._sum, reclaimer.amounts, task.amounts, strict=True)
         tree = self._tree([have + more - less for have, more, less in amounts])
-        taker, giver = reclaimer.job.index, task.job.index
-        before = tree.held(taker)
-        tree.put(taker, [have + more for have, more in zip(before, reclaimer.amounts, strict=True)])
-        given = tree.held(giver)
-        tree.put(giver, [have - less for have, less in zip(given, task.amounts, strict=True)])
+        gaining, losing = reclaimer.job.index, task.job.index
+        before = tree.held(gaining)
+        tree.put(gaining, [have + more for have, more in zip(before, reclaimer.amounts, strict=True)])
+        held = tree.held(losing)
+        tree.put(losing, [have - less for have, less in zip(held, task.amounts, strict=True)])
         result = is_before(self._key(tree, reclaimer.job.queue), self._key(tree, task.job.queue))
-        tree.put(giver, given)
-        tree.put(taker, before)
+        tree.put(losing, held)
+        tree.put(gaining, before)
         return result
 
     def _key(self, tree: _Tree, queue: Queue) -> Standing:
@@ -322,7 +322,7 @@ class Hierarchy:
         tree.position = len(log)
         return tree
 
-    def complaints(self, queue: Queue) -> Iterator[Reason]:
+    def annotation_problems(self, queue: Queue) -> Iterator[Reason]:
         """Yield problems with a queue's annotations."""
         yield from self.places.wrong[queue.index]
 

@@ -22,10 +22,10 @@ from vcd.scheduling.plugins.numa_aware.cpus import (
     Placed,
     TopologyError,
     assign,
+    cpus_to_reserve,
     exclusive_cpus,
     read_cpus,
-    replaced,
-    still_to_come,
+    unlisted_cpus,
     write_cpus,
 )
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
@@ -59,7 +59,7 @@ _NO_POLICY = ReasonCode(
 _FRESH = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
-class _Ask(msgspec.Struct, frozen=True):
+class _CpuRequest(msgspec.Struct, frozen=True):
     """The topology manager policy that a pod requires (none: any), and the exclusive CPUs of its containers."""
 
     policy: str
@@ -67,7 +67,7 @@ class _Ask(msgspec.Struct, frozen=True):
 
 
 class _Fitting:
-    """Where one ask fits, over all nodes: the number of NUMA nodes that it would use, or why it does not fit."""
+    """Where one request fits, over all nodes: the number of NUMA nodes that it would use, or why it does not fit."""
 
     def __init__(self, nodes: int) -> None:
         self.passed: Mask = np.zeros(nodes, np.bool_)
@@ -89,8 +89,8 @@ class NumaAdmission(Predicate):
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
-        ask = self._plugin.ask_of(task)
-        return ask is not None and ask.policy in POLICIES
+        request = self._plugin.request_of(task)
+        return request is not None and request.policy in POLICIES
 
     def kind_of(self, task: Task) -> str:
         return self._plugin.policy_of(task)
@@ -117,8 +117,8 @@ class NumaSpread(Score):
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
-        ask = self._plugin.ask_of(task)
-        return ask is not None and ask.policy != NONE
+        request = self._plugin.request_of(task)
+        return request is not None and request.policy != NONE
 
     def kind_of(self, task: Task) -> str:
         return self._plugin.policy_of(task)
@@ -164,9 +164,9 @@ class NumaAwarePlugin(Plugin):
         """Read the topologies, and reserve CPUs of pods that the kubelets do not list yet."""
         self._session = session
         self._counts_of = cache(lambda shape: exclusive_cpus(shape.spec))
-        self._asks: dict[int, _Ask | None] = {}
+        self._requests: dict[int, _CpuRequest | None] = {}
         self._assign = cache(assign)  # cached: computed once for all equivalent nodes
-        self._fittings: dict[_Ask, _Fitting] = {}
+        self._fittings: dict[_CpuRequest, _Fitting] = {}
         self._held: dict[int, tuple[int, int]] = {}
         self._log: list[int] = []
         self._topologies = self._read_topologies(session)
@@ -176,7 +176,7 @@ class NumaAwarePlugin(Plugin):
             for topology in self._topologies
         ]
         self._free = [topology.free if isinstance(topology, NodeTopology) else 0 for topology in self._topologies]
-        self._keep_for_coming(session)
+        self._reserve_unlisted(session)
 
     def _read_topologies(self, session: Session) -> list[NodeTopology | Reason]:
         """Return each node's topology, or why it has none; an object is parsed again only after it changed."""
@@ -196,7 +196,7 @@ class NumaAwarePlugin(Plugin):
             found.append(known[1])
         return found
 
-    def _keep_for_coming(self, session: Session) -> None:
+    def _reserve_unlisted(self, session: Session) -> None:
         """Remove from the free CPUs what placed pods will get and their Numatopology does not list yet."""
         if not any(self._active):
             return
@@ -212,8 +212,8 @@ class NumaAwarePlugin(Plugin):
         for node, pods in by_node.items():
             topology = self._topologies[node]
             assert isinstance(topology, NodeTopology)
-            for cpus in still_to_come(topology, pods):
-                self._free[node] &= ~replaced(topology.layout, self._free[node], cpus)
+            for cpus in unlisted_cpus(topology, pods):
+                self._free[node] &= ~cpus_to_reserve(topology.layout, self._free[node], cpus)
 
     def _placed(self, session: Session, row: int) -> Placed:
         snapshot = session.snapshot
@@ -230,43 +230,43 @@ class NumaAwarePlugin(Plugin):
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
-    def ask_of(self, task: Task) -> _Ask | None:
-        """Return a task's ask; None if NUMA topology does not matter to it on any node."""
+    def request_of(self, task: Task) -> _CpuRequest | None:
+        """Return a task's request of CPUs; None if NUMA topology does not matter to it on any node."""
         counts = self._counts_of(task.shape)
         if not counts:
             return None
-        found = self._asks.get(task.row)
-        if found is None and task.row not in self._asks:
+        found = self._requests.get(task.row)
+        if found is None and task.row not in self._requests:
             policy = task.pod.metadata.annotations.get(POLICY) or NONE
-            minds = policy != NONE or (any(counts) and any(self._active))
-            found = self._asks[task.row] = _Ask(policy, counts) if minds else None
+            matters = policy != NONE or (any(counts) and any(self._active))
+            found = self._requests[task.row] = _CpuRequest(policy, counts) if matters else None
         return found
 
     def policy_of(self, task: Task) -> str:
-        """Return the task's policy, the only part of its ask that is not in its shape."""
-        ask = self.ask_of(task)
-        return NONE if ask is None else ask.policy
+        """Return the task's policy, the only part of its request that is not in its shape."""
+        request = self.request_of(task)
+        return NONE if request is None else request.policy
 
     def fitting_of(self, task: Task) -> _Fitting:
-        """Return where the task's ask fits now."""
-        ask = self.ask_of(task)
-        assert ask is not None
-        fitting = self._fittings.get(ask)
+        """Return where the task's request fits now."""
+        request = self.request_of(task)
+        assert request is not None
+        fitting = self._fittings.get(request)
         if fitting is None:
-            fitting = self._fittings[ask] = _Fitting(len(self._topologies))
+            fitting = self._fittings[request] = _Fitting(len(self._topologies))
         start, fitting.position = fitting.position, len(self._log)
         rows: Iterable[int] = range(len(self._topologies)) if start < 0 else sorted(set(self._log[start:]))
         for row in rows:
-            self._look(fitting, ask, row)
+            self._refresh(fitting, request, row)
         return fitting
 
-    def _look(self, fitting: _Fitting, ask: _Ask, row: int) -> None:
-        """Recompute whether and how an ask fits one node."""
-        why = self._refusal(ask, row)
+    def _refresh(self, fitting: _Fitting, request: _CpuRequest, row: int) -> None:
+        """Recompute whether and how a request fits one node."""
+        why = self._refusal(request, row)
         cpus = 0
         topology = self._topologies[row]
         if why is None and self._active[row] and isinstance(topology, NodeTopology):
-            found = self._assign(topology.layout, self._free[row], topology.topology_policy, ask.counts)
+            found = self._assign(topology.layout, self._free[row], topology.topology_policy, request.counts)
             if found is None:
                 why = _NOT_ADMITTED
             else:
@@ -276,14 +276,14 @@ class NumaAwarePlugin(Plugin):
         if why is not None:
             fitting.why[row] = why
 
-    def _refusal(self, ask: _Ask, row: int) -> Reason | None:
+    def _refusal(self, request: _CpuRequest, row: int) -> Reason | None:
         """Return why a node does not meet the policy that a pod requires."""
-        if ask.policy == NONE:
+        if request.policy == NONE:
             return None
         topology = self._topologies[row]
         if isinstance(topology, Reason):
             return topology
-        if topology.topology_policy != ask.policy:
+        if topology.topology_policy != request.policy:
             return _OTHER_POLICY
         return None if self._free[row] else _NO_CPUS
 
@@ -291,10 +291,10 @@ class NumaAwarePlugin(Plugin):
 
     def pre_predicate(self, task: Task) -> Reason | None:
         """Return a reason if the pod's policy does not exist."""
-        ask = self.ask_of(task)
-        if ask is None or ask.policy in POLICIES:
+        request = self.request_of(task)
+        if request is None or request.policy in POLICIES:
             return None
-        return _NO_POLICY({"value": repr(ask.policy)})
+        return _NO_POLICY({"value": repr(request.policy)})
 
     def predicates(self) -> Iterable[Predicate]:
         """Return the filter of policies and CPUs."""

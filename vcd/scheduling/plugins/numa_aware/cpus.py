@@ -200,13 +200,19 @@ class NodeTopology(msgspec.Struct, frozen=True, eq=False):
             listed = spec.numares.get("cpu")
             free = read_cpus(listed.allocatable) & layout.cpus if listed is not None else 0
             reserved = -(-parse_milli(spec.res_reserved.get("cpu", "0")) // 1000)
-            kept = layout.take(layout.cpus, min(reserved, layout.cpus.bit_count())) or 0
+            reserved_cpus = layout.take(layout.cpus, min(reserved, layout.cpus.bit_count())) or 0
         except (TopologyError, QuantityError):
             return _UNREADABLE
         pods = [(pod.uid, f"{pod.namespace}/{pod.name}") for pod in spec.pod_allocations]
         assigned = frozenset(text for pair in pods for text in pair if text)
         policy = spec.policies.get(TOPOLOGY_MANAGER, NONE)
-        return cls(layout, policy if policy in POLICIES else NONE, free & ~kept, layout.cpus & ~free & ~kept, assigned)
+        return cls(
+            layout,
+            policy if policy in POLICIES else NONE,
+            free & ~reserved_cpus,
+            layout.cpus & ~free & ~reserved_cpus,
+            assigned,
+        )
 
 
 class Placed(NamedTuple):
@@ -221,7 +227,7 @@ class Placed(NamedTuple):
     cpus: int
 
 
-def still_to_come(topology: NodeTopology, pods: Sequence[Placed]) -> list[int]:
+def unlisted_cpus(topology: NodeTopology, pods: Sequence[Placed]) -> list[int]:
     """Return the CPUs assigned to pods of a node that the Numatopology does not list as theirs yet, one set per pod.
 
     If it lists pods, these are the CPUs of the other pods. If it does not, CPUs missing from the free ones are
@@ -289,19 +295,19 @@ def assign(layout: Layout, free: int, policy: str, counts: Sequence[int]) -> int
     return result
 
 
-def replaced(layout: Layout, free: int, cpus: int) -> int:
+def cpus_to_reserve(layout: Layout, free: int, cpus: int) -> int:
     """Return the free CPUs to reserve for a pod that was assigned ``cpus`` and does not have them yet.
 
     CPUs that other pods got are replaced by as many others, on the same NUMA nodes if possible.
     """
-    kept = cpus & free
-    missing = (cpus & layout.cpus).bit_count() - kept.bit_count()
+    reserved_cpus = cpus & free
+    missing = (cpus & layout.cpus).bit_count() - reserved_cpus.bit_count()
     near = _union(own for own in layout.numa.values() if own & cpus)
-    for pool in (free & near & ~kept, free & ~near & ~kept):
+    for pool in (free & near & ~reserved_cpus, free & ~near & ~reserved_cpus):
         part = layout.take(pool, min(missing, pool.bit_count())) or 0
-        kept |= part
+        reserved_cpus |= part
         missing -= part.bit_count()
-    return kept
+    return reserved_cpus
 
 
 # --- pods ---------------------------------------------------------------------------------------------------------

@@ -116,12 +116,12 @@ class ReschedulingPlugin(Plugin):
             return []
         session = self._session
         balance = Rebalance(session, self._low_node, self._known.nodes)
-        chosen = balance.victims([task for task in tasks if self._may_go(task)], self._orders)
+        chosen = balance.victims([task for task in tasks if self._is_selected(task)], self._orders)
         rows = {task.row for task in chosen}
         self._victims = frozenset(task.key for task in chosen)
         return [task for task in tasks if task.row in rows]
 
-    def _may_go(self, task: Task) -> bool:
+    def _is_selected(self, task: Task) -> bool:
         """Return whether the arguments select a task."""
         meta = task.pod.metadata
         if task.status != TaskStatus.RUNNING or task.node < 0 or not task.preemptable:

@@ -30,8 +30,8 @@ Order = Callable[[Session, Task], Any]
 
 def _largest_part(session: Session, task: Task) -> float:
     """Return the largest fraction of its node that a task requests, negated to sort larger ones first."""
-    room = session.nodes.usage.allocatable[:, task.node].tolist()
-    return -max((asked / has for asked, has in zip(task.amounts, room, strict=True) if has), default=0.0)
+    size = session.nodes.usage.allocatable[:, task.node].tolist()
+    return -max((requested / has for requested, has in zip(task.amounts, size, strict=True) if has), default=0.0)
 
 
 ORDERS: dict[str, Order] = {
@@ -101,10 +101,10 @@ class Rebalance:
             self._capacity[row] = capacity
             freed = [int(releasing[column, row]) for column in self._columns]
             parts = zip((sample.cpu, sample.memory), freed, capacity, strict=True)
-            self._used[row] = [percent - 100 * gone / has for percent, gone, has in parts]
+            self._used[row] = [percent - 100 * released / has for percent, released, has in parts]
         self.low = [row for row in self._used if self._is_low(row)]
         self.high = [row for row in self._used if self._is_high(row)]
-        self._room: Ints = session.nodes.usage.future_idle[:, self.low]
+        self._free_on_low: Ints = session.nodes.usage.future_idle[:, self.low]
         """What idle nodes have left in addition to earlier victims, by resource and position in ``low``."""
 
     def _is_low(self, row: int) -> bool:
@@ -128,7 +128,7 @@ class Rebalance:
         on_node: dict[int, list[Task]] = {}
         for task in tasks:
             on_node.setdefault(task.node, []).append(task)
-        left = self._room_on_low()
+        left = self._capacity_of_low()
         bound = self._priority_bound()
         spare: dict[int, int] = {}
         chosen: list[Task] = []
@@ -142,20 +142,20 @@ class Rebalance:
                     break
                 job = task.job
                 above = spare.setdefault(job.index, job.ready_count - job.min_available)
-                if above <= 0 or (task.shape.spec.priority or 0) >= bound or not self._finds_place(task):
+                if above <= 0 or (task.shape.spec.priority or 0) >= bound or not self._fits_on_low(task):
                     continue
                 spare[job.index] = above - 1
                 self._take(row, task, left)
                 chosen.append(task)
         return chosen
 
-    def _room_on_low(self) -> list[int]:
+    def _capacity_of_low(self) -> list[int]:
         """Return what idle nodes can take until they reach their targets, cpu in milli and memory in bytes."""
         allocatable, total = self._session.nodes.usage.allocatable, [0, 0]
         for row in self.low:
             for part, name in enumerate(RESOURCES):
-                room = float(allocatable[self._columns[part], row])
-                total[part] += int(self._params.high[name] * room * 0.01) - int(self._used[row][part] * room * 0.01)
+                size = float(allocatable[self._columns[part], row])
+                total[part] += int(self._params.high[name] * size * 0.01) - int(self._used[row][part] * size * 0.01)
         return total
 
     def _is_over(self, row: int) -> bool:
@@ -174,17 +174,17 @@ class Rebalance:
         found = self._session.snapshot.others.get("PriorityClass", {}).get(name)
         return found.value if isinstance(found, PriorityClass) else _SYSTEM.get(name, _UNLIMITED)
 
-    def _finds_place(self, task: Task) -> bool:
+    def _fits_on_low(self, task: Task) -> bool:
         """Return whether an idle node takes a task in addition to earlier victims; reserve its resources there."""
         if not self._params.node_fit:
             return True
         if framework_of(self._session).pre_predicate(task) is not None:
             return False
         passing = framework_of(self._session).candidates(task).passing()
-        places = np.flatnonzero(passing[self.low] & fits(task.floor, self._room))
+        places = np.flatnonzero(passing[self.low] & fits(task.floor, self._free_on_low))
         if not places.size:
             return False
-        self._room[:, places[0]] -= task.request
+        self._free_on_low[:, places[0]] -= task.request
         return True
 
 
@@ -203,8 +203,8 @@ def _service(spec: PodSpec) -> int:
     if is_guaranteed(spec):
         return 2
     parts = [spec.resources or c.resources for c in (*spec.init_containers, *spec.containers)]
-    asked = [each.get(name, 0) for part in parts for each in (part.requests, part.limits) for name in RESOURCES]
-    return int(any(parse_milli(amount) for amount in asked))
+    requested = [each.get(name, 0) for part in parts for each in (part.requests, part.limits) for name in RESOURCES]
+    return int(any(parse_milli(amount) for amount in requested))
 
 
 def _capacity(node: Node) -> tuple[int, ...]:

@@ -68,14 +68,14 @@ def _sets_of(key: str, texts: Iterable[str], roles: Collection[str]) -> tuple[tu
 
 
 class _Relations:
-    """Affinity (``likes``) and anti-affinity (``shuns``) between roles: role -> roles, possibly including itself."""
+    """Affinity and anti-affinity between roles: role -> roles, possibly including itself."""
 
     def __init__(self, topology: Topology) -> None:
-        self.likes: dict[str, dict[str, None]] = {}
-        self.shuns: dict[str, dict[str, None]] = {}
+        self.affinity: dict[str, dict[str, None]] = {}
+        self.anti_affinity: dict[str, dict[str, None]] = {}
         self.priority: dict[str, int] = {}
-        self._relate(self.likes, topology.affinity, _SELF, _INTER)
-        self._relate(self.shuns, topology.anti_affinity, _SELF_ANTI, _INTER_ANTI)
+        self._relate(self.affinity, topology.affinity, _SELF, _INTER)
+        self._relate(self.anti_affinity, topology.anti_affinity, _SELF_ANTI, _INTER_ANTI)
         count = len(topology.order)
         self.order = {name: count - place for place, name in enumerate(topology.order)}
 
@@ -90,11 +90,11 @@ class _Relations:
 
     def affinity_between(self, role: str, other: str) -> int:
         """Return 1 for affinity of a role to another, -1 for anti-affinity, 0 for neither or both."""
-        return (other in self.likes.get(role, ())) - (other in self.shuns.get(role, ()))
+        return (other in self.affinity.get(role, ())) - (other in self.anti_affinity.get(role, ()))
 
     def roles_against(self, role: str) -> list[str]:
         """Return the roles with anti-affinity to a role."""
-        return [other for other, shuns in self.shuns.items() if role in shuns]
+        return [other for other, disliked in self.anti_affinity.items() if role in disliked]
 
     def rank(self, role: str) -> tuple[int, int]:
         """Return a sort key, smallest first: the order that the user gave, then the kind of rule."""
@@ -152,8 +152,8 @@ class Bucket:
         if self._matrix is None:
             self._matrix = np.array(self._amounts, np.int64)
         places = sorted(self._waiting.values())
-        like = next((place for place in places if self._shapes[place] is task.shape), None)
-        others: Ints = self._matrix[[place for place in places if place != like]]
+        place_of_task = next((place for place in places if self._shapes[place] is task.shape), None)
+        others: Ints = self._matrix[[place for place in places if place != place_of_task]]
         return others
 
 
@@ -186,15 +186,15 @@ class _Filling:
         most = affinity.max()
         if most < 0:
             return None
-        alike = np.flatnonzero(affinity == most)
-        return int(alike[self._loads[alike].argmin()])
+        ties = np.flatnonzero(affinity == most)
+        return int(ties[self._loads[ties].argmin()])
 
 
 def _load(task: Task) -> float:
     """Return a task's request as one number: a thousandth of a unit counts as much as a mebibyte of memory."""
-    asked = dict(task.shape.requests)
-    cpu, memory = asked.pop(CPU, 0), asked.pop(MEMORY, 0)
-    return cpu + memory / _MIB + sum(amount * to_volcanos_unit(name) for name, amount in asked.items())
+    requested = dict(task.shape.requests)
+    cpu, memory = requested.pop(CPU, 0), requested.pop(MEMORY, 0)
+    return cpu + memory / _MIB + sum(amount * to_volcanos_unit(name) for name, amount in requested.items())
 
 
 class JobTopology:
@@ -206,7 +206,7 @@ class JobTopology:
         self.bucket_of: dict[int, Bucket] = {}
         self.largest = 0
         self._role_of: dict[int, str] = {}
-        self._shunned: dict[str, dict[int, int]] = {}
+        self._avoided: dict[str, dict[int, int]] = {}
         """Role -> node -> the number of tasks there to which the role has anti-affinity."""
         self._kind_of: dict[int, tuple[str, str]] = {}
         self._build(tasks)
@@ -254,8 +254,8 @@ class JobTopology:
     def _count(self, row: int, node: int, change: int) -> None:
         role = self._role_of.get(row)
         for other in () if role is None else self._relations.roles_against(role):
-            shunned = self._shunned.setdefault(other, {})
-            shunned[node] = shunned.get(node, 0) + change
+            avoided = self._avoided.setdefault(other, {})
+            avoided[node] = avoided.get(node, 0) + change
 
     def placed(self, task: Task, node: int) -> None:
         """Record that a task was placed on a node, or that its eviction was rolled back."""
@@ -293,16 +293,16 @@ class JobTopology:
         fit with it. It is 0 if the task does not fit into idle and releasing resources.
         """
         bucket = self.bucket_of[task.row]
-        room = usage.idle + usage.releasing
-        fits = (room >= task.floor[:, None]).all(axis=0)
+        free = usage.idle + usage.releasing
+        fits = (free >= task.floor[:, None]).all(axis=0)
         score = np.full(len(usage), bucket.waiting, np.int64)
         self._add_present(score, bucket, self._role_of[task.row], usage)
-        score -= _misfits(bucket, task, room)
+        score -= _misfits(bucket, task, free)
         return np.where(fits, score, 0).astype(np.float64)
 
     def _add_present(self, score: Ints, bucket: Bucket, role: str, usage: Usage) -> None:
         """Add the bucket's tasks on the nodes, and subtract tasks to which the role has anti-affinity."""
-        for count, sign in ((bucket.placed, 1), (self._shunned.get(role, {}), -1)):
+        for count, sign in ((bucket.placed, 1), (self._avoided.get(role, {}), -1)):
             nodes = np.fromiter(count.keys(), np.intp, len(count))
             numbers = np.fromiter(count.values(), np.int64, len(count)) * sign
             if usage.rows is None:
@@ -312,13 +312,13 @@ class JobTopology:
                 score += np.array([sign * count.get(row, 0) for row in usage.rows.tolist()], np.int64)
 
 
-def _misfits(bucket: Bucket, task: Task, room: Ints) -> Ints:
+def _misfits(bucket: Bucket, task: Task, free: Ints) -> Ints:
     """Return by node how many other pending tasks of the bucket do not fit with the task, the last added first."""
-    misfits = np.zeros(room.shape[1], np.int64)
+    misfits = np.zeros(free.shape[1], np.int64)
     tight = [
         column
         for column, amount in enumerate(bucket.request)
-        if (amount or column < 2) and amount > room[column].min(initial=LARGEST_SUM)  # the sum may exceed int64
+        if (amount or column < 2) and amount > free[column].min(initial=LARGEST_SUM)  # the sum may exceed int64
     ]
     if not tight:
         return misfits
@@ -327,6 +327,6 @@ def _misfits(bucket: Bucket, task: Task, room: Ints) -> Ints:
         amounts = others[:, column].tolist()
         own = min(bucket.request[column] - sum(amounts), LARGEST_SUM)
         together = sums_up_to(np.array([own, *amounts]))
-        over = len(together) - np.searchsorted(together, room[column], side="right")
+        over = len(together) - np.searchsorted(together, free[column], side="right")
         np.maximum(misfits, np.minimum(over, len(others)), out=misfits)
     return misfits

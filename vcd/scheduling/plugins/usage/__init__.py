@@ -172,8 +172,8 @@ class UsagePlugin(Plugin):
             np.float64,
         ).reshape(2, len(nodes))
         self._known: Mask = ~np.isnan(self._percent[0])
-        shown = np.where(self._known, self._percent, 0.0)
-        self._load = Load(self.estimator, shown, _capacity(session), self.weights)
+        measured = np.where(self._known, self._percent, 0.0)
+        self._load = Load(self.estimator, measured, _capacity(session), self.weights)
         self._any = bool(self._known.any())
         self._evicted: dict[int, Estimate | None] = {}
         """Estimates of evicted pods, for a rollback; None for pods that samples include."""

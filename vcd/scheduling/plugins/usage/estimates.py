@@ -61,7 +61,7 @@ class Load:
         self._estimator = estimator
         self._capacity = capacity
         self._there = capacity > 0
-        self._shown = percent / 100.0 * capacity
+        self._measured = percent / 100.0 * capacity
         self._weights = weights
         self.estimated: Floats = np.zeros_like(percent)
         self.log: list[int] = []
@@ -71,7 +71,7 @@ class Load:
 
     def composite(self, rows: Rows) -> Floats:
         """Return the fractions of some nodes' cpu and memory that are or soon will be used; 0 without capacity."""
-        used, capacity = self._shown[:, rows] + self.estimated[:, rows], self._capacity[:, rows]
+        used, capacity = self._measured[:, rows] + self.estimated[:, rows], self._capacity[:, rows]
         parts = np.zeros_like(capacity)
         np.divide(used, capacity, out=parts, where=self._there[:, rows])
         return np.clip(parts, 0.0, 1.0)
@@ -111,7 +111,7 @@ class Load:
             for part, weight in enumerate(self._weights):
                 capacity = self._capacity[part, row]
                 if capacity > 0:
-                    used = (self._shown[part, row] + self.estimated[part, row]) / capacity
+                    used = (self._measured[part, row] + self.estimated[part, row]) / capacity
                     load += min(max(used, 0.0), 1.0) * weight
             load /= total
         return self._estimator.risk_factor if load >= self._estimator.risk_threshold else 1.0
