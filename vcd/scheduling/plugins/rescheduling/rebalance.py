@@ -56,7 +56,7 @@ _PERCENTAGES = (
 PARAMS = (
     Argument("thresholds", "mapping", {}, "A node that uses less of all is idle.", fields=_PERCENTAGES),
     Argument("targetThresholds", "mapping", {}, "A node that uses more of one is busy.", fields=_PERCENTAGES),
-    Argument("thresholdPriorityClassName", "str", SYSTEM_CLUSTER_CRITICAL, "Pods of this priority or more are kept."),
+    Argument("thresholdPriorityClassName", "str", SYSTEM_CLUSTER_CRITICAL, "Pods of this priority or more are exempt."),
     Argument("nodeFit", "bool", True, "Whether only pods are evicted that some idle node would take."),
     Argument(
         "numberOfNodes",
