@@ -334,7 +334,7 @@ class NodeGroupPlugin(KeepsAccounts):
         yield NodeGroupScore(self)
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """Add the tasks to what their queue holds in the nodes' groups (``sign`` 1), or subtract them (-1)."""
+        """Update what the queue holds in the nodes' groups."""
         limits = self.limits.get(tasks[0].job.queue.index, {})
         for row in rows if limits else ():
             limit = limits.get(self._code_of_row[row])

@@ -475,7 +475,7 @@ class CapacityPlugin(KeepsShares):
     # --- accounts ---------------------------------------------------------------------------------------------------
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """Add the tasks to the queue and its ancestors (``sign`` 1), or subtract them (-1)."""
+        """Update what the queue and its ancestors hold."""
         first = tasks[0]
         for account in self._accounts[first.job.queue.index].chain:
             account.allocated = plus(account.allocated, first.amounts, sign * len(tasks))

@@ -296,7 +296,7 @@ class CapacityCardPlugin(KeepsShares):
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """Charge the queue for the tasks (``sign`` 1), or refund it (-1)."""
+        """Update what the queue holds of cards, cpu and memory, and of the quota that is releasing."""
         task = tasks[0]
         account = self._queues[task.job.queue.index]
         request = self._request(task)

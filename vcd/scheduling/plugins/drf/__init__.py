@@ -116,7 +116,7 @@ class DrfPlugin(KeepsAccounts):
                 job.note("invalid", self.name, refusal)
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """Add the tasks to what the job holds (``sign`` 1), or subtract them (-1); Pipelined tasks are included."""
+        """Update what the job holds, including Pipelined tasks."""
         task, times = tasks[0], sign * len(tasks)
         index = task.job.index
         held = self._held[index] if index in self._held else self._allocated[index].tolist()

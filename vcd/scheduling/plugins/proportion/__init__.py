@@ -603,7 +603,7 @@ class ProportionPlugin(KeepsShares):
         return _AbovePart(pool, protected)
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """Add the tasks to the queue's allocated resources (``sign`` 1), or subtract them (-1)."""
+        """Update what the queue holds."""
         task = tasks[0]
         index = task.job.queue.index
         account = self._shares[index]
