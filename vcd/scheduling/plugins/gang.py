@@ -83,7 +83,7 @@ class GangPlugin(Plugin):
         return partition is None or partition.are_ready()
 
     def missing_tasks(self, job: Job) -> int:
-        """Return the number of tasks that still have to be placed before the job can be ready, without sub-groups."""
+        """Return how many tasks at least must be placed before the job can be ready; it has no sub-groups."""
         return job.min_available - job.ready_count - job.best_effort_pending
 
     def sub_job_ready(self, sub_job: SubJob) -> bool:
