@@ -348,5 +348,5 @@ def _without_rules(queue: Queue, broken: str) -> Reason:
 
 
 def _unreadable(queue: Queue, error: AnnotationError) -> Reason:
-    mend = 'give each group its resources, as in {"group": {"cpu": "100", "memory": "200Gi"}}, or remove it'
-    return _INVALID({"queue": queue.name, "annotation": LIMITS, "error": str(error), "mend": mend})
+    remedy = 'give each group its resources, as in {"group": {"cpu": "100", "memory": "200Gi"}}, or remove it'
+    return _INVALID({"queue": queue.name, "annotation": LIMITS, "error": str(error), "mend": remedy})

@@ -190,8 +190,8 @@ class ResourceStrategyFitPlugin(Plugin):
             if kind not in (MOST, LEAST):
                 raise AnnotationError(f"{SCORING_TYPE}: {kind!r} is not one of {MOST}, {LEAST}")
         except AnnotationError as error:
-            mend = f'give both {SCORING_TYPE} and {SCORING_WEIGHT}, such as {{"cpu": 2, "memory": 1}}'
-            self._errors[own] = _INVALID({"error": str(error), "mend": mend})
+            remedy = f'give both {SCORING_TYPE} and {SCORING_WEIGHT}, such as {{"cpu": 2, "memory": 1}}'
+            self._errors[own] = _INVALID({"error": str(error), "mend": remedy})
             return None
         return Rating(self._session, self.weight, strategies)
 

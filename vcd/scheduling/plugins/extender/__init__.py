@@ -57,7 +57,7 @@ class ExtenderPlugin(Plugin):
     `onSessionClose` nothing.
 
     For tasks, the extender is called only if a container's requests or limits name one of managedResources. Queues and
-    jobs are always sent. A response may take at most httpTimeout and 10 MB, and its status must be 200. A call that fails
+    jobs are always sent. A response may take at most httpTimeout and 10 MB, and its status must be 200. A failed call
     has this result:
 
     | verb | result | with `ignorable: true` |

@@ -94,8 +94,8 @@ class TaskTopologyPlugin(Plugin):
     def close(self, session: Session) -> None:
         """Note invalid annotations on their jobs."""
         for index, error in self._errors.items():
-            mend = f"name roles that pods of the job have in {TASK_SPEC}, each once in a set"
-            session.job(index).note("annotation", self.name, _INVALID({"error": str(error), "mend": mend}))
+            remedy = f"name roles that pods of the job have in {TASK_SPEC}, each once in a set"
+            session.job(index).note("annotation", self.name, _INVALID({"error": str(error), "mend": remedy}))
 
     def kind_of(self, task: Task) -> tuple[str, str] | None:
         """Return bucket and role, by which tasks of one job have equal scores; None in no bucket."""
