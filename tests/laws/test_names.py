@@ -9,15 +9,12 @@ from pathlib import Path
 VCD = Path(__file__).resolve().parents[2] / "vcd"
 _CLASS = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 SHARED = {
-    "Account": 2,  # of a queue's amounts; of a queue's cards
-    "Ask": 2,  # for one card resource; for all that a pod needs
     "NodeAffinity": 2,  # Kubernetes' field; the predicate of that name
-    "Plan": 3,  # what a session decided, as the log has it and as a document; the shares of cards that a pod gets
+    "Plan": 2,  # what a session decided, as the log has it and as a document
     "Problem": 2,  # of an object, told by a plugin; of a configuration
     "Queue": 2,  # Volcano's object; what a session sees of it
     "Statement": 2,  # as it is logged; as it is made
     "TopologyError": 2,  # of a Numatopology; of a job's annotations
-    "Waiting": 2,  # why a group waits; the pods that wait for cards
 }
 """Public names that several modules give to classes of theirs, and how many do."""
 

@@ -1166,7 +1166,7 @@ def test_what_is_kept_up_to_date_is_what_is_computed_anew(moves: list[tuple[int,
 def check_fresh(session: Session, plugin: DeviceSharePlugin, task: Any) -> None:
     kept = plugin.fittings.of(task)
     before: Iterable[Any] = [column.tolist() for column in (kept.now, kept.later, kept.points, kept.memory)]
-    fresh = type(kept)(plugin._sharing, kept.ask).refreshed()
+    fresh = type(kept)(plugin._sharing, kept.pod_request).refreshed()
     assert before == [column.tolist() for column in (fresh.now, fresh.later, fresh.points, fresh.memory)]
 
 

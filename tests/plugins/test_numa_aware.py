@@ -20,7 +20,15 @@ from vcd.model.objects import CpuPlace, Numatopology
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.numa_aware import NumaAwarePlugin
-from vcd.scheduling.plugins.numa_aware.cpus import Layout, TopologyError, assign, hints, read_cpus, replaced, write_cpus
+from vcd.scheduling.plugins.numa_aware.cpus import (
+    Layout,
+    TopologyError,
+    assign,
+    cpus_to_reserve,
+    hints,
+    read_cpus,
+    write_cpus,
+)
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 
@@ -454,9 +462,9 @@ def test_a_node_fills_up_pod_by_pod_whatever_the_exporter_says_of_pods(listed: b
 
 def test_they_are_kept_on_the_same_numa_node_where_possible() -> None:
     layout = Layout({key: CpuPlace(**place) for key, place in detail(4, 4).items()})
-    assert write_cpus(replaced(layout, read_cpus("0-1,6-7"), read_cpus("4-5"))) == "6-7"
-    assert write_cpus(replaced(layout, read_cpus("0-1,7"), read_cpus("4-5"))) == "0,7"
-    assert write_cpus(replaced(layout, read_cpus("7"), read_cpus("4-5"))) == "7"
+    assert write_cpus(cpus_to_reserve(layout, read_cpus("0-1,6-7"), read_cpus("4-5"))) == "6-7"
+    assert write_cpus(cpus_to_reserve(layout, read_cpus("0-1,7"), read_cpus("4-5"))) == "0,7"
+    assert write_cpus(cpus_to_reserve(layout, read_cpus("7"), read_cpus("4-5"))) == "7"
 
 
 @pytest.mark.parametrize("text", ["", "x", "90"])

@@ -11,8 +11,8 @@ from vcd.scheduling.actions.preempt import PreemptAction
 from vcd.scheduling.eviction.budgets import Disruptions
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.victims import lets_go
-from vcd.scheduling.plugins.capacity_card.account import Account
-from vcd.scheduling.plugins.capacity_card.requests import Ask
+from vcd.scheduling.plugins.capacity_card.account import CardAccount
+from vcd.scheduling.plugins.capacity_card.requests import CardDemand
 from vcd.scheduling.plugins.conformance import SYSTEM_CLASSES, SYSTEM_NAMESPACE, ConformancePlugin
 from vcd.scheduling.plugins.deviceshare.cards import Request
 from vcd.scheduling.plugins.deviceshare.gpushare import indexed_requests
@@ -91,7 +91,7 @@ def nominated_by_arrival(self: Session, keys: Any) -> list[int]:
 
 @replaces(ConformancePlugin.preemptable, found_by="no protected pod evicted")
 @lets_go("all but the protected")
-def protected_pods_evicted(self: ConformancePlugin, asker: object, tasks: list[Task]) -> list[Task]:
+def protected_pods_evicted(self: ConformancePlugin, preemptor: object, tasks: list[Task]) -> list[Task]:
     """Pods that the system needs are evicted for a user's job."""
     return [
         task
@@ -111,10 +111,10 @@ def budgets_ignored(self: Disruptions, task: Task) -> bool:
 _indexed_requests = indexed_requests
 
 
-@replaces(Account.affords, found_by="no card quota over")
-def card_quota_by_the_card(self: Account, ask: Ask) -> bool:
+@replaces(CardAccount.affords, found_by="no card quota over")
+def card_quota_by_the_card(self: CardAccount, demand: CardDemand) -> bool:
     """A queue that has one card of its quota left gets as many as it requests."""
-    return any(self.left(card) > 0 for card in ask.names)
+    return any(self.left(card) > 0 for card in demand.names)
 
 
 @replaces(indexed_requests, found_by="no card shared")

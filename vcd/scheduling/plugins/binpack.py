@@ -1,4 +1,4 @@
-"""binpack: fuller nodes first (docs/semantics/plugins.md)."""
+"""binpack: prefer fuller nodes (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESOURCE = "binpack.resources.<resource>"
 
 
 class _Part(NamedTuple):
-    """A weighed resource: its column, its weight, and whether ``Usage.used_parts`` has what it adds."""
+    """A weighed resource. ``in_parts``: ``Usage.used_parts`` holds its share, computed for all scores."""
 
     column: int
     weight: int
@@ -27,9 +27,9 @@ class _Part(NamedTuple):
 
 
 class Binpack(Score):
-    """100 x weight x the weighed mean of (request + used) / allocatable over the resources that the pod asks for.
+    """100 x weight x the weighted mean of (request + used) / allocatable over the resources that the pod requests.
 
-    0 where one of them would not fit; used counts no pods that wait for room.
+    A node on which one of these resources would not fit scores 0. Pipelined pods are not part of used.
     """
 
     name = "binpack"
@@ -47,7 +47,7 @@ class Binpack(Score):
         self._in_parts = any(part.in_parts for part in self._parts)
 
     def applies(self, task: Task) -> bool:
-        for part in self._parts:  # noqa: SIM110 - asked of every task
+        for part in self._parts:  # noqa: SIM110 - called for every task
             if task.amounts[part.column]:
                 return True
         return False
@@ -69,11 +69,11 @@ class Binpack(Score):
                 beyond = None if used.within else share > 1.0
             else:
                 capacity = usage.allocatable[column].astype(np.float64)
-                asked = usage.used[column] + task.amounts[column]
+                requested = usage.used[column] + task.amounts[column]
                 there = capacity != 0
-                weighed = asked.astype(np.float64) * weight
+                weighed = requested.astype(np.float64) * weight
                 share = np.divide(weighed, capacity, out=np.zeros(len(usage)), where=there)
-                beyond = (asked > capacity) & there
+                beyond = (requested > capacity) & there
             score = share if score is None else score + share
             if beyond is not None:
                 over = beyond if over is None else over | beyond
@@ -81,7 +81,7 @@ class Binpack(Score):
             return np.zeros(len(usage))
         if weights & (weights - 1):
             score = score / weights * self._factor
-        else:  # a power of two: the same in one
+        else:  # a power of two: one multiplication gives the same result
             score = score * np.float64(self._factor / weights)
         if over is not None:
             np.putmask(score, over, 0.0)
@@ -89,37 +89,36 @@ class Binpack(Score):
 
 
 class BinpackPlugin(Plugin):
-    """Pods go where the resources that they ask for are used most, so that other nodes stay empty.
+    """Prefer nodes whose requested resources are used most, so that other nodes stay empty.
 
-    Each weighed resource that a pod asks for adds weight x (request + used) / allocatable; the sum is divided by the
-    sum of the weights and multiplied by 100 x binpack.weight. A node on which one of them would not fit gets 0, one
-    that has none of it no points for it. With binpack.weight 0 the plugin rates nothing. Source: Volcano
-    ``plugins/binpack``.
+    Each requested resource with a weight adds weight x (request + used) / allocatable. The sum is divided by the sum
+    of the weights and multiplied by 100 x binpack.weight. A node on which one of these resources does not fit scores
+    0. A resource that the node does not offer adds nothing. With binpack.weight 0 the plugin has no effect.
+    Source: Volcano ``plugins/binpack``.
     """
 
     name = "binpack"
     treats_alike = True
     arguments = (
-        Argument("binpack.weight", "int", 1, "How much the plugin's score counts beside other plugins' scores."),
+        Argument("binpack.weight", "int", 1, "Weight of the plugin's score relative to the scores of other plugins."),
         Argument("binpack.cpu", "int", 1, "Weight of cpu; below 0 it means 1."),
         Argument("binpack.memory", "int", 1, "Weight of memory; below 0 it means 1."),
-        Argument("binpack.resources", "strings", (), "Further resources that are weighed."),
-        Argument(_RESOURCE, "int", 1, "Weight of one of them; below 0 it means 1. Others than those are not weighed."),
+        Argument("binpack.resources", "strings", (), "Further resources that have a weight."),
+        Argument(_RESOURCE, "int", 1, "Weight of a resource listed in binpack.resources; below 0 it means 1."),
     )
 
     def __init__(self, arguments: ArgumentValues) -> None:
         super().__init__(arguments)
-        given = arguments.matching(_RESOURCE)
-        weights = {name: given.get(name, 1) for name in arguments["binpack.resources"]}
+        stated = arguments.matching(_RESOURCE)
+        weights = {name: stated.get(name, 1) for name in arguments["binpack.resources"]}
         weights |= {CPU: arguments["binpack.cpu"], MEMORY: arguments["binpack.memory"]}
         self.factor: int = arguments["binpack.weight"]
         self.weights: dict[str, int] = {name: 1 if weight < 0 else weight for name, weight in weights.items()}
 
     def open(self, session: Session) -> None:
-        """Remember whose nodes to rate."""
         self._session = session
 
     def node_order(self) -> Iterable[Score]:
-        """The one score, unless its weight is 0."""
+        """Return the score, unless its weight is 0."""
         if self.factor:
             yield Binpack(self._session, self.factor, self.weights)

@@ -1,4 +1,4 @@
-"""cdp: a pod that has just been placed is left alone for a while."""
+"""cdp: protect recently placed pods from eviction."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SECOND = 10**9
 
 
 class CdpPlugin(Plugin):
-    """Cool-down protection: a running pod is no victim before its cool-down since it was placed is over.
+    """Cool-down protection: protect a running pod from eviction until its cool-down time since its placement is over.
 
-    The cool-down is a duration such as 10m in the pod's label or annotation `volcano.sh/cooldown-time`, the label
-    first. It begins with the last transition of the pod's condition PodScheduled to True; a pod that does not run, has
-    no such condition, or states no cool-down that can be read is not protected. Waiting jobs say which of their pods
-    state one that cannot be read. Source: Volcano ``plugins/cdp``.
+    The cool-down time is a duration such as 10m in the pod's label or annotation `volcano.sh/cooldown-time`; the label
+    wins. It begins with the last transition of the pod's condition PodScheduled to True. Pods that are not running,
+    that lack this condition, or without a readable cool-down time are not protected. Pending jobs report unreadable
+    cool-down times of their pods. Source: Volcano ``plugins/cdp``.
     """
 
     name = "cdp"
@@ -41,18 +41,17 @@ class CdpPlugin(Plugin):
     timed = True
 
     def open(self, session: Session) -> None:
-        """Note the time."""
         self._now = session.now
         self._ends: dict[int, None] = {}
-        """When pods that kept their places for want of an end of their cool-down may go (ns since the epoch)."""
+        """When the cool-downs of protected candidates end (ns since the epoch)."""
 
     def minds_exchanges(self) -> bool:
-        """No: each pod cools down or does not."""
+        """Return False: a pod's cool-down does not depend on other victims."""
         return False
 
     @lets_go("all but those that cool down")
-    def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
-        """All but those that cool down."""
+    def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
+        """Return the candidates that are not cooling down."""
         ends = [cools_until(task.pod) for task in tasks]
         self._ends.update(dict.fromkeys(end for end in ends if end > self._now))
         return [task for task, end in zip(tasks, ends, strict=True) if end <= self._now]
@@ -60,11 +59,11 @@ class CdpPlugin(Plugin):
     reclaimable = unified_evictable = preemptable
 
     def wakes(self) -> Iterator[int]:
-        """When possible victims have cooled down."""
+        """Return when the cool-downs of protected candidates end."""
         yield from self._ends
 
     def close(self, session: Session) -> None:
-        """Waiting jobs tell of cool-downs that cannot be read."""
+        """Note unreadable cool-down times on pending jobs."""
         for job in session.jobs_with_pending():
             for task in job.pending():
                 text = stated(task.pod)
@@ -74,13 +73,13 @@ class CdpPlugin(Plugin):
 
 
 def stated(pod: Pod) -> str | None:
-    """A pod's cool-down as written: the label, else the annotation."""
+    """Return a pod's cool-down time as written: the label, else the annotation."""
     meta = pod.metadata
     return meta.labels.get(COOLDOWN, meta.annotations.get(COOLDOWN))
 
 
 def cooldown_of(pod: Pod) -> int | None:
-    """A pod's cool-down in nanoseconds, None where it states none that can be read."""
+    """Return a pod's cool-down time in nanoseconds; None if it has none or it is unreadable."""
     text = stated(pod)
     if text is None:
         return None
@@ -92,7 +91,7 @@ def cooldown_of(pod: Pod) -> int | None:
 
 
 def cools_until(pod: Pod) -> int:
-    """Return until when a pod is left alone (ns since the epoch); 0 for one that may go."""
+    """Return until when a pod is protected (ns since the epoch); 0 if it is not."""
     cooldown = cooldown_of(pod)
     if not cooldown or pod.status.phase != "Running":
         return 0

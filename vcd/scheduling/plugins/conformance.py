@@ -1,4 +1,4 @@
-"""conformance: what the system needs is not evicted."""
+"""conformance: protect the pods that the cluster itself needs from eviction."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ SYSTEM_NAMESPACE = "kube-system"
 
 
 class ConformancePlugin(Plugin):
-    """Pods of the namespace kube-system and of the system-critical priority classes are no victims."""
+    """Protect pods of the namespace kube-system and of the system-critical priority classes from eviction."""
 
     name = "conformance"
     treats_alike = True
     protects = True
 
     def minds_exchanges(self) -> bool:
-        """No: each pod is protected or not."""
+        """Return False: a pod's protection does not depend on other victims."""
         return False
 
     @lets_go("all but the protected")
-    def preemptable(self, asker: object, tasks: list[Task]) -> list[Task]:
-        """All but the protected."""
+    def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
+        """Return the candidates that are not protected."""
         return [
             task
             for task in tasks

@@ -1,4 +1,4 @@
-"""gang: all of a job's minimum, or nothing (docs/semantics/plugins.md)."""
+"""gang: place at least a job's minimum of tasks, or none (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ _STANDING = Label(
 
 
 class GangPlugin(Plugin):
-    """A job is placed only when ``minMember`` of its tasks (and ``minTaskMember`` of each role) have room.
+    """Schedule a job only when at least ``minMember`` of its tasks, and ``minTaskMember`` of each role, can be placed.
 
-    A job whose pods cannot reach the minimum is not tried. Victims are taken from a job only above its minimum. A
-    gang that lost some of its tasks comes before one that has none (docs/differences.md). At the end, groups that
-    are not ready get the condition Unschedulable, ready ones Scheduled.
-    Task minima bind only while ``minMember`` is at least their sum. A group with a ``subGroupPolicy`` also needs
-    ``minSubGroups`` sub-groups of each policy, each with ``subGroupSize`` tasks, be they there at all (valid), with
-    room (ready), or with room that is being freed (pipelined). Source: Volcano ``plugins/gang``.
+    A job without enough pods for its minimum is not tried. A job loses only the tasks above its minimum to evictions.
+    A gang that lost some of its tasks comes before a gang without any (docs/differences.md). When the session closes,
+    groups that are not ready get the condition Unschedulable, ready groups get Scheduled.
+    Task minima count only if ``minMember`` is at least their sum. A group with a ``subGroupPolicy`` also needs
+    ``minSubGroups`` sub-groups of each policy with ``subGroupSize`` tasks each: tasks that exist (valid), that have
+    resources (ready), or that have resources or wait for releasing ones (pipelined).
+    Source: Volcano ``plugins/gang``.
     """
 
     name = "gang"
@@ -47,7 +48,7 @@ class GangPlugin(Plugin):
     annotations = ("volcano.sh/task-spec",)
 
     def job_valid(self, job: Job) -> Reason | None:
-        """Whether enough pods exist at all."""
+        """Return a reason if the job has too few pods for its minimum of tasks, of a role or of sub-groups."""
         if not job.roles_reach(_VALID, best_effort=False):
             return _TOO_FEW_OF_TASK({"message": "Not enough valid pods of each task for gang-scheduling"})
         groups = job.partition.too_few() if job.partition is not None else None
@@ -62,61 +63,61 @@ class GangPlugin(Plugin):
 
     @labelled(_STANDING)
     def job_order(self, job: Job) -> int:
-        """Gangs that are broken first, then those without room, then those that have their minimum."""
+        """Order broken gangs first, then jobs without ready tasks, then ready jobs."""
         if job.is_ready():
             return 2
         return 0 if job.ready_count else 1
 
     @labelled(_STANDING)
     def sub_job_order(self, sub_job: SubJob) -> int:
-        """As job_order: sub-jobs that are broken first, those that have their size last."""
+        """Order sub-jobs like jobs: broken ones first, ready ones last."""
         if sub_job.is_ready():
             return 2
         return 0 if sub_job.ready_count else 1
 
     def job_ready(self, job: Job) -> bool:
-        """Whether the minimum of tasks, of each role and of sub-groups has room now."""
+        """Return whether enough tasks, tasks of each role and sub-groups are ready."""
         if not (job.is_ready() and job.roles_reach(READY_STATUSES, best_effort=True)):
             return False
         partition = job.partition
         return partition is None or partition.are_ready()
 
     def missing_tasks(self, job: Job) -> int:
-        """How many tasks must at least have room before the minimum has; the job is not divided."""
+        """Return how many tasks at least must be placed before the job can be ready; it has no sub-groups."""
         return job.min_available - job.ready_count - job.best_effort_pending
 
     def sub_job_ready(self, sub_job: SubJob) -> bool:
-        """Whether ``subGroupSize`` of its tasks have room now."""
+        """Return whether ``subGroupSize`` of its tasks are ready."""
         return sub_job.is_ready()
 
     def job_pipelined(self, job: Job) -> Vote:
-        """Whether the minimum has room, or will have when what is being freed is free."""
+        """Permit if enough tasks are ready or pipelined, else reject."""
         return Vote.PERMIT if job.is_pipelined_whole() else Vote.REJECT
 
     def sub_job_pipelined(self, sub_job: SubJob) -> Vote:
-        """Whether ``subGroupSize`` of its tasks have room or wait for it."""
+        """Permit if ``subGroupSize`` of its tasks are ready or pipelined, else reject."""
         return Vote.PERMIT if sub_job.is_pipelined() else Vote.REJECT
 
     def job_starving(self, job: Job) -> bool:
-        """Whether fewer tasks than the minimum have room or wait for it."""
+        """Return whether fewer tasks than the minimum are ready or pipelined."""
         return job.is_starving()
 
     def minds_exchanges(self) -> bool:
-        """No: the surplus counts who goes."""
+        """Return False: the surplus depends on the number of victims only."""
         return False
 
     @lets_go("of each job, as many as it has above its minimum")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _Surplus:
-        """Of each job, as many as it has above its minimum."""
+        """Permit as many victims of each job as it has ready tasks above its minimum."""
         return _Surplus()
 
     reclaimable = preemptable
 
     def unprotected(self, point: str, asker: object, tasks: list[Task]) -> VictimsAnswer:
-        """Where another tier decides: nobody whose gang would be left with fewer than its minimum, and some.
+        """Permit the surplus of each job, and gangs that are evicted as a whole, when another tier chooses the victims.
 
-        A job goes whole when its only placed task goes, or, where all that are named do go, all of its placed ones
-        are named; one that is below its minimum already holds room for nothing.
+        A gang may be evicted as a whole if one placed task is left, or, at ``victim_tasks``, if all of its placed tasks
+        are candidates. A gang below its minimum is not protected, unless pipelined tasks will complete it.
         """
         if point == "unified_evictable":
             return tasks
@@ -124,20 +125,20 @@ class GangPlugin(Plugin):
 
     @lets_go("all: whole-gang eviction minds the minima itself")
     def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
-        """All: whole-gang eviction minds the minima itself."""
+        """Return all candidates: whole-gang eviction observes the minima itself."""
         return tasks
 
     def close(self, session: Session) -> None:
-        """Set the conditions of the groups."""
+        """Set the groups' conditions, and note why gangs are not ready."""
         releasing = session.releasing_on_nodes()
         scheduled = (SCHEDULED, "True", "tasks in gang are ready to be scheduled")
         for job in session.settle(scheduled):
             if not job.task_count:
                 continue
             if session.full and not (job.touched or job.why):
-                continue  # it was not tried yet: the next cycle follows at once
+                continue  # not tried yet: the next session follows at once
             if job.partition is not None:
-                self._tell_of_sub_groups(session, job, job.partition)
+                self._note_sub_groups(session, job, job.partition)
             if job.is_ready() and not job.is_broken:
                 session.conditions[job.index] = scheduled
             elif not _only_waits_for_releasing(job, int(releasing[job.index])):
@@ -145,8 +146,7 @@ class GangPlugin(Plugin):
                 counts = [("have", "", job.ready_count), ("min", "", job.min_available)]
                 job.note("gang", self.name, _SHORT(amounts=counts))
 
-    def _tell_of_sub_groups(self, session: Session, job: Job, partition: Partition) -> None:
-        """Note which sub-groups found no room, and whether the job needs more of them than it has."""
+    def _note_sub_groups(self, session: Session, job: Job, partition: Partition) -> None:
         for refusal in partition.missed():
             job.note("gang", self.name, refusal)
         short = partition.short()
@@ -156,13 +156,13 @@ class GangPlugin(Plugin):
 
 
 class _Surplus(Allowance):
-    """Of each job, as many tasks as it has above its minimum."""
+    """Permits as many victims of each job as it has ready tasks above its minimum."""
 
     def __init__(self) -> None:
         self._left: dict[int, int] = {}
 
     def left(self, job: Job) -> int:
-        """How many of a job's tasks that have room stay so far."""
+        """Return how many of a job's ready tasks are left after the victims so far."""
         found = self._left.get(job.index)
         return job.ready_count if found is None else found
 
@@ -176,8 +176,10 @@ class _Surplus(Allowance):
 
 
 class _WholeOrNone(_Surplus):
-    """Beside the surplus, jobs that go as a whole, and those that are below their minimum in any case; ``named`` counts
-    by job the tasks that all go."""
+    """Permits the surplus, gangs that are evicted as a whole, and gangs that are below their minimum anyway.
+
+    ``named`` counts the candidates by job, if all candidates will be evicted.
+    """
 
     def __init__(self, named: Mapping[int, int]) -> None:
         super().__init__()
@@ -189,13 +191,13 @@ class _WholeOrNone(_Surplus):
         if left > job.min_available:
             return True
         if job.waiting_count > 0 and job.is_pipelined():
-            return False  # it is about to be whole
+            return False  # the gang is about to be complete
         placed = ready - job.counts[TaskStatus.SUCCEEDED]
         return left == 1 or self._named.get(job.index, 0) >= placed or ready < job.min_available
 
 
 def _too_few(groups: CountedSubGroups) -> dict[str, str]:
-    """What a job lacks that has fewer sub-groups of a policy than its minimum."""
+    """Return the details of a reason about a policy with too few sub-groups."""
     detail = {
         "message": "Not enough valid subGroups of each task for gang-scheduling",
         "policy": groups.name,
@@ -206,7 +208,7 @@ def _too_few(groups: CountedSubGroups) -> dict[str, str]:
 
 
 def _only_waits_for_releasing(job: Job, releasing: int) -> bool:
-    """Whether the ``releasing`` tasks that are still being deleted fill the gang and nothing else waits."""
+    """Return whether the gang has its minimum once ``releasing`` tasks count, and no task is Pending or Pipelined."""
     if job.counts[TaskStatus.PENDING] or job.counts[TaskStatus.PIPELINED]:
         return False
     return releasing > 0 and sum(job.counts[status] for status in _SCHEDULED) + releasing >= job.min_available

@@ -1,4 +1,4 @@
-"""nodegroup: which groups of nodes a queue may use, and likes to (docs/semantics/plugins.md)."""
+"""nodegroup: restrict queues to groups of nodes, and rank the groups (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _INVALID = ReasonCode("node-group-limit-unreadable", Cause.INVALID, "node group 
 
 
 class Rules(NamedTuple):
-    """A queue's rules: names of node groups, as the queue lists them."""
+    """A queue's rules: names of node groups, in the queue's order."""
 
     required: tuple[str, ...] = ()
     preferred: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Rules(NamedTuple):
     anti_preferred: tuple[str, ...] = ()
 
     def admit(self, group: str) -> bool:
-        """Whether a node group may be used: the last rule that names it decides."""
+        """Return whether a node group may be used: the last rule that names it decides."""
         if group in self.anti_preferred:
             return True
         if group in self.anti_required:
@@ -58,7 +58,7 @@ class Rules(NamedTuple):
         return group in self.preferred or group in self.required
 
     def points(self, group: str, by_order: bool) -> float:
-        """How much a node group is liked; preferred ones alike, or ``by_order`` of their list."""
+        """Return a node group's score; with ``by_order``, preferred groups score less the later they are listed."""
         if group in self.anti_preferred:
             return AVOIDED_POINTS
         points = REQUIRED_POINTS if group in self.required else 0.0
@@ -67,14 +67,14 @@ class Rules(NamedTuple):
         return points
 
     def _preferred_points(self, group: str) -> float:
-        """50 x (N - i) / N; of a group that is listed twice the last place counts."""
+        """Return 50 x (N - i) / N; for a group that is listed twice, the last place counts."""
         count = len(dict.fromkeys(self.preferred))
         last = len(self.preferred) - 1 - self.preferred[::-1].index(group)
         return PREFERRED_POINTS * (count - last) / count
 
 
 class _Limit:
-    """What one queue may hold of one node group, and holds: (column, limit) pairs, amounts by column."""
+    """One queue's limits and allocated resources in one node group: (column, limit) pairs, quantities by column."""
 
     __slots__ = ("held", "limits")
 
@@ -82,13 +82,15 @@ class _Limit:
         self.limits = limits
         self.held = [0] * width
 
-    def has_room(self, amounts: tuple[int, ...]) -> bool:
+    def allows(self, amounts: tuple[int, ...]) -> bool:
         return all(self.held[column] + amounts[column] <= limit for column, limit in self.limits)
 
 
 class _Treatment(NamedTuple):
-    """How the tasks of a queue are treated: by which rules (None: its annotation cannot be read), the nodes that are
-    admitted, their points, and why nodes with and without a group are not admitted."""
+    """The effect of a queue's rules (None: unreadable annotation): admitted nodes, their points, reasons for refusals.
+
+    ``grouped`` and ``groupless`` are the reasons for nodes with and without a group.
+    """
 
     rules: Rules | None
     admitted: Mask
@@ -98,7 +100,7 @@ class _Treatment(NamedTuple):
 
 
 class NodeGroupAffinity(Predicate):
-    """A node is in a group that the rules of the pod's queue admit."""
+    """Accepts nodes in groups that the rules of the pod's queue admit."""
 
     name = "NodeGroup"
     reason = _UNSATISFIED()
@@ -124,7 +126,7 @@ class NodeGroupAffinity(Predicate):
         return [(treatment.grouped, admitted | ~labelled), (treatment.groupless, admitted | labelled)]
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
-        """Volcano's reasons."""
+        """Return Volcano's reasons."""
         treatment = self._plugin.treatment(task)
         labelled = at_rows(self._plugin.codes, usage) != NO_VALUE
         counts = Counter({treatment.groupless: int((failed & ~labelled).sum())})
@@ -133,7 +135,7 @@ class NodeGroupAffinity(Predicate):
 
 
 class NodeGroupLimits(Predicate):
-    """A node is in a group in which the pod's queue stays within its limits."""
+    """Accepts nodes in groups in which the pod's queue stays within its limits."""
 
     name = "NodeGroupLimits"
     reason = _EXCEEDED()
@@ -150,15 +152,15 @@ class NodeGroupLimits(Predicate):
         return task.job.queue.name
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        room = np.ones(len(self._plugin.groups) + 1, np.bool_)  # nodes without a group have the last place
+        passes = np.ones(len(self._plugin.groups) + 1, np.bool_)  # nodes without a group are last
         for code, limit in self._plugin.limits.get(task.job.queue.index, {}).items():
-            room[code] = limit.has_room(task.amounts)
-        result: Mask = room[at_rows(self._plugin.codes, usage)]
+            passes[code] = limit.allows(task.amounts)
+        result: Mask = passes[at_rows(self._plugin.codes, usage)]
         return result
 
 
 class NodeGroupScore(Score):
-    """The points that the rules of the pod's queue give to the node's group."""
+    """Scores nodes by the points of their group in the rules of the pod's queue."""
 
     name = "nodegroup"
 
@@ -177,20 +179,20 @@ class NodeGroupScore(Score):
 
 
 class NodeGroupPlugin(KeepsAccounts):
-    """Queues use the groups of nodes that their affinity names; a node's group is its label.
+    """Restrict queues to the node groups that their affinity names; a node's group is its label.
 
-    A queue with rules may use the nodes whose group they name; of several rules that name it the first of these
+    A queue with rules may use nodes of the groups that they name. If several rules name a group, the first of these
     decides: preferred anti-affinity (yes), required anti-affinity (no), preferred or required affinity (yes). A queue
-    without rules may use no node with the label, and those without it only where `strict` is off. Points of a node:
-    100 for required, 50 more for preferred affinity (with `enablePreferredOrder` 50 x (N - i) / N for place i of N,
-    counted from 0); -1 and nothing else for preferred anti-affinity.
+    without rules may use no node with the label, and nodes without it only if `strict` is off. Score of a node: 100 for
+    required affinity, plus 50 for preferred affinity (with `enablePreferredOrder` 50 x (N - i) / N for place i of N,
+    counted from 0); -1 alone for preferred anti-affinity.
 
-    With `enableHierarchy` a queue that has no `spec.affinity` takes that of its nearest ancestor; a queue without
-    parent is under root. An affinity that names nothing is kept, and is no rule.
+    With `enableHierarchy`, a queue without `spec.affinity` inherits that of its nearest ancestor; a queue without
+    parent is below root. An affinity that names nothing counts as an affinity without rules, and stops inheritance.
 
     The queue's annotation `volcano.sh/nodegroup-resource-limits`, JSON such as
-    `{"gpu": {"cpu": "100", "memory": "200Gi"}}`, limits what its pods hold of a group, in the resources that it lists;
-    it is not inherited. One that cannot be read keeps the queue's pods waiting and says so. Source: Volcano
+    `{"gpu": {"cpu": "100", "memory": "200Gi"}}`, limits what its pods hold in a group, for the listed resources. It is
+    not inherited. With an unreadable annotation, the queue's pods wait and report it. Source: Volcano
     ``plugins/nodegroup``.
     """
 
@@ -200,32 +202,32 @@ class NodeGroupPlugin(KeepsAccounts):
     annotations = (NODE_GROUP, LIMITS)
     queue_fields = ("affinity", "parent?enableHierarchy")
     arguments = (
-        Argument("strict", "bool", True, "Whether queues without rules are kept from nodes without the label, too."),
+        Argument("strict", "bool", True, "Whether queues without rules may not use nodes without the label, either."),
         Argument(
             "enablePreferredOrder",
             "bool",
             False,
-            "Whether preferred groups get the fewer points the later the queue lists them.",
+            "Whether a preferred group scores less the later the queue lists it.",
         ),
     )
 
     def open(self, session: Session) -> None:
-        """Work out how the tasks of each queue that has jobs are treated."""
+        """Evaluate the rules and limits of queues that have jobs."""
         self._session = session
         self.codes, self.groups = session.nodes.facts.label(NODE_GROUP)
         self._code_of_row: list[int] = []
         self._treatments: dict[int, _Treatment] = {}
         self._refusals: dict[int, Reason] = {}
         self.limits: dict[int, dict[int, _Limit]] = {}
-        """By queue and by the code of the node group, of queues that have some."""
+        """By queue and node group code, for queues with limits."""
         self._treatment_by: dict[Rules, _Treatment] = {}
         for index in np.unique(session.jobs.queue).tolist():
             self._load(session.queue_list[index])
         treatments = self._treatments.items()
         self.tested = frozenset(index for index, each in treatments if not each.admitted.all())
-        """Queues whose rules keep their tasks from some node."""
+        """Queues whose rules exclude some node."""
         self.rated = frozenset(index for index, each in treatments if (each.points != each.points[:1]).any())
-        """Queues whose rules give some nodes more points than others."""
+        """Queues whose rules give nodes different points."""
         if self.limits:
             self._code_of_row = self.codes.tolist()
             self._sum_up(session)
@@ -257,7 +259,7 @@ class NodeGroupPlugin(KeepsAccounts):
         return _Treatment(rules, self._admitted(rules), points, _UNSATISFIED() if any(rules) else _NO_AFFINITY())
 
     def _rules_of(self, queue: Queue) -> tuple[Rules, str]:
-        """The rules that hold for a queue, and what kept them from being looked for further up ("" if nothing did)."""
+        """Return the effective rules of a queue, and a problem that prevents inheritance ("" if there is none)."""
         inherits = self.flags.get("enableHierarchy", False)
         lineage = self._session.lineage(queue) if inherits else [queue]
         for above in lineage:
@@ -276,7 +278,7 @@ class NodeGroupPlugin(KeepsAccounts):
         return Rules(), f"queue {highest.name} has the parent {parent}, which {missing}"
 
     def _limits_of(self, queue: Queue) -> dict[int, _Limit]:
-        """A queue's limits by the code of the node group. Raises AnnotationError."""
+        """Return a queue's limits by node group code. Raises AnnotationError."""
         text = queue.record.queue.metadata.annotations.get(LIMITS, "")
         if not text:
             return {}
@@ -302,7 +304,7 @@ class NodeGroupPlugin(KeepsAccounts):
         return result
 
     def _sum_up(self, session: Session) -> None:
-        """What the queues with limits hold of each node group."""
+        """Add up what queues with limits have allocated in each node group."""
         tasks = session.snapshot.tasks
         limited = np.zeros(len(session.queue_list), np.bool_)
         limited[list(self.limits)] = True
@@ -317,30 +319,29 @@ class NodeGroupPlugin(KeepsAccounts):
             for code, limit in limits.items():
                 limit.held = sums[queue * count + code % count].tolist()
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------------
 
     def treatment(self, task: Task) -> _Treatment:
-        """What its queue's rules say."""
         return self._treatments[task.job.queue.index]
 
     # --- points -----------------------------------------------------------------------------------------------------
 
     def pre_predicate(self, task: Task) -> Reason | None:
-        """Why no node at all may take the pods of a queue."""
+        """Return a reason if no node can take pods of the queue."""
         return self._refusals.get(task.job.queue.index)
 
     def predicates(self) -> Iterable[Predicate]:
-        """The test of the rules, and that of the limits where any queue has some."""
+        """Return the filter of the rules, and the filter of the limits if any queue has some."""
         yield NodeGroupAffinity(self)
         if self.limits:
             yield NodeGroupLimits(self)
 
     def node_order(self) -> Iterable[Score]:
-        """The points by the rules."""
+        """Return the score of the rules."""
         yield NodeGroupScore(self)
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """The queue holds more, or less, of the nodes' groups."""
+        """Update what the queue holds in the nodes' groups."""
         limits = self.limits.get(tasks[0].job.queue.index, {})
         for row in rows if limits else ():
             limit = limits.get(self._code_of_row[row])
@@ -354,5 +355,5 @@ def _without_rules(queue: Queue, broken: str) -> Reason:
 
 
 def _unreadable(queue: Queue, error: AnnotationError) -> Reason:
-    mend = 'give each group its resources, as in {"group": {"cpu": "100", "memory": "200Gi"}}, or remove it'
-    return _INVALID({"queue": queue.name, "annotation": LIMITS, "error": str(error), "mend": mend})
+    remedy = 'give each group its resources, as in {"group": {"cpu": "100", "memory": "200Gi"}}, or remove it'
+    return _INVALID({"queue": queue.name, "annotation": LIMITS, "error": str(error), "mend": remedy})

@@ -1,4 +1,4 @@
-"""nodeorder: which of the nodes that may take a pod is best (docs/semantics/plugins.md)."""
+"""nodeorder: rank feasible nodes by kube-scheduler's scores (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ def _weight(name: str, default: int, doc: str) -> Argument:
 
 
 class NodeOrderPlugin(FollowsPods):
-    """The weighted sum of kube-scheduler's scores, each from 0 to 100.
+    """Rank feasible nodes by the weighted sum of kube-scheduler's scores, each from 0 to 100.
 
-    leastrequested: mean of (allocatable - requested) x 100 / allocatable over cpu and memory; mostrequested: mean of
-    requested x 100 / allocatable; balancedresource: 50 + (50 + s(with the pod) - s(without)) / 2 with s = (1 - standard
-    deviation of the used fractions of cpu, memory and GPUs) x 100; nodeaffinity: weights of the preferred terms that
-    match, as percent of the highest; podaffinity and podtopologyspread: by where other pods are; tainttoleration: 100
-    less the untolerated PreferNoSchedule taints as percent of the most; imagelocality: by the bytes of the pod's
-    images that are there. All divisions round down.
+    - leastrequested: mean of (allocatable - requested) x 100 / allocatable over cpu and memory
+    - mostrequested: mean of requested x 100 / allocatable
+    - balancedresource: 50 + (50 + s(with the pod) - s(without)) / 2 with s = (1 - standard deviation of the used
+      fractions of cpu, memory and GPUs) x 100
+    - nodeaffinity: weights of the matching preferred terms, in percent of the highest
+    - podaffinity, podtopologyspread: by the positions of other pods
+    - tainttoleration: 100 less the untolerated PreferNoSchedule taints, in percent of the most
+    - imagelocality: by the bytes of the pod's images that the node has
 
-    A pod that names no topology spread constraint, and that a Service selects or a ReplicationController, ReplicaSet or
-    StatefulSet made, is spread with its like over host names (skew 3) and zones (skew 5). Source: Volcano
-    ``plugins/nodeorder``, kube-scheduler 1.36.
+    All divisions round down. A pod without topology spread constraints gets kube-scheduler's default constraints: host
+    names with skew 3, zones with skew 5. They apply to pods that a Service selects or that a ReplicationController,
+    ReplicaSet or StatefulSet owns. Source: Volcano ``plugins/nodeorder``, kube-scheduler 1.36.
     """
 
     name = "nodeorder"
@@ -49,7 +51,7 @@ class NodeOrderPlugin(FollowsPods):
     )
 
     def open(self, session: Session) -> None:
-        """Follow the pods when a score asks where they are."""
+        """Track the positions of pods if a score with a weight needs them."""
         self._session = session
         if self._weight("podaffinity") or self._weight("podtopologyspread"):
             self.follow_pods(session)
@@ -59,7 +61,7 @@ class NodeOrderPlugin(FollowsPods):
         return weight
 
     def node_order(self) -> Iterable[Score]:
-        """The scores whose weight is not 0, in this order."""
+        """Return the scores with a weight other than 0, in this order."""
         for name, make in _SCORES.items():
             weight = self._weight(name)
             if weight:

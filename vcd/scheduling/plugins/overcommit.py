@@ -1,4 +1,4 @@
-"""overcommit: admit groups up to a factor of the cluster (docs/semantics/plugins.md)."""
+"""overcommit: admit groups up to a multiple of the cluster's resources (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -33,16 +33,15 @@ DEFAULT_FACTOR = 1.2
 
 
 class OvercommitPlugin(Plugin):
-    """A group is admitted while what is admitted, and it, fit into total x factor - used.
+    """Admit a group if admitted + its minResources <= total x overcommit-factor - used.
 
-    Admitted is the sum of minResources over Inqueue groups, and of what Running groups still miss of theirs, less
-    what scheduling gates hold or no node can take (``framework/demand.py``). Groups of lower priority than the one that
-    asks do not count, so that no number of them keeps it out, and a group with which its queue stays within what it is
-    guaranteed is admitted in any case: what others borrowed of that comes back by reclaim (docs/differences.md). What
-    preempt could free for the group counts as free, and what reclaim could where its queue stays within its share. An
-    application that may use a part of the nodes only has to fit these, too (``Applications``). Only resources that the
-    group asks for are compared.
-    Source: Volcano ``plugins/overcommit``.
+    Admitted is the sum of minResources over Inqueue groups, and of what Running groups still lack of theirs, less pods
+    behind a scheduling gate and pods that no node can take (``framework/demand.py``). Groups of lower priority than the
+    group do not count, so they cannot block it. A group with which its queue stays within its guarantee is always
+    admitted: reclaim recovers what other queues borrowed of that guarantee (docs/differences.md). Resources that
+    preempt could free for the group count as free, and resources that reclaim could free if its queue stays within its
+    share. An application whose pods may use a part of the nodes only must fit on these nodes, too (``Applications``).
+    Only requested resources are compared. Source: Volcano ``plugins/overcommit``.
     """
 
     name = "overcommit"
@@ -64,28 +63,29 @@ class OvercommitPlugin(Plugin):
         self.factor: float = factor if factor >= 1 else DEFAULT_FACTOR
 
     def open(self, session: Session) -> None:
-        """Sum up what is there and what is admitted."""
         self._session = session
         self._by_nodes = self.values[ADMIT_BY_NODES.key]
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         nodes = session.nodes
-        self._room = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
+        self._free = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
         self._priorities = session.jobs.priorities
 
     @cached_property
     def _jobs(self) -> GroupColumns:
-        """The groups with what they reserve. Read once the predicates are known: a group whose pods no node takes
-        reserves nothing."""
+        """The groups with what they reserve.
+
+        Read it only after the predicates are known: a group whose pods no node can take reserves nothing.
+        """
         return demand_of(self._session).groups
 
     @cached_property
     def _admitted(self) -> Ints:
-        """What is admitted; rows by the groups' priority, ascending."""
+        """Admitted resources by the groups' priority, one row for each priority in ascending order."""
         return self._jobs.sums(_admitted, By.PRIORITY).copy()
 
     @cached_property
     def _guaranteed(self) -> dict[int, Ints]:
-        """Of queues that are guaranteed something, what is left of it beside what they hold and admitted."""
+        """Guaranteed resources that are neither allocated nor admitted, by index of queues with a guarantee."""
         nodes, found = self._session.nodes, dict[int, Ints]()
         for queue in self._session.queue_list:
             if queue.record.guarantee:
@@ -97,31 +97,30 @@ class OvercommitPlugin(Plugin):
         return found
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
-        """Whether the group's minimum still fits."""
+        """Permit if the group's minimum fits, else return what is short."""
         if job.record.min_resources is None:
             return Vote.PERMIT
         needed = self._session.jobs.min_resources[job.index]
         if self._is_guaranteed(job, needed):
             return Vote.PERMIT
         ahead = sum_of(self._admitted[self._rank(job) :])
-        room = self._room + self._freeable.held(job)
-        if self._over(needed, ahead, room).any():
-            room = room + self._freeable.reclaimable(job)
-        over = self._over(needed, ahead, room)
+        free = self._free + self._freeable.held(job)
+        if self._over(needed, ahead, free).any():
+            free = free + self._freeable.reclaimable(job)
+        over = self._over(needed, ahead, free)
         if not over.any():
             return self._refused_by_nodes(job) or Vote.PERMIT
-        limit = np.floor(room)
+        limit = np.floor(free)
         amounts = self._session.told(np.flatnonzero(over), asks=needed, admitted=ahead, limit=limit)
         return _OVERUSED(amounts=amounts)
 
-    def _over(self, needed: Ints, ahead: Ints, room: npt.NDArray[np.floating[Any]]) -> Mask:
-        """Of which resources there is too little."""
-        over: Mask = (needed > 0) & (ahead + needed > room)
+    def _over(self, needed: Ints, ahead: Ints, free: npt.NDArray[np.floating[Any]]) -> Mask:
+        """Return a mask of the resources that are short. The number of pods is never compared."""
+        over: Mask = (needed > 0) & (ahead + needed > free)
         over[self._session.nodes.column_of["pods"]] = False
         return over
 
     def job_enqueued(self, job: Job) -> None:
-        """Count an admitted group."""
         if job.record.min_resources is not None:
             minimum = self._jobs.reservable(job.index)
             if self._by_nodes:
@@ -132,7 +131,7 @@ class OvercommitPlugin(Plugin):
                 self._guaranteed[job.queue.index] -= minimum
 
     def holds(self) -> Iterable[Hold]:
-        """What admitted groups lack that may use a part of the nodes only."""
+        """Return holds for what admitted groups lack whose pods may use a part of the nodes only."""
         return self._applications().holds() if self._by_nodes else ()
 
     def _refused_by_nodes(self, job: Job) -> Reason | None:
@@ -151,6 +150,6 @@ class OvercommitPlugin(Plugin):
 
 
 def _admitted(jobs: GroupColumns, rows: Rows) -> Ints:
-    """What each group counts as that is admitted."""
+    """Return what each group counts as admitted."""
     inqueue = jobs.states_minimum[rows] & (jobs.phase[rows] == Phase.INQUEUE)
     return np.where(inqueue[:, None], jobs.reservable(rows), 0) + reserved_by_running(jobs, rows)

@@ -1,4 +1,4 @@
-"""pdb: disruption budgets hold for evictions too (docs/semantics/plugins.md)."""
+"""pdb: respect PodDisruptionBudgets in evictions (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from vcd.scheduling.session.views import Task
 from vcd.state.deletion import asked_since
 
 SETTLING = 10
-"""Seconds after which a budget's status is taken to show that a pod is being deleted."""
+"""Seconds after an eviction request until the budget's status is trusted to include it."""
 
 _SECOND = 10**9
 _NOWHERE = -1
 
 
 class PdbPlugin(Plugin):
-    """A pod goes only while every PodDisruptionBudget of its namespace that selects it allows one disruption more.
+    """Evict a pod only while every PodDisruptionBudget of its namespace that selects it allows another disruption.
 
-    What a budget allows is its `status.disruptionsAllowed`, less one for each pod that it selects and that
+    A budget allows its `status.disruptionsAllowed` evictions, less one for each selected pod that
 
-    - is to go by the same question (one that stays takes nothing, whatever its other budgets allow),
-    - is evicted in this session, trials included as long as they last,
-    - was evicted before and is not shown as deleted yet, or since less than 10 seconds, which the budget's status may
-      not show yet.
+    - is another victim of the same choice (a protected candidate uses nothing of its other budgets),
+    - is evicted in this session, including statements that may still be discarded,
+    - was evicted before, if the watch does not report its deletion yet, or reported it less than 10 seconds ago: the
+      budget's status may not include it yet.
 
-    Pods in `status.disruptedPods` are counted in it already. A budget without selector, or with an empty one, selects
-    nothing. A pod that no budget selects may go. Source: Volcano ``plugins/pdb``.
+    Pods in `status.disruptedPods` are already part of the status. A budget with no selector, or an empty one, selects
+    nothing. A pod that no budget selects is not protected. Source: Volcano ``plugins/pdb``.
     """
 
     name = "pdb"
@@ -40,7 +40,7 @@ class PdbPlugin(Plugin):
     timed = True
 
     def open(self, session: Session) -> None:
-        """Read the budgets, and what of them is spent."""
+        """Read the budgets, and count recent evictions."""
         self._session = session
         self._budgets = Budgets(session)
         self._evicted: dict[int, tuple[int, ...]] = {}
@@ -48,7 +48,7 @@ class PdbPlugin(Plugin):
             self._spend_releasing(session)
 
     def _spend_releasing(self, session: Session) -> None:
-        """Count pods whose eviction the budgets' statuses may not show yet."""
+        """Count terminating pods that the budgets' statuses may not include yet."""
         tasks = session.snapshot.tasks
         for row in np.flatnonzero((tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE)).tolist():
             pod = tasks.pods[row]
@@ -58,38 +58,38 @@ class PdbPlugin(Plugin):
     # --- points -----------------------------------------------------------------------------------------------------
 
     def minds_exchanges(self) -> bool:
-        """No: what budgets have left counts who goes."""
+        """Return False: the budgets depend on the number of victims only."""
         return False
 
     @lets_go("those whose budgets allow it, each that goes taking from what is left for the others")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> Disruptions:
-        """Those whose budgets allow it, each that goes taking from what is left for the others."""
-        self._tell(preemptor, tasks)
+        """Permit victims while their budgets last; each victim uses one disruption of its budgets."""
+        self._note_unreadable(preemptor, tasks)
         return self._budgets.allowance()
 
     reclaimable = preemptable
 
     @lets_go("those whose budgets allow it, each that goes taking from what is left for the others")
     def unified_evictable(self, context: object, tasks: list[Task]) -> Disruptions:
-        """Those whose budgets allow it, each that goes taking from what is left for the others."""
+        """Permit victims while their budgets last; each victim uses one disruption of its budgets."""
         return self._budgets.allowance()
 
-    def _tell(self, asker: Task, tasks: list[Task]) -> None:
-        """Note on the asking job which budgets of its candidates cannot be read."""
+    def _note_unreadable(self, preemptor: Task, tasks: list[Task]) -> None:
+        """Note unreadable budgets in the candidates' namespaces on the preemptor's job."""
         namespaces = {task.namespace for task in tasks} if self._budgets.unread else set()
         for refusal in [refusal for namespace, refusal in self._budgets.unread if namespace in namespaces]:
-            if all(waiting.reason != refusal for waiting in asker.job.why):
-                asker.job.note("invalid", self.name, refusal)
+            if all(waiting.reason != refusal for waiting in preemptor.job.why):
+                preemptor.job.note("invalid", self.name, refusal)
 
     def on_deallocate(self, task: Task, row: int) -> None:
-        """An eviction takes from the pod's budgets; a placement taken back does not."""
+        """Charge an eviction to the pod's budgets; a placement that is rolled back costs nothing."""
         if len(self._budgets) and task.status == TaskStatus.RELEASING:
             budgets = self._evicted[task.row] = self._budgets.of(task.pod, task.labels)
             self._budgets.take(budgets)
 
     def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """Pods that are placed for the first time take from no budget."""
+        """Do nothing: new placements do not affect budgets."""
 
     def on_allocate(self, task: Task, row: int) -> None:
-        """An eviction taken back gives to the pod's budgets again."""
+        """Refund the budgets when the pod's eviction is rolled back."""
         self._budgets.give_back(self._evicted.pop(task.row, ()))

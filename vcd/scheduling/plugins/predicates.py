@@ -1,4 +1,4 @@
-"""predicates: which nodes may take a pod (docs/semantics/plugins.md)."""
+"""predicates: filter the nodes that may take a pod (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def _switch(name: str, default: bool, doc: str, without_effect: str = "") -> Arg
 
 
 class PredicatesPlugin(FollowsPods):
-    """A node may take a pod only when it passes all of these tests.
+    """Filter nodes by kube-scheduler's predicates.
 
-    Always: the node takes no more pods than its allocatable ``pods``; it is not cordoned, or the pod tolerates the
-    taint ``node.kubernetes.io/unschedulable``. With their switch: node selector and required node affinity, taints,
-    host ports, required pod affinity and anti-affinity, volume limits, volume zones, hard topology spread, volume
-    binding, and, off unless switched on, cpu and memory kept for idle units of scarce resources.
+    Always active: a node takes at most its allocatable ``pods``, and it is not cordoned, unless the pod tolerates the
+    taint ``node.kubernetes.io/unschedulable``. Active by default, with a switch each: node selector and required node
+    affinity, taints, host ports, required pod affinity and anti-affinity, volume limits, volume zones, hard topology
+    spread, and volume binding. Inactive by default: cpu and memory reserved for idle units of scarce resources.
 
-    Before any node is looked at, a pod is refused whose claims are missing, lost, being deleted or should have been
-    bound already; the reason names the claim. Node conditions are not looked at: the node controller turns them into
-    taints. Source: Volcano ``plugins/predicates``, kube-scheduler 1.36's filters of the same names.
+    A pod is refused before any node is considered if one of its claims is missing, lost, being deleted, or should have
+    been bound already; the reason names the claim. Node conditions are ignored, because the node controller converts
+    them to taints. Source: Volcano ``plugins/predicates``, kube-scheduler 1.36's filters of the same names.
     """
 
     name = "predicates"
@@ -92,13 +92,13 @@ class PredicatesPlugin(FollowsPods):
         _switch(
             "CacheEnable",
             False,
-            "Whether results are kept for pods of one role.",
+            "Whether results are cached for pods of one role.",
             "results are always kept while what they depend on is unchanged",
         ),
-        _switch("ProportionalEnable", False, "Whether cpu and memory are kept for idle units of scarce resources."),
+        _switch("ProportionalEnable", False, "Whether cpu and memory are reserved for idle units of scarce resources."),
         Argument("predicate.resources", "strings", (), "The scarce resources of ProportionalEnable."),
-        Argument(_CORES, "float", 1.0, "Cores kept for an idle unit of the resource; below 0 it means 1."),
-        Argument(_GIGABYTES, "float", 1.0, "Gigabytes kept for an idle unit of the resource; below 0 it means 1."),
+        Argument(_CORES, "float", 1.0, "Cores reserved for an idle unit of the resource; below 0 it means 1."),
+        Argument(_GIGABYTES, "float", 1.0, "Gigabytes reserved for an idle unit of the resource; below 0 it means 1."),
         _switch(
             "DynamicResourceAllocationEnable",
             False,
@@ -111,7 +111,7 @@ class PredicatesPlugin(FollowsPods):
             "volumebinding.bindTimeoutSeconds",
             "int",
             600,
-            "Seconds that a pod's volumes may take; read when the program starts.",
+            "Seconds that binding a pod's volumes may take; read when the program starts.",
             minimum=1,
         ),
         Argument("volumebinding.weight", "int", 1, "Weight of nodes whose volumes fit best.", without_effect=_NO_SHAPE),
@@ -119,7 +119,7 @@ class PredicatesPlugin(FollowsPods):
             "volumebinding.shape",
             "list",
             (),
-            "How well a volume that is used so far fits.",
+            "Points by the utilization of a volume.",
             fields=(
                 Argument("utilization", "int", 0, "Percent of the volume.", minimum=0, maximum=100),
                 Argument("score", "int", 0, "Points.", minimum=0, maximum=10),
@@ -136,7 +136,7 @@ class PredicatesPlugin(FollowsPods):
     )
 
     def open(self, session: Session) -> None:
-        """Follow the pods when a test asks where they are; look at volumes only when a pending pod has some."""
+        """Track the positions of pods if a filter needs them, and volumes if a pending pod has some."""
         self._session = session
         self._readable: dict[Shape, Reason | None] = {}
         self._affinity = InterPodAffinity(session) if self.is_on("PodAffinity") else None
@@ -153,11 +153,11 @@ class PredicatesPlugin(FollowsPods):
                 self._attachments = Attachments(session, self._storage)
 
     def is_on(self, name: str) -> bool:
-        """Whether ``predicate.<name>Enable`` is true."""
+        """Return whether ``predicate.<name>Enable`` is true."""
         return bool(self.values[f"predicate.{name}Enable"])
 
     def predicates(self) -> Iterable[Predicate]:
-        """The tests that are on, in Volcano's order: those of facts that nothing changes first."""
+        """Return the active filters, in Volcano's order: those of fixed node properties first."""
         session, storage, attachments = self._session, self._storage, self._attachments
         yield PodCount(session)
         yield NodeUnschedulable(session)
@@ -187,7 +187,7 @@ class PredicatesPlugin(FollowsPods):
         return {name: Rate.of(cores.get(name), gigabytes.get(name)) for name in names}
 
     def pre_predicate(self, task: Task) -> Reason | None:
-        """Why no node at all may take a pod."""
+        """Return a reason if no node at all can take the pod."""
         spec = task.shape.spec
         reason = None
         if spec.tolerations or spec.affinity is not None:
@@ -203,7 +203,7 @@ class PredicatesPlugin(FollowsPods):
         return self._volume_refusal(self._storage, task)
 
     def _unreadable(self, shape: Shape) -> Reason | None:
-        """What of a shape's tolerations or node affinity rules out all nodes; found out once per shape."""
+        """Return why a shape's tolerations or node affinity exclude all nodes, computed once per shape."""
         if shape not in self._readable:
             reason = tolerations_refusal(shape.spec)
             if reason is None and self.is_on("NodeAffinity"):
@@ -217,11 +217,11 @@ class PredicatesPlugin(FollowsPods):
         return next((refusal for refusal in found if refusal is not None), None)
 
     def pre_bind(self, task: Task, row: int) -> Iterable[VolumeChoice]:
-        """The volumes that the task's unbound claims get on the node."""
+        """Return the volumes chosen on the node for the task's unbound claims."""
         return () if self._storage is None else self._storage.reserved(task)
 
     def on_allocate(self, task: Task, row: int) -> None:
-        """A task was placed on a node, or waits for room there: it, and its volumes, are there from now on."""
+        """Record a placed or pipelined task and its volumes on the node."""
         super().on_allocate(task, row)
         if not task.shape.spec.volumes:
             return
@@ -231,7 +231,7 @@ class PredicatesPlugin(FollowsPods):
             self._storage.reserve(task, row)
 
     def on_deallocate(self, task: Task, row: int) -> None:
-        """A task was taken from a node."""
+        """Remove a task from the node."""
         super().on_deallocate(task, row)
         if not task.shape.spec.volumes:
             return

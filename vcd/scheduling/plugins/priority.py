@@ -1,4 +1,4 @@
-"""priority: higher priority first, and only lower priority gives way (docs/semantics/plugins.md)."""
+"""priority: schedule higher priority first, and evict only lower priority (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from vcd.scheduling.session.views import Job, SubJob, Task
 
 
 class PriorityPlugin(Plugin):
-    """Orders jobs by the value of their group's PriorityClass and tasks by their pod's priority.
+    """Order jobs by the value of their group's PriorityClass, and tasks by their pod's priority.
 
-    Between jobs a task may be preempted by a job of higher priority, within a job by a task of higher priority. A
-    job starves while not all of its tasks have room or wait for it. Source: Volcano ``plugins/priority``.
+    A job may preempt tasks of jobs of lower priority; a task may preempt tasks of lower priority in its own job. A
+    job starves until all of its tasks are ready or pipelined. Source: Volcano ``plugins/priority``.
     """
 
     name = "priority"
@@ -23,26 +23,26 @@ class PriorityPlugin(Plugin):
 
     @labelled(PRIORITY)
     def job_order(self, job: Job) -> int:
-        """Higher priority first."""
+        """Order jobs by priority, highest first."""
         return -job.priority
 
     @labelled(PRIORITY)
     def sub_job_order(self, sub_job: SubJob) -> int:
-        """The sub-job whose most urgent task has the higher priority first."""
+        """Order sub-jobs by the highest priority of their tasks, highest first."""
         return -sub_job.priority
 
     @labelled(PRIORITY)
     def task_order(self, task: Task) -> int:
-        """Higher priority first."""
+        """Order tasks by priority, highest first."""
         return -task.priority
 
     def minds_exchanges(self) -> bool:
-        """No: priorities stay."""
+        """Return False: evictions do not change priorities."""
         return False
 
     @lets_go("tasks of jobs of lower priority; in the preemptor's own job, tasks of lower priority")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
-        """Tasks of jobs of lower priority; in the preemptor's own job, tasks of lower priority."""
+        """Return tasks of jobs of lower priority, and tasks of lower priority in the preemptor's own job."""
         return [
             task
             for task in tasks
@@ -55,11 +55,11 @@ class PriorityPlugin(Plugin):
 
     @lets_go("for gangpreempt the tasks of jobs of lower priority")
     def unified_evictable(self, context: EvictionContext, tasks: list[Task]) -> list[Task]:
-        """For gangpreempt the tasks of jobs of lower priority; gangreclaim is about shares, not priorities."""
+        """Return tasks of jobs of lower priority for gangpreempt; all for gangreclaim, which compares shares."""
         if context.kind != "gangpreempt":
             return tasks
         return [task for task in tasks if task.job.priority < context.job.priority]
 
     def job_starving(self, job: Job) -> bool:
-        """Whether some task neither has room nor waits for it."""
+        """Return whether a task is neither ready nor pipelined."""
         return job.ready_count + job.waiting_count < job.task_count

@@ -1,4 +1,4 @@
-"""resource-strategy-fit: each resource spread or packed by its own strategy (docs/semantics/plugins.md)."""
+"""resource-strategy-fit: spread or pack pods by a strategy for each resource (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _RESOURCES = (
         "A resource, or a pattern such as `nvidia.com/*`.",
         fields=(
             Argument("type", "str", LEAST, "Whether pods are packed or spread by it.", choices=(MOST, LEAST)),
-            Argument("weight", "int", 1, "Its weight among the resources; below 1 it means 1."),
+            Argument("weight", "int", 1, "The resource's weight; below 1 it means 1."),
         ),
     ),
 )
 _SRA = (
-    Argument("enable", "bool", False, "Whether scarce resources are avoided."),
+    Argument("enable", "bool", False, "Whether pods that do not need scarce resources avoid nodes that have them."),
     Argument("resources", "strings", (), "The scarce resources."),
-    Argument("weight", "int", 1, "How much it counts beside the strategies; below 1 it is off."),
+    Argument("weight", "int", 1, "Weight relative to the strategies; below 1 it is off."),
     Argument(
         "resourceWeight",
         "mapping",
@@ -53,13 +53,13 @@ _SRA = (
     ),
 )
 _PROPORTIONAL = (
-    Argument("enable", "bool", False, "Whether cpu and memory are kept for idle units of scarce resources."),
+    Argument("enable", "bool", False, "Whether cpu and memory are reserved for idle units of scarce resources."),
     Argument("resources", "strings", (), "The scarce resources."),
     Argument(
         "resourceProportion",
         "mapping",
         {},
-        "What is kept for each idle unit.",
+        "What is reserved for each idle unit.",
         fields=(
             Argument("<resource>.cpu", "float", 1.0, "Cores; below 0 it means 1."),
             Argument("<resource>.memory", "float", 1.0, "Gigabytes; below 0 it means 1."),
@@ -69,7 +69,7 @@ _PROPORTIONAL = (
 
 
 class ResourceStrategy(Score):
-    """The rating of the configuration, or by the pod's own strategy."""
+    """The rating by the configuration, or by the pod's own strategy."""
 
     name = "resource strategy"
     depends = Depends.USAGE
@@ -94,19 +94,19 @@ class ResourceStrategy(Score):
 
 
 class ResourceStrategyFitPlugin(Plugin):
-    """Spreads pods over the nodes by some resources and packs them by others.
+    """Spread pods over nodes by some resources, and pack them by others.
 
-    - Points: 100 x `resourceStrategyFitWeight` x the mean, by weight, over the resources that the pod asks for:
-      `MostAllocated` (request + used) / allocatable, `LeastAllocated` (allocatable - request - used) / allocatable; 0
-      where one of them would not fit. `resources` names them; `nvidia.com/*` stands for all that begin so, an exact
-      name comes before a pattern, a longer pattern before a shorter one; other patterns are ignored.
+    - Score: 100 x `resourceStrategyFitWeight` x the weighted mean over the requested resources: `MostAllocated`
+      (request + used) / allocatable, `LeastAllocated` (allocatable - request - used) / allocatable; 0 if one of them
+      does not fit. `resources` names them. A pattern such as `nvidia.com/*` matches by prefix. An exact name wins over
+      a pattern, and a longer pattern over a shorter one. Other patterns are ignored.
     - A pod's annotations `volcano.sh/resource-strategy-scoring-type` and `volcano.sh/resource-strategy-weight` (JSON
-      such as `{"cpu": 2, "memory": 1}`) together replace `resources` for it. A type without weights, or what cannot be
-      read, leaves it without points of strategies; weights without a type do nothing.
+      such as `{"cpu": 2, "memory": 1}`) together replace `resources` for it. If the type has no weights, or one of them
+      is unreadable, the pod gets no score of strategies. Weights without a type have no effect.
     - `sra` (scarce resource avoidance) adds 100 x weight x (1 - weights of the scarce resources that the node has / all
-      of them), so that pods that can do without stay away from them; 0 where the node lacks what the pod asks for.
-    - `proportional` keeps cores and gigabytes (10^9 bytes) for each idle unit of a scarce resource: pods that ask for
-      none of these resources must leave them on the node.
+      of them), so that pods without such requests avoid these nodes; 0 if the node lacks a requested resource.
+    - `proportional` reserves cores and gigabytes (10^9 bytes) for each idle unit of a scarce resource: pods that
+      request none of these resources must leave them on the node.
 
     Source: Volcano ``plugins/resource-strategy-fit``.
     """
@@ -119,17 +119,17 @@ class ResourceStrategyFitPlugin(Plugin):
             "resourceStrategyFitWeight",
             "int",
             DEFAULT_WEIGHT,
-            "How much the strategies count; below 0 it means 10, with 0 they rate nothing.",
+            "Weight of the strategies; below 0 it means 10, with 0 they are off.",
         ),
         Argument(
             "resources",
             "mapping",
             None,
-            "What is rated. Not given or empty: cpu and memory, LeastAllocated, weight 1.",
+            "The resources and their strategies. Empty: cpu and memory, LeastAllocated, weight 1.",
             fields=_RESOURCES,
         ),
         Argument("sra", "mapping", None, "Scarce resource avoidance.", fields=_SRA),
-        Argument("proportional", "mapping", None, "What is kept beside scarce resources.", fields=_PROPORTIONAL),
+        Argument("proportional", "mapping", None, "What is reserved for scarce resources.", fields=_PROPORTIONAL),
     )
 
     def __init__(self, arguments: ArgumentValues) -> None:
@@ -141,8 +141,8 @@ class ResourceStrategyFitPlugin(Plugin):
         self._proportional: ArgumentValues = arguments["proportional"]
         weights = self._sra["resourceWeight"].matching("<resource>")
         self.scarce = {name: weight if (weight := weights.get(name, 1)) >= 0 else 1 for name in self._sra["resources"]}
-        kept: ArgumentValues = self._proportional["resourceProportion"]
-        cores, gigabytes = kept.matching("<resource>.cpu"), kept.matching("<resource>.memory")
+        proportions: ArgumentValues = self._proportional["resourceProportion"]
+        cores, gigabytes = proportions.matching("<resource>.cpu"), proportions.matching("<resource>.memory")
         self.rates = {
             name: Rate.of(cores.get(name), gigabytes.get(name))
             for name in self._proportional["resources"]
@@ -150,7 +150,7 @@ class ResourceStrategyFitPlugin(Plugin):
         }
 
     def open(self, session: Session) -> None:
-        """Find out what each resource's strategy is."""
+        """Determine the strategy of each resource."""
         self._session = session
         patterns = [name for name in self.strategies if name.endswith("*")]
         found = {name: strategy_of(name, self.strategies, patterns) for name in session.nodes.resources}
@@ -161,17 +161,17 @@ class ResourceStrategyFitPlugin(Plugin):
         self._errors: dict[tuple[str, str], Reason] = {}
 
     def close(self, session: Session) -> None:
-        """Tell of the pods whose annotations count for nothing."""
+        """Note invalid annotations on the pods' jobs."""
         keys = session.snapshot.tasks.keys
         wrong = [row for row, own in self._own_of_row.items() if own in self._errors]
-        for row in sorted(wrong, key=lambda row: keys[row] or ""):  # rows are numbered as pods came
+        for row in sorted(wrong, key=lambda row: keys[row] or ""):  # rows are numbered in order of arrival
             task = session.task(row)
             task.job.note("annotation", self.name, self._errors[self._own_of_row[row]], task=task)
 
     # --- strategies of pods -----------------------------------------------------------------------------------------
 
     def _find_own(self) -> None:
-        """The pending pods that have a strategy of their own, and the rating by each."""
+        """Find pending pods with their own strategy, and build its rating."""
         tasks = self._session.snapshot.tasks
         pending = (self._session.job_of_row >= 0) & (tasks.status == TaskStatus.PENDING)
         for row in np.flatnonzero(pending).tolist():
@@ -190,29 +190,29 @@ class ResourceStrategyFitPlugin(Plugin):
             if kind not in (MOST, LEAST):
                 raise AnnotationError(f"{SCORING_TYPE}: {kind!r} is not one of {MOST}, {LEAST}")
         except AnnotationError as error:
-            mend = f'give both {SCORING_TYPE} and {SCORING_WEIGHT}, such as {{"cpu": 2, "memory": 1}}'
-            self._errors[own] = _INVALID({"error": str(error), "mend": mend})
+            remedy = f'give both {SCORING_TYPE} and {SCORING_WEIGHT}, such as {{"cpu": 2, "memory": 1}}'
+            self._errors[own] = _INVALID({"error": str(error), "mend": remedy})
             return None
         return Rating(self._session, self.weight, strategies)
 
     def own_strategy(self, task: Task) -> tuple[str, str] | None:
-        """A pod's own strategy, as its annotations have it: type and weights; None where it has none."""
+        """Return a pod's own strategy, type and weights as its annotations have them; None if it has none."""
         return self._own_of_row.get(task.row)
 
     def rating_of(self, task: Task) -> Rating | None:
-        """The rating that counts for a pod; None where its own strategy cannot be read."""
+        """Return the rating for a pod; None if its own strategy is unreadable."""
         own = self._own_of_row.get(task.row)
         return self._rating if own is None else self._ratings[own]
 
     # --- points -----------------------------------------------------------------------------------------------------
 
     def predicates(self) -> Iterable[Predicate]:
-        """What is kept beside scarce resources, if that is on."""
+        """Return the filter of reserved resources, if it is enabled."""
         if self._proportional["enable"] and self.rates:
             yield Proportional(self._session, self.rates)
 
     def node_order(self) -> Iterable[Score]:
-        """The strategies and the avoidance of scarce resources, as far as they have a weight."""
+        """Return the scores of the strategies and of scarce resource avoidance, if they have a weight."""
         if self.weight > 0:
             self._find_own()
             yield ResourceStrategy(self)
@@ -221,7 +221,7 @@ class ResourceStrategyFitPlugin(Plugin):
 
 
 def _strategies(given: ArgumentValues) -> dict[str, Strategy]:
-    """Strategies by resource or pattern; patterns that are none are left out."""
+    """Return strategies by resource or pattern, without invalid patterns."""
     if not given:
         return {CPU: Strategy(LEAST, 1), MEMORY: Strategy(LEAST, 1)}
     return {
@@ -232,7 +232,7 @@ def _strategies(given: ArgumentValues) -> dict[str, Strategy]:
 
 
 def _weights(text: str) -> dict[str, int]:
-    """The weights by resource in the annotation. Raises AnnotationError."""
+    """Parse the weights by resource of the annotation. Raises AnnotationError."""
     if not text:
         raise AnnotationError(f"{SCORING_WEIGHT} is missing")
     try:

@@ -1,4 +1,4 @@
-"""resourcequota: groups wait until their namespace's ResourceQuotas have capacity for them."""
+"""resourcequota: admit groups only if they fit in their namespace's ResourceQuotas."""
 
 from __future__ import annotations
 
@@ -22,22 +22,20 @@ _INSUFFICIENT = ReasonCode(
 )
 
 Thousandths = dict[str, int]
-"""Amounts by name as the quota spells it (``requests.cpu``), in thousandths of a unit, bytes too."""
+"""Quantities by resource name as in the quota (``requests.cpu``), in thousandths of a unit, also for bytes."""
 
 
 class ResourceQuotaPlugin(Plugin):
-    """A group is admitted while used + admitted in this cycle + what it still asks for stays within hard, in each
-    ResourceQuota of its namespace.
+    """Admit a group if it fits in each ResourceQuota of its namespace: used + admitted + still requested <= hard.
 
-    A group still asks for its minResources less what its own pods use: the API server has counted these in `used` when
-    it admitted them. Pods that have ended, and pods outside the quota's scopes, are not in `used`; nor is more than
-    `used` itself, when it lags behind the pods.
+    Admitted counts the groups admitted in this session. A group still requests its minResources less the usage of its
+    own pods, because the API server counted these pods in `used` when it admitted them. Pods that have ended, and pods
+    outside the quota's scopes, are not in `used`. If `used` lags behind the pods, no more than `used` is subtracted.
 
-    Names are compared as they are written: a limit on `requests.cpu` binds groups whose minResources list
-    `requests.cpu`, as Volcano's job controller writes them, and not `cpu`. What a quota does not limit, and groups
-    without minResources, are free; scopes do not exempt a group from a quota. Hard and used are those of the quota's
-    status. A limit that cannot be read keeps the groups waiting that ask for its resource. Source: Volcano
-    ``plugins/resourcequota``.
+    Names are compared as written: a limit on `requests.cpu` applies to groups whose minResources list `requests.cpu`,
+    as Volcano's job controller writes them, and not to `cpu`. Resources without a limit, and groups without
+    minResources, are not limited. Scopes do not exempt a group from a quota. Hard and used come from the quota's
+    status. A group that requests a resource with an unreadable limit waits. Source: Volcano ``plugins/resourcequota``.
     """
 
     name = "resourcequota"
@@ -45,7 +43,6 @@ class ResourceQuotaPlugin(Plugin):
     kinds = ("ResourceQuota",)
 
     def open(self, session: Session) -> None:
-        """Find each namespace's quotas."""
         self._session = session
         self._quotas: dict[str, list[ResourceQuota]] = {}
         quotas = session.snapshot.others.get("ResourceQuota", {})
@@ -56,7 +53,7 @@ class ResourceQuotaPlugin(Plugin):
         self._usage: dict[int, Thousandths] = {}
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
-        """Whether all quotas of the namespace have capacity for what the group still asks for."""
+        """Permit if all quotas of the namespace have capacity for what the group still requests."""
         wanted = job.record.group.spec.min_resources
         if wanted is None:
             return Vote.PERMIT
@@ -67,7 +64,7 @@ class ResourceQuotaPlugin(Plugin):
         return Vote.PERMIT
 
     def job_enqueued(self, job: Job) -> None:
-        """Count what an admitted group still asks for: `used` does not show it before its pods exist."""
+        """Count what an admitted group still requests: `used` includes it only after its pods are created."""
         wanted = job.record.group.spec.min_resources
         if wanted is None or self._session.jobs.too_large[job.index]:
             return
@@ -76,14 +73,14 @@ class ResourceQuotaPlugin(Plugin):
             own = self._own_usage(quota, job)
             for name in (name for name in wanted if name in quota.status.hard):
                 try:
-                    asks = _still_asked(wanted, quota, own, name)
+                    requested = _still_requested(wanted, quota, own, name)
                 except QuantityError:
-                    continue  # only of a group that another plugin let pass
-                admitted[name] = admitted.get(name, 0) + asks
+                    continue  # possible only if another plugin admitted the group
+                admitted[name] = admitted.get(name, 0) + requested
 
     @classmethod
     def limits_told(cls, reason: Waiting) -> Iterable[QueueLimit]:
-        """None: what it counts are limits of namespaces."""
+        """Return nothing: the plugin enforces limits of namespaces, not of queues."""
         return ()
 
     def _refusal(self, quota: ResourceQuota, wanted: Quantities, job: Job) -> Reason | None:
@@ -92,18 +89,18 @@ class ResourceQuotaPlugin(Plugin):
         for name in sorted(wanted.keys() & hard.keys()):
             before = admitted.get(name, 0)
             try:
-                asks = _still_asked(wanted, quota, own, name)
+                requested = _still_requested(wanted, quota, own, name)
                 limit = _read(f"status.hard.{name} of the quota", hard[name])
                 have = _used(quota, name)
             except QuantityError as error:
                 return _UNREADABLE({"quota": quota.key, "error": str(error)})
-            if have + before + asks > limit:
-                told = {"asks": asks, "used": have, "admitted": before, "limit": limit}
-                amounts += [(role, name, _base_units(name, amount)) for role, amount in told.items()]
+            if have + before + requested > limit:
+                quantities = {"asks": requested, "used": have, "admitted": before, "limit": limit}
+                amounts += [(role, name, _base_units(name, amount)) for role, amount in quantities.items()]
         return _INSUFFICIENT({"quota": quota.key}, amounts) if amounts else None
 
     def _own_usage(self, quota: ResourceQuota, job: Job) -> Thousandths:
-        """Return what the group's pods that have not ended use of a quota."""
+        """Return the usage of a quota by the group's pods that have not ended."""
         tasks, shapes = self._session.snapshot.tasks, self._session.snapshot.shapes
         counts = Counter(tasks.shape.item(row) for row in self._session.jobs.rows_of(job.index) if tasks.alive[row])
         total: Thousandths = {}
@@ -118,11 +115,11 @@ class ResourceQuotaPlugin(Plugin):
         return total
 
 
-def _still_asked(wanted: Quantities, quota: ResourceQuota, own: Thousandths, name: str) -> int:
-    """Return what of a group's minimum is not in `used` yet. Raises QuantityError."""
-    asks = _read(f"minResources.{name} of the group", wanted[name])
+def _still_requested(wanted: Quantities, quota: ResourceQuota, own: Thousandths, name: str) -> int:
+    """Return the part of a group's minimum that is not in `used` yet. Raises QuantityError."""
+    requested = _read(f"minResources.{name} of the group", wanted[name])
     counted = min(own.get(name, 0), _used(quota, name))
-    return max(asks - counted, 0)
+    return max(requested - counted, 0)
 
 
 def _used(quota: ResourceQuota, name: str) -> int:
@@ -130,11 +127,11 @@ def _used(quota: ResourceQuota, name: str) -> int:
 
 
 def _thousandths(text: str | int | float) -> int:
-    """A quantity in thousandths, whatever its size. Raises QuantityError."""
+    """Parse a quantity of any size into thousandths. Raises QuantityError."""
     try:
         return parse_milli(text)
     except QuantityError:
-        return parse_units(text) * 1000  # bytes of petabytes and more are beyond int64 in thousandths
+        return parse_units(text) * 1000  # in thousandths, petabytes exceed int64
 
 
 def _read(field: str, text: str | int | float) -> int:
@@ -145,5 +142,5 @@ def _read(field: str, text: str | int | float) -> int:
 
 
 def _base_units(name: str, amount: int) -> int:
-    """Convert thousandths to the units of amounts in reasons: bytes and pods are whole numbers."""
+    """Convert thousandths to the units of reasons: whole bytes and pods, thousandths of everything else."""
     return amount // 1000 if is_bytes(name) or per_unit(name) == 1 else amount

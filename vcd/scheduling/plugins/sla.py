@@ -1,4 +1,4 @@
-"""sla: no job waits longer than agreed (docs/semantics/plugins.md)."""
+"""sla: admit jobs that have waited as long as they may (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ _NO_DURATION = ReasonCode(
 
 WAITING_TIME = "sla-waiting-time"
 ANNOTATIONS = (f"volcano.sh/{WAITING_TIME}", WAITING_TIME)
-"""Annotations of a group that state its waiting time; the first one that can be read holds."""
+"""A group's annotations for its waiting time; the first readable one counts."""
 
 _SECOND = 10**9
 _NEVER = 1 << 70
-"""The deadline of a job without a waiting time: later than all others."""
+"""The deadline of a job without a waiting time, after all other deadlines."""
 _DEADLINE = Label(
     "deadline", "earlier deadline", "later deadline", lambda value: rfc3339(value, 3) if value < _NEVER else "none"
 )
 
 
 class SlaPlugin(Plugin):
-    """Each job has a deadline: its group's creation plus its waiting time, which an annotation of the group states,
-    or else the plugin's argument for all.
+    """Give each job a deadline: its group's creation time plus its waiting time.
 
-    - the job with the earlier deadline comes first, those without a waiting time come last;
-    - from its deadline on a job is admitted although plugins of later tiers find no room for it, and it keeps the
-      room that its tasks wait for although its gang is not complete. A plugin of the same or an earlier tier that
-      rejects still has its way; list `sla` in a tier before `gang` where reserving room for a part of a gang is
-      wanted.
+    The waiting time comes from an annotation of the group, or else from the plugin's argument.
 
-    An annotation that is no duration above zero is passed over, and the waiting job says so. Source: Volcano
+    - Jobs with earlier deadlines come first, jobs without a waiting time last.
+    - From its deadline on, a job is admitted even if plugins of later tiers reject it, and its pipelined tasks retain
+      their resources even if its gang is not complete. A plugin of the same or an earlier tier can still reject the
+      job. To reserve resources for incomplete gangs, list `sla` in a tier before `gang`.
+
+    An annotation that is not a duration above zero is ignored, and the pending job reports it. Source: Volcano
     ``plugins/sla``.
     """
 
@@ -55,8 +55,8 @@ class SlaPlugin(Plugin):
             WAITING_TIME,
             "duration",
             None,
-            "How long a job may wait, from its group's creation, where the group states no time of its own "
-            "(for example 1h2m3s); no limit where it is not given.",
+            "How long a job may wait, from its group's creation, unless an annotation of the group states a time "
+            "(for example 1h2m3s). Without it, only jobs with an annotation have a deadline.",
             minimum=1,
         ),
     )
@@ -64,14 +64,13 @@ class SlaPlugin(Plugin):
     timed = True
 
     def open(self, session: Session) -> None:
-        """Note the time; deadlines are made when they are asked for."""
         self._session = session
         self._now = session.now
         self._for_all: int | None = self.values[WAITING_TIME]
         self._deadlines: dict[int, int] = {}
 
     def deadline(self, job: Job) -> int:
-        """Until when a job may wait, in nanoseconds since the epoch; later than any time where it has no limit."""
+        """Return a job's deadline in nanoseconds since the epoch; without a waiting time a time after all others."""
         found = self._deadlines.get(job.index)
         if found is None:
             waiting = waiting_time(job.record.group.metadata.annotations)[0]
@@ -82,31 +81,31 @@ class SlaPlugin(Plugin):
 
     @labelled(_DEADLINE)
     def job_order(self, job: Job) -> int:
-        """The earlier deadline first."""
+        """Order jobs by deadline, earliest first."""
         return self.deadline(job)
 
     def job_enqueueable(self, job: Job) -> Vote:
-        """From the deadline on it is admitted, and keeps the room that it waits for; no opinion before."""
+        """Permit from the deadline on; abstain before."""
         return Vote.PERMIT if self._now >= self.deadline(job) else Vote.ABSTAIN
 
     job_pipelined = job_enqueueable
 
     def wakes(self) -> Iterator[int]:
-        """The deadlines of jobs that wait."""
+        """Return the deadlines of pending jobs."""
         jobs = self._session.jobs
         waits = (jobs.phase == Phase.PENDING) | (jobs.counts[:, TaskStatus.PENDING] > 0)
         deadlines = (self.deadline(self._session.job(index)) for index in np.flatnonzero(waits).tolist())
         yield from (deadline for deadline in deadlines if deadline < _NEVER)
 
     def close(self, session: Session) -> None:
-        """Waiting jobs tell of waiting times that cannot be read."""
+        """Note unreadable waiting times on pending jobs."""
         for job in session.jobs_with_pending():
             for refusal in waiting_time(job.record.group.metadata.annotations)[1]:
                 job.note("invalid", self.name, refusal)
 
 
 def waiting_time(annotations: dict[str, str]) -> tuple[int | None, tuple[Reason, ...]]:
-    """The waiting time in nanoseconds that annotations state (None: none), and what is wrong with those passed over."""
+    """Return the waiting time in nanoseconds (None: not stated), and reasons for unreadable annotations."""
     wrong: list[Reason] = []
     for key in ANNOTATIONS:
         text = annotations.get(key)

@@ -1,4 +1,4 @@
-"""tdm: nodes that are shared by the hour with another system (Volcano ``docs/design/tdm-plugin.md``)."""
+"""tdm: share nodes with another system by time of day (Volcano ``docs/design/tdm-plugin.md``)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PERIOD = "tdm.evict.period"
 WINDOW = "tdm.revocable-zone.<zone>"
 MAX_SCORE = 100.0
 DEFAULT_BUDGET = 1
-"""How many pods a job without a budget gives at a time."""
+"""How many pods of a job without a budget are evicted at a time."""
 
 _SECOND = 10**9
 _DAY = 24 * 3600
@@ -65,21 +65,20 @@ _AMOUNT = re.compile(r"\+?([0-9]{1,9})(%?)")
 
 
 class Window(NamedTuple):
-    """A part of each day, in seconds since midnight UTC, its ends included."""
+    """A part of each day, in seconds since midnight UTC, including both ends."""
 
     start: int
     end: int
 
     def holds(self, now: int) -> bool:
-        """Whether a time, in nanoseconds since the epoch, is within."""
+        """Return whether a time, in nanoseconds since the epoch, is within the window."""
         second = now // _SECOND % _DAY
         if self.start < self.end:
             return self.start <= second <= self.end
         return self.start == self.end or second >= self.start or second <= self.end
 
     def turns(self, now: int) -> list[int]:
-        """Return when it begins and when it is over, each the next time after ``now`` (ns since the epoch); the end is
-        included."""
+        """Return when the window next begins and ends after ``now`` (ns since the epoch)."""
         if self.start == self.end:
             return []
         midnight = now // _SECOND // _DAY * _DAY
@@ -88,8 +87,10 @@ class Window(NamedTuple):
 
 
 def window_of(text: str) -> Window | None:
-    """A window as written, ``22:00-6:00``; None where it is none. One that ends before it begins goes past midnight,
-    one that ends when it begins is the whole day."""
+    """Parse a window such as ``22:00-6:00``; None if it is invalid.
+
+    A window that ends before it begins passes midnight. One with equal ends is the whole day.
+    """
     found = _WINDOW.fullmatch(text.strip())
     if found is None:
         return None
@@ -115,8 +116,7 @@ class _WindowArgument(Argument, frozen=True):
 
 
 class _Zones:
-    """The revocable nodes of a session: ``revocable`` and ``open`` mark rows; ``names`` and ``codes`` say which zone
-    a row is in (-1: none)."""
+    """The revocable nodes of a session: ``revocable`` and ``open`` are masks, ``codes`` index ``names`` (-1: none)."""
 
     def __init__(self, session: Session, windows: Mapping[str, Window], texts: Mapping[str, str]) -> None:
         self.codes, self.names = session.nodes.facts.label(ZONE)
@@ -128,19 +128,19 @@ class _Zones:
         self._texts = texts
 
     def zone_of(self, row: int) -> str:
-        """The zone of a node's row; none is the empty text."""
+        """Return the zone of a node's row; an empty text for none."""
         code = int(self.codes[row])
         return self.names[code] if code >= 0 else ""
 
     def why_closed(self, zone: str) -> Reason:
-        """Why nodes of a zone take nothing now."""
+        """Return why nodes of a zone accept no pods now."""
         if zone in self._texts:
             return _CLOSED({"zone": zone, "window": self._texts[zone]})
         return _NO_WINDOW({"zone": zone})
 
 
 class ZoneIsOpen(Predicate):
-    """A node in a revocable zone takes pods only in the zone's window."""
+    """Accepts nodes in revocable zones only in the zone's window."""
 
     name = "RevocableZoneOpen"
     reason = ReasonCode(
@@ -160,7 +160,7 @@ class ZoneIsOpen(Predicate):
         return at_rows(self._passes, usage)
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
-        """One reason per zone."""
+        """Return one reason for each zone."""
         codes: npt.NDArray[np.int32] = at_rows(self._zones.codes, usage)[failed]
         counts = np.bincount(codes[codes >= 0], minlength=len(self._zones.names)).tolist()
         pairs = zip(self._zones.names, counts, strict=True)
@@ -168,7 +168,7 @@ class ZoneIsOpen(Predicate):
 
 
 class MayBeRevoked(Predicate):
-    """A node in a revocable zone takes only pods that may use such nodes."""
+    """Accepts nodes in revocable zones only for pods that may use such nodes."""
 
     name = "RevocableZonePermitted"
     reason = ReasonCode(
@@ -187,7 +187,7 @@ class MayBeRevoked(Predicate):
         return not uses_zones(task.pod)
 
     def kind_of(self, task: Task) -> bool:
-        """That it applies: pods of one shape and labels may differ in the annotation."""
+        """Return True, so that it differs from pods of equal shape and labels to which the filter does not apply."""
         return True
 
     def mask(self, task: Task, usage: Usage) -> Mask:
@@ -195,7 +195,7 @@ class MayBeRevoked(Predicate):
 
 
 class PreferZones(Score):
-    """100 points for nodes of open revocable zones, for pods that may use them."""
+    """100 for nodes of open revocable zones, if the pod may use them."""
 
     name = "RevocableZone"
     depends = Depends.TIME
@@ -212,22 +212,22 @@ class PreferZones(Score):
 
 
 class TdmPlugin(Plugin):
-    """Time division: nodes with the label `volcano.sh/revocable-zone` take pods only in the window of their zone.
+    """Time division: nodes with the label `volcano.sh/revocable-zone` accept pods only in the window of their zone.
 
-    - A pod may use such nodes when its annotation `volcano.sh/revocable-zone` is `*`, or, without that one, its
-      annotation `volcano.sh/preemptable` is true; others never go there. In the window it prefers them (100 points).
-    - Outside the window the action shuffle evicts running pods from the zone's nodes that are preemptable
-      (`volcano.sh/preemptable`, annotation or label of the pod, true unless it says no).
-    - A pod that is not preemptable and uses no zones may preempt preemptable ones that run on ordinary nodes; others
-      preempt nobody.
-    - Jobs that are not preemptable (annotation or label of the group, false unless it says so) come first, and starve
-      while any of their pods is pending.
+    - A pod may use such nodes if its annotation `volcano.sh/revocable-zone` is `*`, or if it lacks this annotation and
+      its annotation `volcano.sh/preemptable` is true. In the window it prefers them (100 points).
+    - Outside the window, the action shuffle evicts running pods from the zone's nodes if they are preemptable
+      (annotation or label `volcano.sh/preemptable` of the pod, by default true).
+    - A pod that is not preemptable and does not use zones may preempt preemptable pods that run on ordinary nodes.
+      Other pods preempt none.
+    - Jobs that are not preemptable (annotation or label of the group, by default false) come first, and starve while
+      any of their pods is pending.
 
-    Of a job no more pods go at a time than its budget lets: `volcano.sh/jdb-min-available` (running pods that stay)
-    or else `volcano.sh/jdb-max-unavailable` (pods that do not run), a number or a percentage of its pods, rounded up;
-    one pod where it states none, or all of them where gang would keep the one for its minimum. A job that gave some
-    gives no more to shuffle within `tdm.evict.period`: while one of its pods was asked to go, or made, since less than
-    that. Windows are in UTC, their ends included. Source: Volcano ``plugins/tdm``.
+    A job's budget limits the pods evicted at a time: `volcano.sh/jdb-min-available` (running pods that remain), or else
+    `volcano.sh/jdb-max-unavailable` (pods that do not run), a number or a percentage of its pods, rounded up. Without a
+    budget it is one pod, or all if gang would protect this one for the job's minimum. After an eviction of a job's pod
+    by shuffle, or the creation of one, shuffle evicts no more of the job's pods within `tdm.evict.period`. Windows are
+    in UTC, including both ends. Source: Volcano ``plugins/tdm``.
     """
 
     name = "tdm"
@@ -237,8 +237,8 @@ class TdmPlugin(Plugin):
             WINDOW,
             "str",
             None,
-            "The window of a zone, each day, in UTC, for example 10:00-21:00. One that ends before it begins goes past "
-            "midnight; one that ends when it begins is the whole day. Zones without it are closed and keep their pods.",
+            "The window of a zone, each day, in UTC, for example 10:00-21:00. One that ends before it begins passes "
+            "midnight; one with equal ends is the whole day. Zones without a window are closed, and their pods remain.",
             choices=_Windows(),
         ),
         Argument(PERIOD, "duration", 60 * _SECOND, "The time between two evictions from a job.", minimum=0),
@@ -247,25 +247,25 @@ class TdmPlugin(Plugin):
     timed = True
 
     def open(self, session: Session) -> None:
-        """See which zones are open."""
+        """Determine which zones are open."""
         self._session = session
         self._now = session.now
         self._period: int = self.values[PERIOD]
         texts: dict[str, str] = self.values.matching(WINDOW)
         windows = {zone: window for zone, text in texts.items() if (window := window_of(text)) is not None}
         self._windows = windows
-        self._rest_ends: list[int] = []
-        """When jobs that gave pods just now may give more (ns since the epoch)."""
+        self._pause_ends: list[int] = []
+        """When jobs with recent evictions may lose more pods (ns since the epoch)."""
         self._zones = _Zones(session, windows, {zone: text.strip() for zone, text in texts.items()})
 
     def predicates(self) -> Iterable[Predicate]:
-        """None where no node is revocable."""
+        """Return the filters, if any node is revocable."""
         if self._zones.revocable.any():
             yield ZoneIsOpen(self._zones)
             yield MayBeRevoked(self._zones)
 
     def node_order(self) -> Iterable[Score]:
-        """None where no zone is open."""
+        """Return the score, if any zone is open."""
         if self._zones.open.any():
             yield PreferZones(self._zones)
 
@@ -273,64 +273,64 @@ class TdmPlugin(Plugin):
 
     @labelled(Label("preemptable", "not preemptable", "preemptable", yes_or_no))
     def job_order(self, job: Job) -> bool:
-        """Jobs that are not preemptable first."""
+        """Order jobs that are not preemptable first."""
         return is_preemptable(job.record.group, unsaid=False)
 
     def job_pipelined(self, job: Job) -> Vote:
-        """Whether the minimum, that of each role too, has room or waits for it."""
+        """Permit if the minimum of tasks, also of each role, is ready or pipelined, else reject."""
         return Vote.PERMIT if job.is_pipelined_whole() else Vote.REJECT
 
     def job_starving(self, job: Job) -> bool:
-        """Whether a job that is not preemptable has pending tasks, its minimum reached or not."""
+        """Return whether a job that is not preemptable has pending tasks, even beyond its minimum."""
         return job.counts[TaskStatus.PENDING] > 0 and not is_preemptable(job.record.group, unsaid=False)
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
     @lets_go("running preemptable tasks on ordinary nodes, of each job as many as its budget lets")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> VictimsAnswer:
-        """Running preemptable tasks on ordinary nodes, of each job as many as its budget lets."""
+        """Permit running preemptable tasks on ordinary nodes as victims, within each job's budget."""
         if preemptor.preemptable or uses_zones(preemptor.pod):
             return []
         revocable = self._zones.revocable
         return _WithinBudgets(lambda task: _runs(task) and task.preemptable and not revocable[task.node])
 
     def victim_tasks(self, tasks: list[Task]) -> list[Task]:
-        """Running preemptable tasks on nodes of closed zones, of each job as many as its budget lets in a period.
+        """Return running preemptable tasks on nodes of closed zones, within each job's budget and period.
 
-        A gang that would be below its minimum then, and states no budget, goes as a whole.
+        A gang without a budget that would fall below its minimum is evicted as a whole.
         """
         closed = self._zones.closed
         if not closed:
             return []
         out = [task for task in tasks if _runs(task) and task.preemptable and self._zones.zone_of(task.node) in closed]
-        settled = {task.job.index: task.job for task in out}
-        resting = {index for index, job in settled.items() if self._gave_just_now(job)}
-        named = _WithinBudgets(lambda task: task.job.index not in resting).among(out)
-        may_go = {task.job.index for task in framework_of(self._session).unprotected(named)}
-        kept: dict[int, list[Task]] = {task.job.index: [] for task in named if task.job.index not in may_go}
-        for task in tasks if kept else ():
-            if task.job.index in kept:
-                kept[task.job.index].append(task)
-        whole = [task for index, own in kept.items() if self._goes_whole(settled[index], own) for task in own]
+        jobs = {task.job.index: task.job for task in out}
+        paused = {index for index, job in jobs.items() if self._evicted_recently(job)}
+        named = _WithinBudgets(lambda task: task.job.index not in paused).among(out)
+        unprotected = {task.job.index for task in framework_of(self._session).unprotected(named)}
+        protected: dict[int, list[Task]] = {task.job.index: [] for task in named if task.job.index not in unprotected}
+        for task in tasks if protected else ():
+            if task.job.index in protected:
+                protected[task.job.index].append(task)
+        whole = [task for index, own in protected.items() if self._is_evicted_whole(jobs[index], own) for task in own]
         return [*named, *whole]
 
-    def _goes_whole(self, job: Job, own: list[Task]) -> bool:
-        """Whether a job states no budget, and all of its placed tasks may go."""
+    def _is_evicted_whole(self, job: Job, own: list[Task]) -> bool:
+        """Return whether a job has no stated budget, and all of its placed tasks may be evicted."""
         return stated_budget(job) is None and len(framework_of(self._session).unprotected(own)) == len(own)
 
-    def _gave_just_now(self, job: Job) -> bool:
-        """Whether a job lost a pod, or got one in its place, since less than the period."""
+    def _evicted_recently(self, job: Job) -> bool:
+        """Return whether a job lost a pod, or got a new one, within the period."""
         since = self._now - self._period
         for task in job.tasks():
-            leaves = task.status == TaskStatus.RELEASING
-            gave = asked_since(task.pod, self._now) if leaves else task.created * _SECOND
-            if gave > since:
-                self._rest_ends.append(gave + self._period)
+            is_releasing = task.status == TaskStatus.RELEASING
+            time = asked_since(task.pod, self._now) if is_releasing else task.created * _SECOND
+            if time > since:
+                self._pause_ends.append(time + self._period)
                 return True
         return False
 
     def wakes(self) -> Iterator[int]:
-        """When a zone of the cluster opens or closes, and when jobs may give more pods, if pods wait or are there."""
+        """Return when zones open or close and when jobs may lose more pods, if pods are pending or in zones."""
         session, tasks = self._session, self._session.snapshot.tasks
         placed = tasks.node[(tasks.status == TaskStatus.RUNNING) & (tasks.node >= 0)]
         waits = session.jobs.counts[:, TaskStatus.PENDING].any()
@@ -339,10 +339,10 @@ class TdmPlugin(Plugin):
         for name in self._zones.names:
             if name in self._windows:
                 yield from self._windows[name].turns(session.now)
-        yield from self._rest_ends
+        yield from self._pause_ends
 
     def close(self, session: Session) -> None:
-        """Waiting jobs tell of annotations that cannot be taken as written."""
+        """Note invalid annotations on pending jobs."""
         for job in session.jobs_with_pending():
             for key in (MIN_AVAILABLE, MAX_UNAVAILABLE):
                 text = job.record.group.metadata.annotations.get(key)
@@ -355,7 +355,7 @@ class TdmPlugin(Plugin):
 
 
 class _WithinBudgets(Allowance):
-    """Tasks that ``may`` go, of each job as many as its budget lets."""
+    """Permits victims that ``may`` be evicted, within each job's budget."""
 
     def __init__(self, may: Callable[[Task], bool]) -> None:
         self._may = may
@@ -374,13 +374,13 @@ class _WithinBudgets(Allowance):
 
 
 def budget(job: Job) -> int:
-    """How many of a job's running tasks may go now."""
+    """Return how many of a job's running tasks may be evicted now."""
     stated = stated_budget(job)
     return DEFAULT_BUDGET if stated is None else stated
 
 
 def stated_budget(job: Job) -> int | None:
-    """How many of a job's running tasks its group's annotations let go now; None where they state nothing."""
+    """Return how many of a job's running tasks its annotations allow to evict now; None if they state nothing."""
     annotations = job.record.group.metadata.annotations
     total, running = job.task_count, job.counts[TaskStatus.RUNNING]
     least = _amount(annotations.get(MIN_AVAILABLE), total)
@@ -394,7 +394,7 @@ def stated_budget(job: Job) -> int | None:
 
 
 def _amount(text: str | None, total: int) -> int | None:
-    """A number as written, or a percentage of ``total``, rounded up; None where it is neither."""
+    """Parse a number, or a percentage of ``total``, rounded up; None if it is neither."""
     found = None if text is None else _AMOUNT.fullmatch(text)
     if found is None:
         return None

@@ -413,7 +413,7 @@ def _joined(work: Workload, new: Work) -> Workload:
     joined.groups = dict(work.groups)
     joined.spared = work.spared.copy()
     for group_key in [*(group.key for group in new.groups), *(pod.group_key for pod in new.pods)]:
-        joined.spared.arrived(group_key)  # unlike what is there already
+        joined.spared.record_arrival(group_key)  # unlike what is there already
     for group in new.groups:
         joined.groups[group.key] = GroupLife(group.key, group, work.begin, waited=True)
     for pod in new.pods:

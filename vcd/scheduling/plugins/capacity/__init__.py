@@ -1,4 +1,4 @@
-"""capacity: what queues deserve, are guaranteed, may have at most; flat or a tree (docs/semantics/plugins.md)."""
+"""capacity: hold queues to deserved, guarantee and capability, flat or in a tree (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from vcd.scheduling.plugins.capacity.accounts import (
     Reservations,
     Resources,
     contradictions,
+    count_guarantees,
     fill,
     fill_reservations,
-    keep_guarantees,
-    mark_evicted,
     request_of,
     set_flat_limits,
+    set_wishes,
 )
 from vcd.scheduling.plugins.capacity.reclaim import Reclaim
 from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, check_amounts, link, set_limits
@@ -95,14 +95,14 @@ ANCESTOR_RECLAIM_LEVEL = Argument(
     "ancestorReclaimLevel",
     "int",
     0,
-    "How many levels of parents reclaim minds in a hierarchy: at 1 a queue is reclaimed from only if its parent, where "
-    "the asker has another one, has more than it deserves, too; at 2 also its grandparent, and so on; at 0 the queue "
-    "alone counts. What is below 0 counts as 0.",
+    "How many levels of ancestors reclaim considers in a hierarchy. At 1, tasks of a queue are reclaimed only if its "
+    "parent, unless it is also the reclaiming queue's parent, has more than it deserves, too; at 2 also its "
+    "grandparent, and so on; at 0 or below, only the queue itself counts.",
 )
 
 
 def _shares(value: Rank | Standing) -> str:
-    """A queue's share; in a hierarchy those of its ancestors first, from the top."""
+    """Format a queue's share; in a hierarchy with the shares of its ancestors before it, from the top."""
     ranks = value.ranks if isinstance(value, Standing) else (value,)
     return " > ".join(f"{plain(share)}{' (deserves nothing)' if nothing else ''}" for share, nothing in ranks)
 
@@ -114,34 +114,37 @@ _ANCESTORS = Label("ancestors", "nearer in the tree", "farther in the tree", PRI
 
 
 class CapacityPlugin(KeepsShares):
-    """Holds queues to the amounts in their spec; what one does not use others may borrow, and give back on demand.
+    """Hold queues to the quantities in their spec. Queues may borrow what others do not use, until it is reclaimed.
 
     - `deserved` is what a queue can reclaim; what it has beyond is borrowed. It is never below `guarantee`, which is
-      kept for the queue even while it has no work, unless it takes none (not Open, or misconfigured): then only what
-      it holds of it is; `capability` is never exceeded, `pods` included;
-    - real capability = min(capability, total - guarantees of all + own guarantee); nor do several queues together get
-      what others are guaranteed and do not use;
-    - share = the largest allocated/deserved, 1 where nothing is deserved. Queues come by `spec.priority`, then those
-      that can go on within what they deserve, then by share, those that deserve anything before those that do not;
-    - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
-      inqueue leaves out what scheduling gates hold, and groups of lower priority than the one that asks, and what
-      preempt could free for it counts as free;
-    - a queue may reclaim for tasks with which it stays within what it deserves in some resource that they ask for;
-    - tasks may be reclaimed that hold some of what the asker lacks, from queues that have more than they deserve of
-      something that the task holds, down to their guarantee.
+      reserved for the queue even without jobs. If the queue takes no work (it is not Open, or it is misconfigured),
+      only the allocated portion of its guarantee counts. `capability` is never exceeded, including `pods`.
+    - real capability = min(capability, total - guarantees of all + own guarantee). Several queues together do not get
+      what others are guaranteed and do not use, either.
+    - share = the largest allocated/deserved, 1 for a queue that deserves nothing. Queues are ordered by
+      `spec.priority`, then queues that stay within deserved before those that borrow, then by share, then queues that
+      deserve something first.
+    - A group is admitted if minResources + allocated + inqueue - elastic <= real capability. Inqueue excludes pods
+      behind scheduling gates and groups of lower priority, and resources that preempt could free for the group count as
+      free.
+    - A queue may reclaim for tasks with which it stays within deserved in some resource that they request.
+    - A victim of reclaim holds some resource that the reclaiming task lacks, and its queue has more than it deserves of
+      some resource that the victim holds. The victims' queues retain their guarantees.
 
-    With `enableHierarchy: true` queues form a tree by `spec.parent` below the queue `root`. Only leaves take work; what
-    they have counts for all their ancestors, and every gate holds all the way up. A capability that is not given is
-    the parent's. Queues are ordered by the share of the first ancestors in which they differ, leaves first, and
-    victims come from the queue that is nearest in the tree. A group with which its queue stays within what it deserves
-    is admitted although others borrowed its parents' room: reclaim gives it back. What is guaranteed to a parent comes
-    back to any queue below it. A queue that is misconfigured (no such parent, a circle, more capability than its
-    parent, children that deserve or are guaranteed more than it) takes nothing, nor do those below it; the others go
-    on. An Event says so on the queue, as it does of one that can never have what it deserves by its own capability.
+    With `enableHierarchy: true`, queues form a tree by `spec.parent` below the queue `root`. Only leaves take work.
+    What they hold counts for all ancestors, and every limit applies to all ancestors. A capability that is not given is
+    the parent's. Queues are ordered by the share of the first ancestors in which they differ, leaves first, and victims
+    come from the queue that is nearest in the tree. A group with which its queue stays within deserved is admitted
+    although others borrowed its parents' resources: reclaim recovers them. A parent's guarantee can be recovered by any
+    queue below it. A misconfigured queue takes no work, nor do queues below it; the others continue. Misconfigured
+    means that the parent does not exist, that parents form a cycle, that capability exceeds the parent's, or that
+    children deserve or are guaranteed more than their parent. An Event on the queue reports this, and also a queue that
+    can never have what it deserves because of its own capability.
 
-    A pod that says `scheduling.volcano.sh/queue-allocation-gate: "true"` and waits at the scheduling gate of that name,
-    and no other, is let through by allocate once its queue has room for it; from then on it holds its quota until it
-    has a node. This takes the right to patch pods, which `deploy/components/queue-gates` grants.
+    allocate removes the scheduling gate `scheduling.volcano.sh/queue-allocation-gate` from a pod once its queue has
+    capacity for it, if the pod has the annotation of that name with value "true" and no other gate. The pod then holds
+    its quota until it has a node. This needs the permission to patch pods, which `deploy/components/queue-gates`
+    grants.
 
     Source: Volcano ``plugins/capacity``.
     """
@@ -172,28 +175,27 @@ class CapacityPlugin(KeepsShares):
     queue_fields = ("capability", "deserved", "guarantee", "priority", "parent?enableHierarchy")
 
     def open(self, session: Session) -> None:
-        """Make up the queues' accounts."""
         self._session = session
         self._hierarchy = self.flags.get("enableHierarchy", False)
         self._level = max(self.values["ancestorReclaimLevel"], 0) if self._hierarchy else 0
         self._resources = resources = Resources(session)
         self._accounts = [Account(queue, resources) for queue in session.queue_list]
         self.barred: dict[str, str] = {}
-        """Why queues take nothing, by name, in words that say how to mend it."""
+        """Why queues take no work, by name, with the remedy."""
         self._contradictions = contradictions(self._accounts, resources)
         if self._hierarchy:
             self.barred = link(self._accounts, session.snapshot.bad_queues)
             check_amounts(self._accounts, resources, self.barred)
         fill(self._accounts, session)
-        keep_guarantees(self._accounts, self.barred, self.values[VOLCANO_SHARES.key])
+        count_guarantees(self._accounts, self.barred, self.values[VOLCANO_SHARES.key])
         if self._hierarchy:
             set_limits(self._accounts, resources)
         else:
             set_flat_limits(self._accounts, resources)
         for account in self._accounts:
             account.settle(resources)
-        self._lends = mark_evicted(self._accounts, session)
-        # as the session opens, as Volcano has it: what one queue takes must not move its siblings within a heap
+        self._defers_borrowing = set_wishes(self._accounts, session)
+        # computed once per session, as in Volcano: charging one queue must not move its siblings within a heap
         self._above = [
             [(above.name, _rank(above)) for above in reversed(account.chain[1:]) if above.name != ROOT]
             for account in self._accounts
@@ -201,18 +203,18 @@ class CapacityPlugin(KeepsShares):
         self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         self._attempts = Attempts(session)
-        self._places = Reservations(self._accounts)
-        self._places.open(session)
-        self._guarantees = self._keep_guarantees()
+        self._reservations = Reservations(self._accounts)
+        self._reservations.open(session)
+        self._guarantees = self._sum_guarantees()
 
-    def _keep_guarantees(self) -> Guarantees:
-        """Count what queues hold and are guaranteed, along the tree."""
+    def _sum_guarantees(self) -> Guarantees:
+        """Return the guarantees and the queues' allocated resources, along the tree."""
         none = [0] * self._resources.width
         as_volcano = self.values[VOLCANO_SHARES.key]
         own = [account.own() for account in self._accounts]
         total = attainable(self._session, sum_of(np.array(own, np.int64).reshape(-1, len(none))))
         found = Guarantees(
-            {each.name: none if as_volcano or each.name == ROOT else each.kept for each in self._accounts},
+            {each.name: none if as_volcano or each.name == ROOT else each.counted_guarantee for each in self._accounts},
             total,
             {each.name: each.parent.name for each in self._accounts if each.parent is not None},
             {
@@ -228,10 +230,12 @@ class CapacityPlugin(KeepsShares):
 
     @labelled(PRIORITY, _PARENT, _BORROWS, _SHARE)
     def queue_order(self, queue: Queue) -> tuple[Any, ...]:
-        """Higher `spec.priority`, leaves, queues that stay within what they deserve, then the smaller share where
-        their branches of the tree part."""
+        """Order by `spec.priority`, then leaves first, then queues that stay within deserved, then by share.
+
+        In a tree, the shares of the first ancestors in which two queues differ are compared.
+        """
         account = self._accounts[queue.index]
-        first = (-queue.record.queue.spec.priority, bool(account.children), self._lends and account.borrows)
+        first = (-queue.record.queue.spec.priority, bool(account.children), self._defers_borrowing and account.borrows)
         if account.children or not self._hierarchy:
             return (*first, _rank(account))
         names, ranks = zip(*self._above[queue.index], (account.name, _rank(account)), strict=True)
@@ -239,31 +243,36 @@ class CapacityPlugin(KeepsShares):
 
     @labelled(_ANCESTORS)
     def victim_queue_order(self, queue: Queue, preemptor: Queue) -> int:
-        """Queues that have more ancestors in common with the preemptor's come first."""
-        ours = self._accounts[preemptor.index].chain
-        return -sum(above in ours[1:] for above in self._accounts[queue.index].chain[1:])
+        """Order queues with more ancestors in common with the preemptor's queue first."""
+        chain = self._accounts[preemptor.index].chain
+        return -sum(above in chain[1:] for above in self._accounts[queue.index].chain[1:])
 
     # --- gates ------------------------------------------------------------------------------------------------------
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Whether a task stays within the capability of its queue and all its ancestors."""
-        refusal = self._refuses(queue) or self._over(queue, task.amounts, task) or self._takes(queue, task.amounts)
+        """Return a reason if the task would exceed its queue's or an ancestor's capability, or use others'
+        guarantees."""
+        refusal = (
+            self._refuses(queue) or self._over(queue, task.amounts, task) or self._uses_guarantees(queue, task.amounts)
+        )
         if refusal is None and task.gated:
-            self._places.reserve(task)  # its gate will be lifted: it holds its place from now on
+            self._reservations.reserve(task)  # its gate will be removed: its quota is reserved from now on
         return refusal
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
-        """Whether tasks like one stay within it together; not said where a lifted gate has some of it reserved."""
+        """Return whether ``count`` such tasks stay within the limits together; False while quota is reserved."""
         together = [amount * count for amount in task.amounts]
         chain = self._accounts[queue.index].chain
         if self._refuses(queue) is not None or any(each.reserved is not None for each in chain):
             return False
-        return self._over(queue, together, task) is None and self._takes(queue, together) is None
+        return self._over(queue, together, task) is None and self._uses_guarantees(queue, together) is None
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
-        """Whether the queue may reclaim for tasks: with them it stays within its real capability, and within what it
-        deserves (or an ancestor in reach of ``ancestorReclaimLevel`` does, or any within what it is guaranteed) in some
-        resource that they ask for."""
+        """Return a reason if the queue may not reclaim for the tasks.
+
+        It may if it stays within its real capability, and in some requested resource within deserved (its own, or that
+        of an ancestor within ``ancestorReclaimLevel``) or within the guarantee of any ancestor.
+        """
         refusal = self._refuses(queue)
         if refusal is not None:
             return refusal
@@ -275,26 +284,28 @@ class CapacityPlugin(KeepsShares):
         if over:
             held = self._attempts.told(tasks[0].job, over, allocated)
             return self._refusal(_BEYOND_CAPABILITY, account, over, request, held)
-        for asked, due in self._dues(account):
+        for entitled, due in self._entitlements(account):
             for column in wanted:
-                if asked.allocated[column] + request[column] <= due[column]:
+                if entitled.allocated[column] + request[column] <= due[column]:
                     return None
         held = self._attempts.told(tasks[0].job, wanted, allocated)
         return self._refusal(HAS_DESERVED, account, wanted, request, held, "deserved")
 
-    def _dues(self, account: Account) -> Iterator[tuple[Account, list[int]]]:
-        """Yield an account and those above it, each with what comes back to the queue."""
-        for depth, asked in enumerate(account.chain):
-            if asked.name != ROOT or asked is account:
-                yield asked, self._due(asked, depth)
+    def _entitlements(self, account: Account) -> Iterator[tuple[Account, list[int]]]:
+        """Yield a queue's account and its ancestors', each with what the queue can reclaim of it."""
+        for depth, entitled in enumerate(account.chain):
+            if entitled.name != ROOT or entitled is account:
+                yield entitled, self._entitlement(entitled, depth)
 
-    def _due(self, account: Account, depth: int) -> list[int]:
-        """What comes back to a queue ``depth`` levels below: what is deserved in reach of ``ancestorReclaimLevel``, and
-        always what is guaranteed."""
+    def _entitlement(self, account: Account, depth: int) -> list[int]:
+        """Return what a queue ``depth`` levels below can reclaim.
+
+        That is what is deserved within ``ancestorReclaimLevel``, and the guarantee above it.
+        """
         return account.deserved if depth <= self._level else account.guarantee
 
     def _refuses(self, queue: Queue) -> Reason | None:
-        """Why a queue takes no work at all, whatever it is."""
+        """Return why a queue takes no work at all, if so."""
         if not queue.is_open:
             return queue.why_closed()
         if not self._hierarchy:
@@ -309,7 +320,7 @@ class CapacityPlugin(KeepsShares):
         return None
 
     def _over(self, queue: Queue, amounts: Sequence[int], task: Task) -> Reason | None:
-        """Where on the way to the root a task would exceed a limit."""
+        """Return a reason if the task would exceed a limit of its queue or of an ancestor."""
         for account in self._accounts[queue.index].chain:
             allocated, limits = account.allocated, account.limits
             if account.reserved is None:
@@ -319,7 +330,7 @@ class CapacityPlugin(KeepsShares):
                 else:
                     continue
             reserved = account.reserved or [0] * len(amounts)
-            own = amounts if self._places.holds(task) else [0] * len(amounts)
+            own = amounts if self._reservations.holds(task) else [0] * len(amounts)
             others = [amount - mine for amount, mine in zip(reserved, own, strict=True)]
             over = [
                 column
@@ -329,12 +340,12 @@ class CapacityPlugin(KeepsShares):
             if over:
                 code = _BEYOND_CAPABILITY if account.queue is queue else _BEYOND_PARENTS_CAPABILITY
                 held = self._attempts.told(task.job, over, allocated)
-                kept = self._session.told(over, reserved=others)  # for pods whose gate was lifted
-                return self._refusal(code, account, over, amounts, held, more=kept)
+                reserved_amounts = self._session.told(over, reserved=others)  # for pods whose gate was removed
+                return self._refusal(code, account, over, amounts, held, more=reserved_amounts)
         return None
 
-    def _takes(self, queue: Queue, amounts: Sequence[int]) -> Reason | None:
-        """Whether so much more would take what other queues are guaranteed and do not use."""
+    def _uses_guarantees(self, queue: Queue, amounts: Sequence[int]) -> Reason | None:
+        """Return a reason if these amounts would use what other queues are guaranteed and have not allocated."""
         over = self._guarantees.exceeded(queue.name, amounts, self._resources.pods)
         if not over:
             return None
@@ -342,7 +353,7 @@ class CapacityPlugin(KeepsShares):
         return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=amounts))
 
     def holds(self) -> Iterator[Hold]:
-        """What queues are guaranteed and do not use."""
+        """Return the unused guarantees."""
         for name, unused in self._guarantees.unused():
             amounts = zip(self._resources.names, unused, strict=True)
             yield Hold(HoldKind.GUARANTEE, name, resources={resource: amount for resource, amount in amounts if amount})
@@ -352,21 +363,21 @@ class CapacityPlugin(KeepsShares):
         code: ReasonCode,
         account: Account,
         columns: Sequence[int],
-        asks: Sequence[int],
+        request: Sequence[int],
         held: Sequence[Amount],
         bound: str = "capability",
         more: Sequence[Amount] = (),
     ) -> Reason:
         limits = account.deserved if bound == "deserved" else account.limits
-        shown = [0 if limit >= UNLIMITED else limit for limit in limits]
-        told = [*self._session.told(columns, asks=asks), *held, *self._session.told(columns, **{bound: shown})]
+        finite = [0 if limit >= UNLIMITED else limit for limit in limits]
+        amounts = [*self._session.told(columns, asks=request), *held, *self._session.told(columns, **{bound: finite})]
         names = {"queue": account.name, **({"parent": account.name} if code.cause is Cause.PARENT_LIMIT else {})}
-        return code(names, [*told, *more])
+        return code(names, [*amounts, *more])
 
     # --- admission --------------------------------------------------------------------------------------------------
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
-        """Whether the group's minimum stays within the real capability of its queue and all its ancestors."""
+        """Permit if the group's minimum stays within the real capability of its queue and all ancestors."""
         refusal = self._refuses(job.queue)
         if refusal is not None:
             return refusal
@@ -388,38 +399,40 @@ class CapacityPlugin(KeepsShares):
                 for column in self._resources.compared
                 if needed[column]
                 and after[column] > account.real_capability[column]
-                and not self._comes_back(chain[:depth], column, needed[column], account, job.priority)
+                and not self._can_recover(chain[:depth], column, needed[column], account, job.priority)
             ]
             if over:
                 code = _INSUFFICIENT_IN_PARENT if depth else _INSUFFICIENT
                 return self._refusal(code, account, over, needed, self._session.told(over, would_hold=after))
         return Vote.PERMIT
 
-    def _comes_back(self, below: tuple[Account, ...], column: int, need: int, account: Account, priority: int) -> bool:
-        """Whether a queue below an ancestor that is full stays within what is its due, so that it can reclaim what
-        others borrowed of the ancestor's room (Volcano #4817)."""
+    def _can_recover(self, below: tuple[Account, ...], column: int, need: int, account: Account, priority: int) -> bool:
+        """Return whether a queue below a full ancestor stays within what it can reclaim.
+
+        Then it recovers what others borrowed of the ancestor's resources (Volcano #4817).
+        """
         for depth, entitled in enumerate(below):
             holds = need + entitled.allocated[column] + entitled.ahead(priority)[column]
-            if holds <= self._due(entitled, depth)[column] and holds <= account.real_capability[column]:
+            if holds <= self._entitlement(entitled, depth)[column] and holds <= account.real_capability[column]:
                 return True
         return False
 
     def stays_within_share(self, job: Job) -> bool:
-        """Whether the queue could reclaim for a group (see ``preemptive``)."""
+        """Return whether the queue could reclaim for a group (see ``preemptive``)."""
         needed = self._session.jobs.min_resources[job.index].tolist()
         return any(
-            asked.allocated[column] + asked.ahead(job.priority)[column] + needed[column] <= due[column]
-            for asked, due in self._dues(self._accounts[job.queue.index])
+            entitled.allocated[column] + entitled.ahead(job.priority)[column] + needed[column] <= due[column]
+            for entitled, due in self._entitlements(self._accounts[job.queue.index])
             for column in self._resources.compared
             if needed[column]
         )
 
     def surplus(self, queue: Queue) -> Ints:
-        """What queues hold above what they deserve, and what they deserve nothing of."""
+        """Return what queues hold above deserved; resources that a queue does not deserve count in full."""
         return np.array([account.surplus() for account in self._accounts], np.int64)
 
     def job_enqueued(self, job: Job) -> None:
-        """Count what an admitted group may take, in its queue and all ancestors."""
+        """Count what an admitted group reserves, in its queue and all ancestors."""
         if job.record.min_resources is not None:
             amounts = self._reserving.reservable(job.index).tolist()
             for account in self._admitting[job.queue.index].chain:
@@ -427,8 +440,10 @@ class CapacityPlugin(KeepsShares):
 
     @cached_property
     def _reserving(self) -> GroupColumns:
-        """The groups with what they reserve. Read once the predicates are known: a group whose pods no node takes
-        reserves nothing."""
+        """The groups with what they reserve.
+
+        Read it only after the predicates are known: a group whose pods no node can take reserves nothing.
+        """
         as_volcano = self.values[VOLCANO_SHARES.key]
         return self._session.jobs if as_volcano else demand_of(self._session).groups
 
@@ -441,17 +456,17 @@ class CapacityPlugin(KeepsShares):
     # --- victims ----------------------------------------------------------------------------------------------------
 
     def minds_exchanges(self) -> bool:
-        """Where queues have ancestors in common: what the asker gets counts for these, too."""
+        """Return whether queues form a tree: then the preemptor's new resources count for common ancestors, too."""
         return self.flags.get("enableHierarchy", False)
 
     @lets_go("tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
-        """Tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept."""
+        """Permit victims of queues that hold more than they deserve, until they reach it; guarantees are retained."""
         return self._reclaim.allowance(reclaimer.job.queue, reclaimer.amounts, reclaimer.floor.tolist())
 
     @lets_go("for gangreclaim tasks of queues that hold more than they deserve")
     def unified_evictable(self, context: EvictionContext | None, tasks: list[Task]) -> VictimsAnswer:
-        """The same for gangs; whom a gang may preempt within its queue is for others to say."""
+        """Permit the same victims for gangreclaim; all candidates for gangpreempt."""
         if context is None or context.kind != "gangreclaim":
             return tasks
         wanted = context.wanted.tolist()
@@ -460,25 +475,25 @@ class CapacityPlugin(KeepsShares):
     # --- accounts ---------------------------------------------------------------------------------------------------
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """The queue and its ancestors hold more, or less."""
+        """Update what the queue and its ancestors hold."""
         first = tasks[0]
         for account in self._accounts[first.job.queue.index].chain:
             account.allocated = plus(account.allocated, first.amounts, sign * len(tasks))
         self._guarantees.charge(first.job.queue.name, first.amounts, sign * len(tasks))
         for task in tasks:
-            self._places.moved(task, sign)
+            self._reservations.moved(task, sign)
 
-    # --- what is shown ----------------------------------------------------------------------------------------------
+    # --- reporting --------------------------------------------------------------------------------------------------
 
     def problems(self) -> Iterator[Problem]:
-        """Queues that take nothing, and those of which a limit makes another one void."""
+        """Yield queues that take no work, and queues with limits that contradict each other."""
         for name, text in self.barred.items():
             yield Problem("Queue", name, f"the queue takes nothing: {text}")
         for name, text in self._contradictions:
             yield Problem("Queue", name, text)
 
     def gauges(self) -> Iterator[Gauge]:
-        """Volcano's queue series, and what is guaranteed."""
+        """Return Volcano's queue metrics, and the guarantees."""
         names = self._resources.names
         for account in self._admitting:
             queue = account.name
@@ -497,5 +512,5 @@ class CapacityPlugin(KeepsShares):
 
 
 def _rank(account: Account) -> Rank:
-    """Smaller shares first; at equal shares, queues that deserve anything."""
+    """Order by share, smallest first; at equal shares, queues that deserve something first."""
     return (account.share, not account.deserves_any)

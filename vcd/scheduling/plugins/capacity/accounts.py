@@ -1,4 +1,4 @@
-"""capacity's accounts: what each queue deserves, is guaranteed, may have at most, and has."""
+"""capacity's accounts: deserved, guarantee, capability and allocated resources of each queue."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from vcd.state.groups import GroupColumns
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, opts_into_queue_gate
 
 UNLIMITED = 1 << 62
-"""A capability without a limit; no sum of requests comes near it."""
+"""A capability without a limit. Sums of requests are far smaller."""
 _PENDING = int(TaskStatus.PENDING)
 _PLACED = [int(status) for status in (*READY_STATUSES, TaskStatus.PIPELINED)]
 
 
 class Resources:
-    """The session's resources by column; ``pods`` and the first two, cpu and memory, have rules of their own."""
+    """The session's resources by column. ``pods``, cpu and memory (columns 0 and 1) have special rules."""
 
     def __init__(self, session: Session) -> None:
         self.names = session.nodes.resources
@@ -33,17 +33,17 @@ class Resources:
         self.pods = self.column_of["pods"]
         self.total: list[int] = session.nodes.total.tolist()
         self.compared = tuple(column for column in range(self.width) if column != self.pods)
-        """The columns that quotas compare: Volcano leaves out the number of pods."""
+        """The columns that quotas compare: all but the number of pods, as in Volcano."""
 
     def amounts(self, values: Mapping[str, int], default: int = 0) -> list[int]:
-        """Quantities by name as integers by column."""
+        """Return quantities by name as integers by column."""
         result = [default] * self.width
         for name, value in values.items():
             result[self.column_of[name]] = value
         return result
 
     def capability(self, values: Mapping[str, int]) -> list[int]:
-        """What is not given is unlimited; so is cpu or memory of zero (Volcano's source)."""
+        """Return a capability. A resource that is not named is unlimited, and cpu or memory of 0 (as in Volcano)."""
         result = self.amounts(values, UNLIMITED)
         for column in (0, 1):
             if result[column] <= 0:
@@ -52,13 +52,13 @@ class Resources:
 
 
 class Account:
-    """One queue's account; amounts are integers by column.
+    """One queue's account; quantities are integers by column.
 
-    ``chain`` is the account itself, its parent's, and so on up to the root's (itself alone where queues are flat).
-    ``kept`` is what other queues have to leave of the guarantee, ``real_capability`` what others' leave of the
-    capability, ``limits`` what placements are held to.
-    ``elastic`` is what jobs hold above their minimum, ``inqueue`` what admitted groups may still take, by the groups'
-    priority; ``reserved`` what pods hold that the queue's scheduling gate let through and that have no node yet.
+    ``chain`` is the account itself, its parent's, and so on up to the root's (only itself if queues are flat).
+    ``counted_guarantee`` is the reserved portion of the guarantee. ``real_capability`` is the capability less other
+    queues' reserved guarantees. ``limits`` is what placements may not exceed.
+    ``elastic`` is what jobs hold above their minimum. ``inqueue`` is what admitted groups may still take, by group
+    priority. ``reserved`` is the quota of pods whose scheduling gate was removed and that have no node yet.
     """
 
     def __init__(self, queue: Queue, resources: Resources) -> None:
@@ -68,7 +68,7 @@ class Account:
         self.parent: Account | None = None
         self.children: list[Account] = []
         self.chain: tuple[Account, ...] = (self,)
-        self.guarantee = self.kept = resources.amounts(record.guarantee)
+        self.guarantee = self.counted_guarantee = resources.amounts(record.guarantee)
         self.deserved = resources.amounts(record.deserved)
         self.capability = resources.capability(record.capability)
         self.real_capability = self.limits = self.capability
@@ -80,36 +80,36 @@ class Account:
         self.wish: list[int] | None = None
 
     def takes_work(self, barred: Mapping[str, str]) -> bool:
-        """Whether pods of the queue, or of one below it, could be placed; ``barred`` names misconfigured queues."""
+        """Return whether pods of the queue, or of one below it, may be placed. ``barred``: misconfigured queues."""
         if self.children:
             return any(child.takes_work(barred) for child in self.children)
         return self.queue.is_open and self.name not in barred
 
     def own(self) -> list[int]:
-        """Return what the queue has allocated without those below it."""
+        """Return what the queue itself has allocated, without the queues below it."""
         below = [child.allocated for child in self.children]
         return [have - sum(others) for have, *others in zip(self.allocated, *below, strict=True)]
 
     def settle(self, resources: Resources) -> None:
-        """Derive what the points ask for once deserved, guarantee and real capability are final."""
+        """Compute derived fields; call it when deserved, guarantee and real capability are final."""
         record = self.queue.record
         named = {*record.deserved, *record.guarantee}
         self.deserved = [max(pair) for pair in zip(self.deserved, self.guarantee, strict=True)]
         self.guaranteed = tuple((column, amount) for column, amount in enumerate(self.guarantee) if amount > 0)
         self.entitled = tuple((column, amount) for column, amount in enumerate(self.deserved) if amount > 0)
         self.deserves_any = any(column != resources.pods for column, _ in self.entitled)
-        # a scalar that is named with zero counts as deserved none of; cpu and memory of zero as not named
+        # a scalar that is named with 0 is deserved none of; cpu and memory of 0 count as not named
         self.claims = tuple(
             (column, self.deserved[column])
             for column in resources.compared
             if self.deserved[column] > 0 or (column > 1 and resources.names[column] in named)
         )
         self.limits = list(self.real_capability)
-        self.limits[resources.pods] = self.capability[resources.pods]  # guarantees keep no places for pods
+        self.limits[resources.pods] = self.capability[resources.pods]  # guarantees reserve no number of pods
 
     @property
     def share(self) -> float:
-        """The largest allocated/deserved; 1 where nothing is deserved, so that such a queue comes after the others."""
+        """The largest allocated/deserved; 1 for a queue that deserves nothing, so that it comes after the others."""
         if not self.deserves_any:
             return 1.0
         allocated = self.allocated
@@ -117,7 +117,7 @@ class Account:
 
     @property
     def borrows(self) -> bool:
-        """Whether what the queue wishes next could be reclaimed from it at once."""
+        """Whether placing ``wish`` would be borrowing, so that another queue could reclaim it at once."""
         wish = self.wish
         if wish is None:
             return False
@@ -125,7 +125,7 @@ class Account:
         return not claimed or any(self.allocated[column] + wish[column] > deserved for column, deserved in claimed)
 
     def surplus(self) -> list[int]:
-        """What reclaim could take of a leaf at most; nothing where it holds some of what it deserves, and no more."""
+        """Return what reclaim could take of a leaf at most; nothing if it holds only what it deserves."""
         held, claims = self.allocated, dict(self.claims)
         has_claimed = any(held[column] for column in claims)
         if self.children or (has_claimed and all(held[column] <= deserved for column, deserved in self.claims)):
@@ -133,14 +133,14 @@ class Account:
         return [max(amount - claims.get(column, 0), 0) for column, amount in enumerate(held)]
 
     def ahead(self, priority: int) -> list[int]:
-        """What admitted groups of at least a priority may still take."""
+        """Return what admitted groups of at least ``priority`` may still take."""
         rows = [amounts for known, amounts in self.inqueue.items() if known >= priority]
         if len(rows) == 1:
             return rows[0]
         return _sum(*rows) if rows else [0] * len(self.allocated)
 
     def reserve(self, amounts: list[int], priority: int) -> None:
-        """An admitted group may take this much."""
+        """Count an admitted group."""
         before = self.inqueue.get(priority)
         if before is None:
             self.inqueue[priority] = list(amounts)
@@ -148,13 +148,15 @@ class Account:
             self.inqueue[priority] = _sum(before, amounts)
 
     def inqueue_sum(self) -> list[int]:
-        """What all admitted groups may still take."""
+        """Return what all admitted groups may still take."""
         return _sum([0] * len(self.allocated), *self.inqueue.values())
 
 
 class Reservations:
-    """Pods whose queue's scheduling gate is lifted hold their quota from then until they have a node (Volcano
-    ``docs/design/scheduling-gates-queue-admission.md``)."""
+    """Quota of pods whose scheduling gate was removed, until they have a node.
+
+    See Volcano ``docs/design/scheduling-gates-queue-admission.md``.
+    """
 
     def __init__(self, accounts: list[Account]) -> None:
         self._accounts = accounts
@@ -162,7 +164,7 @@ class Reservations:
         self._known: set[int] = set()
 
     def open(self, session: Session) -> None:
-        """Reserve for the pods that were let through in earlier cycles, or are being let through."""
+        """Reserve for pods whose gate was removed in earlier sessions, or is being removed."""
         lifting = session.snapshot.lifting
         tasks = session.snapshot.tasks
         for row in np.flatnonzero((session.job_of_row >= 0) & (tasks.status == _PENDING)).tolist():
@@ -173,11 +175,11 @@ class Reservations:
                 self.reserve(session.task(row))
 
     def holds(self, task: Task) -> bool:
-        """Whether a task has its quota reserved."""
+        """Return whether a task has reserved quota."""
         return task.row in self._holding
 
     def reserve(self, task: Task) -> None:
-        """Hold a task's quota where it is one of those; what waits for something else keeps it from nobody."""
+        """Reserve quota for a task with the annotation, unless it waits for something other than its queue."""
         if task.unsupported or has_foreign_gate(task.shape.spec) or not opts_into_queue_gate(task.pod):
             return
         if task.row not in self._holding:
@@ -186,7 +188,7 @@ class Reservations:
             self._change(task, 1)
 
     def moved(self, task: Task, sign: int) -> None:
-        """A task is counted where it is placed (1); one whose placement is undone (-1) holds its quota again."""
+        """Release a task's reservation when it is placed (1); reserve again when its placement is rolled back (-1)."""
         if sign > 0 and task.row in self._holding:
             self._holding.remove(task.row)
             self._change(task, -1)
@@ -200,8 +202,10 @@ class Reservations:
 
 
 def contradictions(accounts: list[Account], resources: Resources) -> list[tuple[str, str]]:
-    """Queues that by their own capability can never have what they deserve or are guaranteed, and why
-    (Volcano #4292). They are held to the capability, and go on."""
+    """Return queues whose own capability is below what they deserve or are guaranteed, and why (Volcano #4292).
+
+    They continue, and the capability applies.
+    """
     found = []
     for account in accounts:
         for field, amounts in (("deserved", account.deserved), ("guarantee.resource", account.guarantee)):
@@ -216,31 +220,31 @@ def contradictions(accounts: list[Account], resources: Resources) -> list[tuple[
     return found
 
 
-def keep_guarantees(accounts: list[Account], barred: Mapping[str, str], as_volcano: bool) -> None:
-    """Set what is kept of guarantees, once accounts know what they hold; all of it with Volcano's formula."""
+def count_guarantees(accounts: list[Account], barred: Mapping[str, str], as_volcano: bool) -> None:
+    """Set the reserved portions of guarantees, once allocated is known; all of the guarantee with Volcano's formula."""
     for account in accounts:
         takes_work = as_volcano or account.takes_work(barred)
-        account.kept = reserved_guarantee(account.guarantee, account.allocated, takes_work)
+        account.counted_guarantee = reserved_guarantee(account.guarantee, account.allocated, takes_work)
 
 
 def set_flat_limits(accounts: list[Account], resources: Resources) -> None:
-    """Real capability of queues without a hierarchy: what others' guarantees leave of the cluster, up to capability.
+    """Set real capabilities without a hierarchy: total less the others' guarantees, at most capability.
 
-    Nobody deserves more than that.
+    Deserved is limited to it.
     """
-    kept = [sum(column) for column in zip(*[account.kept for account in accounts], strict=True)]
+    counted = [sum(column) for column in zip(*[account.counted_guarantee for account in accounts], strict=True)]
     for account in accounts:
         account.real_capability = [
             min(max(total - guarantees, 0) + own, most)
             for total, guarantees, own, most in zip(
-                resources.total, kept, account.kept, account.capability, strict=True
+                resources.total, counted, account.counted_guarantee, account.capability, strict=True
             )
         ]
         account.deserved = [min(pair) for pair in zip(account.deserved, account.real_capability, strict=True)]
 
 
 def fill(accounts: list[Account], session: Session) -> None:
-    """Sum up the jobs, and pods whose group is gone: each account holds its own queue's and its descendants'."""
+    """Add up jobs, and pods whose group was deleted. Each account includes its descendants."""
     jobs = session.jobs
     sums = (jobs.sums(of).tolist() for of in ("allocated", "pending", elastic))
     for own, allocated, pending, above in zip(accounts, *sums, strict=True):
@@ -257,7 +261,7 @@ def fill(accounts: list[Account], session: Session) -> None:
 
 
 def fill_reservations(accounts: list[Account], jobs: GroupColumns) -> None:
-    """Sum up what admitted groups may still take, along the tree."""
+    """Add up what admitted groups may still take, along the tree."""
     reserved = inqueue_by_priority(jobs, len(accounts))
     priorities = jobs.priorities.tolist()
     for index, rank in np.argwhere(reserved.any(axis=2)).tolist():
@@ -265,12 +269,12 @@ def fill_reservations(accounts: list[Account], jobs: GroupColumns) -> None:
             account.reserve(reserved[index, rank].tolist(), priorities[rank])
 
 
-def mark_evicted(accounts: list[Account], session: Session) -> bool:
-    """Whether groups wait that lost tasks to others; then accounts know their wishes, so that those who would only
-    borrow come after those for whom it was taken (Volcano #4947).
+def set_wishes(accounts: list[Account], session: Session) -> bool:
+    """Set the wishes of queues if groups that lost tasks to evictions are pending; return whether there are any.
 
-    A job's wish is what it needs to go on: the rest of its minimum, or one task, by the mean of its pending tasks. A
-    queue's is the largest of its evicted jobs', else the smallest of all its waiting jobs'.
+    Queues that would only borrow then come after the queues for which these tasks were evicted (Volcano #4947).
+    A job's wish is the rest of its minimum, or one task, by the mean of its pending tasks. A queue's wish is the
+    largest of its evicted jobs' wishes, else the smallest of all its pending jobs'.
     """
     jobs = session.jobs
     counts = jobs.counts
@@ -294,7 +298,7 @@ def mark_evicted(accounts: list[Account], session: Session) -> bool:
 
 
 def request_of(tasks: list[Task]) -> Sequence[int]:
-    """What tasks ask for together."""
+    """Return what tasks request together."""
     if len(tasks) == 1:
         return tasks[0].amounts
     return [sum(column) for column in zip(*[task.amounts for task in tasks], strict=True)]

@@ -1,4 +1,4 @@
-"""capacity's part in reclaim: whose tasks may go for a queue that is below what it deserves."""
+"""capacity's victims in reclaim: tasks that a queue below its deserved share may have evicted."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from vcd.scheduling.session.views import Task
 
 
 class _Relation(NamedTuple):
-    """What the tree says of a victim's queue seen from the asker's."""
+    """How a victim's queue is related to the reclaiming queue in the tree."""
 
     checked: tuple[Account, ...]
-    """The victim's ancestors that must have more than they deserve, too."""
-    kept: tuple[Account, ...]
-    """The victim's ancestors with a guarantee that the asker is no part of."""
+    """The victim's ancestors that must also have more than they deserve."""
+    guaranteed: tuple[Account, ...]
+    """The victim's ancestors with a guarantee that are not ancestors of the reclaiming queue."""
     above: tuple[Account, ...]
-    """All of these, each once."""
+    """The union of both, without duplicates."""
     related: bool
-    """Whether both have an ancestor below the root in reach of ``ancestorReclaimLevel``, or one that is guaranteed
-    something: of that neither has more right to it than the other."""
+    """Whether they share an ancestor below the root that is within ``ancestorReclaimLevel`` or has a guarantee.
+
+    Neither queue then has a prior claim to what the ancestor is entitled to.
+    """
 
 
 class Reclaim:
-    """Names victims."""
+    """Builds the allowances of capacity's victims."""
 
     def __init__(self, accounts: list[Account], resources: Resources, nodes: Nodes, level: int) -> None:
         self.accounts = accounts
@@ -38,59 +40,62 @@ class Reclaim:
         self._relations: dict[tuple[int, int], _Relation] = {}
 
     def allowance(self, queue: Queue, wanted: Sequence[int], floor: Sequence[int] | None) -> Allowance:
-        """Who may go for work of ``queue`` that asks for amounts.
+        """Return an allowance for victims when ``queue`` requests ``wanted``.
 
-        ``floor`` is the least room on a node that takes the task that asks; None where a whole job does, whose victims
-        go in bundles: of these the action itself spares whose going helps nobody.
+        ``floor`` is the smallest capacity on a node with which the reclaiming task fits. None for a whole job, whose
+        victims are evicted in bundles: the action itself then drops victims that do not help.
         """
         return _Reclaimable(self, self.accounts[queue.index], wanted, floor)
 
     def lacking_on(self, node: int, wanted: Sequence[int], floor: Sequence[int]) -> tuple[int, ...]:
-        """The resources of which a node will have too little; all that are asked for where it has enough, since then
-        it is quota that must be freed."""
+        """Return the resources that are short on a node; if none is, the quota is short, so all requested ones."""
         if node >= 0:
-            room = self._nodes.usage.room_of(node).tolist()
-            short = tuple([column for column, least in enumerate(floor) if least > room[column]])
+            free = self._nodes.usage.room_of(node).tolist()
+            short = tuple([column for column, least in enumerate(floor) if least > free[column]])
             if short:
                 return short
         return tuple([column for column in self._resources.compared if wanted[column]])
 
-    def relation(self, asker: Account, account: Account) -> _Relation:
-        """What the tree says of an account seen from the asker's."""
-        return self._relations.get((asker.queue.index, account.queue.index)) or self._relate(asker, account)
+    def relation(self, preemptor: Account, account: Account) -> _Relation:
+        """Return how an account is related to the reclaiming account."""
+        return self._relations.get((preemptor.queue.index, account.queue.index)) or self._relate(preemptor, account)
 
-    def _relate(self, asker: Account, account: Account) -> _Relation:
-        theirs = account.chain[1 : 1 + self._level]
-        ours = asker.chain[1 : 1 + self._level]
+    def _relate(self, preemptor: Account, account: Account) -> _Relation:
+        others = account.chain[1 : 1 + self._level]
+        own = preemptor.chain[1 : 1 + self._level]
         checked = tuple(
             above
-            for depth, above in enumerate(theirs)
-            if above.name != ROOT and not (depth < len(ours) and ours[depth] is above)
+            for depth, above in enumerate(others)
+            if above.name != ROOT and not (depth < len(own) and own[depth] is above)
         )
-        kept = tuple(
-            above for above in account.chain[1:] if above.guaranteed and above.name != ROOT and above not in asker.chain
+        guaranteed = tuple(
+            above
+            for above in account.chain[1:]
+            if above.guaranteed and above.name != ROOT and above not in preemptor.chain
         )
-        above = tuple(above for above in account.chain[1:] if above in checked or above in kept)
+        above = tuple(above for above in account.chain[1:] if above in checked or above in guaranteed)
         related = any(
-            above.name != ROOT and (above in ours or (above.guaranteed and above in asker.chain))
+            above.name != ROOT and (above in own or (above.guaranteed and above in preemptor.chain))
             for depth, above in enumerate(account.chain[1:])
             if depth < self._level or above.guaranteed
         )
-        relation = _Relation(checked, kept, above, related)
-        self._relations[asker.queue.index, account.queue.index] = relation
+        relation = _Relation(checked, guaranteed, above, related)
+        self._relations[preemptor.queue.index, account.queue.index] = relation
         return relation
 
 
 class _Reclaimable(Allowance):
-    """What queues and their ancestors hold beyond what is theirs, less what those that go hold."""
+    """Permits victims while their queues and their ancestors hold more than they are entitled to."""
 
-    def __init__(self, reclaim: Reclaim, asker: Account, wanted: Sequence[int], floor: Sequence[int] | None) -> None:
+    def __init__(
+        self, reclaim: Reclaim, preemptor: Account, wanted: Sequence[int], floor: Sequence[int] | None
+    ) -> None:
         self._reclaim = reclaim
-        self._asker = asker
+        self._preemptor = preemptor
         self._wanted = wanted
         self._floor = floor
-        self._blocked = _blocked(asker, wanted)
-        self._wants_deserved = _deserves_some(asker, wanted)
+        self._blocked = _blocked(preemptor, wanted)
+        self._wants_deserved = _deserves_some(preemptor, wanted)
         self._lacking: dict[int, tuple[int, ...]] = {}
         self._left: dict[int, list[int]] = {}
 
@@ -104,9 +109,9 @@ class _Reclaimable(Allowance):
         account = self._reclaim.accounts[task.job.queue.index]
         if self._blocked is not None and self._blocked not in account.chain:
             return False
-        relation = self._reclaim.relation(self._asker, account)
+        relation = self._reclaim.relation(self._preemptor, account)
         allocated = self._left_of(account)
-        if not _keeps_guarantee(account, allocated, amounts):
+        if not _retains_guarantee(account, allocated, amounts):
             return False
         if not _deserves_some(account, amounts):
             if relation.related and not self._wants_deserved:
@@ -116,18 +121,18 @@ class _Reclaimable(Allowance):
         return not relation.above or self._ancestors_agree(relation, amounts)
 
     def _helps(self, node: int, amounts: tuple[int, ...], floor: Sequence[int]) -> bool:
-        """Whether a task on a node holds some of what the node lacks."""
+        """Return whether a task on a node holds some of what the node lacks."""
         columns = self._lacking.get(node)
         if columns is None:
             columns = self._lacking[node] = self._reclaim.lacking_on(node, self._wanted, floor)
         return _holds_some(amounts, columns)
 
     def _ancestors_agree(self, relation: _Relation, amounts: tuple[int, ...]) -> bool:
-        """Whether the victim's ancestors have more than they deserve, and keep what they are guaranteed."""
+        """Return whether the victim's ancestors have more than they deserve, and retain their guarantees."""
         for above in relation.checked:
             if _deserves_some(above, amounts) and not _exceeds(above, self._left_of(above), amounts):
                 return False
-        for above in relation.kept:
+        for above in relation.guaranteed:
             allocated = self._left_of(above)
             for column, least in above.guaranteed:
                 if amounts[column] and allocated[column] - amounts[column] < least:
@@ -142,9 +147,9 @@ class _Reclaimable(Allowance):
             _take(left, task.amounts)
 
 
-def _blocked(asker: Account, wanted: Sequence[int]) -> Account | None:
-    """The nearest ancestor whose capability would be exceeded: only room freed below it would help."""
-    for account in asker.chain[1:]:
+def _blocked(preemptor: Account, wanted: Sequence[int]) -> Account | None:
+    """Return the nearest ancestor whose limit would be exceeded: only evictions below it help."""
+    for account in preemptor.chain[1:]:
         allocated, limits = account.allocated, account.limits
         for column, amount in enumerate(wanted):
             if amount and allocated[column] + amount > limits[column]:
@@ -160,7 +165,7 @@ def _holds_some(amounts: tuple[int, ...], columns: tuple[int, ...]) -> bool:
 
 
 def _deserves_some(account: Account, amounts: Sequence[int]) -> bool:
-    """Whether a queue deserves any of what a task holds; what it does not deserve is borrowed."""
+    """Return whether a queue deserves any resource that a task holds; otherwise the task is borrowed entirely."""
     for column, _ in account.entitled:  # noqa: SIM110 - called for every task of a node
         if amounts[column]:
             return True
@@ -168,15 +173,15 @@ def _deserves_some(account: Account, amounts: Sequence[int]) -> bool:
 
 
 def _exceeds(account: Account, allocated: list[int], amounts: tuple[int, ...]) -> bool:
-    """Whether a queue has more than it deserves of something that a task holds."""
+    """Return whether a queue has more than it deserves of a resource that a task holds."""
     for column, deserved in account.claims:  # noqa: SIM110 - called for every task of a node
         if amounts[column] and allocated[column] > deserved:
             return True
     return False
 
 
-def _keeps_guarantee(account: Account, allocated: list[int], amounts: tuple[int, ...]) -> bool:
-    """Whether a queue has all that it is guaranteed without a task."""
+def _retains_guarantee(account: Account, allocated: list[int], amounts: tuple[int, ...]) -> bool:
+    """Return whether a queue retains its guarantee without a task."""
     for column, least in account.guaranteed:  # noqa: SIM110 - called for every task of a node
         if allocated[column] - amounts[column] < least:
             return False

@@ -1,4 +1,4 @@
-"""capacity's tree of queues: parents, what is wrong with them, and limits from the root down."""
+"""capacity's tree of queues: parents, misconfigurations, and limits from the root down."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from vcd.model.requests import format_sum
 from vcd.scheduling.plugins.capacity.accounts import UNLIMITED, Account, Resources
 
 ROOT = "root"
-"""The queue above all others; vc-scheduler makes it at its start."""
+"""The queue above all others; vc-scheduler creates it when it starts."""
 
 
 Rank = tuple[float, bool]
-"""What queues, or their ancestors, are compared by; the smaller comes first."""
+"""(share, deserves nothing): queues and their ancestors are compared by it, smallest first."""
 
 
 class Standing:
-    """A leaf's place in the tree: the names and ranks of its ancestors below the root, and its own, from the top.
+    """A leaf's place in the tree: names and ranks of its ancestors below the root and of itself, from the top.
 
-    Two of them are compared at the first ancestors in which they differ, and nowhere else: where these are equal, so
-    are the queues, whatever is below. That is no order of more than two queues, as it is none in Volcano.
+    Two places are compared at the first ancestors in which they differ, and nowhere else: if these are equal, so are
+    the queues. As in Volcano, this is not transitive, so it is no total order of more than two queues.
     """
 
     __slots__ = ("names", "ranks")
@@ -45,14 +45,14 @@ class Standing:
         parted = self._parted(other)
         return parted is None or parted[0] == parted[1]
 
-    __hash__ = None  # type: ignore[assignment] # equal ones may have nothing in common
+    __hash__ = None  # type: ignore[assignment] # equal places may have nothing in common
 
 
 def link(accounts: list[Account], bad: Mapping[str, str]) -> dict[str, str]:
-    """Give each account its parent, children and chain; what is wrong with parents, by the queue's name.
+    """Set each account's parent, children and chain; return problems with parents, by queue name.
 
-    ``bad`` is what is wrong with queues that could not be read, and so have no account, by name. A queue without parent
-    is below the root. One in a circle, or with a parent that is not there, counts towards the root alone.
+    ``bad`` has problems of unreadable queues, which have no account, by name. A queue without a parent is below the
+    root, and so is a queue in a cycle or with a parent that does not exist.
     """
     by_name = {account.name: account for account in accounts}
     root = by_name.get(ROOT)
@@ -86,7 +86,7 @@ def link(accounts: list[Account], bad: Mapping[str, str]) -> dict[str, str]:
 
 
 def _circle(account: Account) -> list[str]:
-    """The names along the parents from an account back to itself; none where they lead elsewhere."""
+    """Return the names along the parents from an account back to itself; empty if there is no cycle."""
     names, above = [account.name], account.parent
     while above is not None and above.name not in names:
         names.append(above.name)
@@ -95,7 +95,7 @@ def _circle(account: Account) -> list[str]:
 
 
 def _downwards(accounts: Iterable[Account]) -> Iterator[Account]:
-    """All accounts, parents before children."""
+    """Yield all accounts, parents before children."""
     level = [account for account in accounts if account.parent is None]
     while level:
         yield from level
@@ -103,9 +103,9 @@ def _downwards(accounts: Iterable[Account]) -> Iterator[Account]:
 
 
 def check_amounts(accounts: list[Account], resources: Resources, problems: dict[str, str]) -> None:
-    """Fill in capabilities and the root's amounts from the root down; add what is wrong to ``problems``.
+    """Inherit capabilities and set the root's quantities, from the root down; add misconfigurations to ``problems``.
 
-    A capability that a queue does not give is its parent's.
+    A queue without a capability of its own has its parent's.
     """
     for account in _downwards(accounts):
         own_problem = _inherit(account, resources)
@@ -125,9 +125,9 @@ def check_amounts(accounts: list[Account], resources: Resources, problems: dict[
 def set_limits(accounts: list[Account], resources: Resources) -> None:
     """Set real capabilities from the root down.
 
-    A queue's real capability is what is left of its parent's when guarantees of its siblings are kept, up to its
-    capability. The root has no limit of its own unless its capability says so, but where siblings right below it are
-    guaranteed something, that is kept of the cluster.
+    A queue's real capability is its parent's less the guarantees of its siblings, at most its capability. The root has
+    no limit unless its capability states one. If its children have guarantees, their siblings are limited by the
+    cluster's total less these guarantees.
     """
     for account in _downwards(accounts):
         if account.parent is None:
@@ -136,7 +136,7 @@ def set_limits(accounts: list[Account], resources: Resources) -> None:
 
 
 def _inherit(account: Account, resources: Resources) -> str:
-    """Fill in the capability from the parent's; what is wrong where it is more than that."""
+    """Inherit the capability from the parent; return a problem if the own one exceeds it."""
     parent = account.parent
     if parent is None:
         return ""
@@ -162,7 +162,7 @@ def _sum_of(accounts: list[Account], of: Callable[[Account], list[int]], resourc
 
 
 def _sums_problem(account: Account, resources: Resources) -> str:
-    """What is wrong where children together deserve, or are guaranteed, more than their parent."""
+    """Return a problem if children together deserve, or are guaranteed, more than their parent."""
     if not account.children:
         return ""
     for field, of, own in (
@@ -180,10 +180,12 @@ def _sums_problem(account: Account, resources: Resources) -> str:
 
 
 def _limit_children(account: Account, resources: Resources) -> None:
-    kept = _sum_of(account.children, lambda child: child.kept, resources)
+    counted = _sum_of(account.children, lambda child: child.counted_guarantee, resources)
     for child in account.children:
         real = []
-        for column, (most, guarantees, own) in enumerate(zip(account.real_capability, kept, child.kept, strict=True)):
+        for column, (most, guarantees, own) in enumerate(
+            zip(account.real_capability, counted, child.counted_guarantee, strict=True)
+        ):
             if account.name == ROOT and guarantees > own:
                 most = min(most, resources.total[column])
             real.append(most if most == UNLIMITED else max(most - guarantees, 0) + own)

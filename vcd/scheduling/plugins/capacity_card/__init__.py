@@ -1,4 +1,4 @@
-"""capacity-card: quotas of accelerator cards by model (docs/semantics/capacity-card.md)."""
+"""capacity-card: hold queues to quotas of accelerator cards by model (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.shares import VOLCANO_SHARES, KeepsShares
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
-from vcd.scheduling.plugins.capacity_card.account import BASIC, Account, CardReservations, QuotaAmounts, add_to
+from vcd.scheduling.plugins.capacity_card.account import BASIC, CardAccount, CardReservations, QuotaAmounts, add_to
 from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
@@ -56,44 +56,44 @@ _NO_COLUMN = -1
 SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"
 _PLACED_IN_TRIAL = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
-"""Where a task stands once it was placed in trial, or that was taken back."""
+"""The statuses after a trial placement or its rollback; after an eviction or its rollback a task has another one."""
 
 
 class CapacityCardPlugin(KeepsShares):
-    """Holds queues to a quota for each model of card, beside cpu and memory. Queues are flat.
+    """Hold queues to a quota for each model of card, and to limits of cpu and memory. Queues are flat.
 
-    - A queue's annotation `volcano.sh/card.quota` (`{"NVIDIA-H200": 3}`) is its quota; what it does not list is 0. It
-      is the queue's guarantee of cards, too, and what it deserves. Cpu and memory are bounded by `capability`, of which
-      0 is none; where it is not set, by what the guarantees of all queues leave of the cluster, plus the queue's own.
-      Several queues together do not get what others are guaranteed of these and do not use. Of the guarantee of a queue
-      that is not Open only what the queue holds counts.
-    - A node's model is its label `<vendor>/<kind>.product` (with `.memory`), amounts are its allocatable: whole cards
-      under the vendor's resource, MPS shares as `<product>/mps-<GiB>g*1/<replicas>`, MIG slices as
-      `<product>/mig-<profile>-mixed`. Resources that are no cards are not bounded.
-    - A pod names its card in `volcano.sh/card.name`, or its group does; `A|B` takes either, rather the first. All of
-      them must be one resource, which the pod asks for; of a card that no node shows there is nothing, no more. A pod
-      that names none can be given any card of the resource.
-    - A group is admitted while minimum + allocated + inqueue - elastic <= capability, where cards that may stand for
-      each other fit as a whole, inqueue leaves out groups of lower priority, and what preempt could free for it counts
-      as free. Its minimum of cards is what
-      minResources states of their resource and its pods name (those to come name the same), else what as many of its
-      pods as minMember lacks ask for at least; before there are pods it is what its annotation
-      `volcano.sh/card.request` says, which counts as none where it cannot be read.
-    - A pod is placed while allocated + request <= capability, on a node that has a card it names, and of several named
-      ones on a card with quota left, with which the rest of its gang still fits. What it uses is charged to the card of
-      its node, so no quota is ever exceeded: what pods hold that are being deleted, or whose group is gone, is given to
-      others only when they are gone. A pod in phase Unknown counts against no queue, as with the other quotas.
-    - Nodes get 100 x 0.5^i x `nodeOrderWeight` points for the i-th card named. Queues with the higher `spec.priority`
-      come first, then those with the smaller share, the largest allocated/deserved.
+    - A queue's annotation `volcano.sh/card.quota` (`{"NVIDIA-H200": 3}`) is its quota. It is also the queue's guarantee
+      and deserved number of cards. Cards that it does not list have quota 0. Cpu and memory are limited by
+      `capability`, where 0 means none. If it is not set, the limit is what the guarantees of all queues leave of the
+      cluster, plus the queue's own. Several queues together do not get what others are guaranteed of these and do not
+      use. If a queue is not Open, only the allocated portion of its guarantee counts.
+    - A node's model is its label `<vendor>/<kind>.product` (with `.memory`). Its allocatable gives the number of cards:
+      whole cards under the vendor's resource, MPS shares as `<product>/mps-<GiB>g*1/<replicas>`, MIG slices as
+      `<product>/mig-<profile>-mixed`. Resources that are not cards have no limit.
+    - A pod or its group names the card in `volcano.sh/card.name`. `A|B` accepts either and prefers the first. All named
+      cards must belong to one resource, which the pod requests. A card that no node has cannot be assigned. A pod that
+      names no card accepts any card of the resource.
+    - A group is admitted if minimum + allocated + inqueue - elastic <= capability. Interchangeable cards are checked
+      together. Inqueue excludes groups of lower priority, and resources that preempt could free for the group count as
+      free. The minimum of cards is the number that minResources states for their resource, of the cards that the pods
+      name (pods still to be created name the same). If it states none, the minimum is the smallest request of as many
+      pods as minMember lacks. Before pods exist, the annotation `volcano.sh/card.request` gives the minimum; if it is
+      unreadable, it counts as none.
+    - A pod is placed while allocated + request <= capability, on a node with a card that it names. Of several named
+      cards it gets one with quota left, with which the rest of its gang still fits. Its use is charged to the card of
+      its node, so no quota is ever exceeded. Resources of terminating pods, and of pods whose group was deleted, are
+      free only when the pods are gone. A pod in phase Unknown counts against no queue, as with other quotas.
+    - A node with the i-th named card scores 100 x 0.5^i x `nodeOrderWeight`, counted from 0. Queues are ordered by
+      `spec.priority`, then by the smaller share, the largest allocated/deserved.
 
-    Quotas may sum up to more than the cluster has, and a cluster may shrink: pods wait then, nobody is evicted. A quota
-    being the guarantee, reclaim takes cards only from queues that hold more than theirs, since it was lowered. Pods
-    without cards are reclaimed from queues that hold more cpu or memory than they deserve, for queues that stay within
-    what they deserve. None are taken for a quota that cannot be read.
-    Pods of a Job count as offline, all others as online; the label `volcano.sh/service.type` (`online`, `offline`) on
-    pod or group overrides it. Gauges of `volcano_*` are in thousandths of a card, those of `vcd_*` in cards.
+    Quotas may exceed the cluster in sum, and a cluster may shrink: then pods wait, and none is evicted. Because the
+    quota is the guarantee, reclaim takes cards only from queues above their quota, after it was lowered. Pods without
+    cards are reclaimed from queues that hold more cpu or memory than they deserve, for queues that stay within what
+    they deserve. An unreadable quota causes no evictions. Pods of a Job count as offline, all others as online. The
+    label `volcano.sh/service.type` (`online`, `offline`) on pod or group overrides this. Gauges of `volcano_*` are in
+    thousandths of a card, those of `vcd_*` in cards.
 
-    More in docs/semantics/capacity-card.md. Source: Volcano ``plugins/capacity-card``.
+    See docs/semantics/capacity-card.md for details. Source: Volcano ``plugins/capacity-card``.
     """
 
     name = "capacity-card"
@@ -101,7 +101,7 @@ class CapacityCardPlugin(KeepsShares):
     minds_placements = False
     protects = True
     arguments = (
-        Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that ask for cards count no cpu and memory."),
+        Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that request cards count no cpu and memory."),
         _VOLCANO_SHARES,
         COUNT_VICTIMS,
         Argument("nodeOrderWeight", "float", 1.0, "Weight of the order in which a pod names cards.", minimum=0),
@@ -123,7 +123,6 @@ class CapacityCardPlugin(KeepsShares):
     limits_zero = True
 
     def open(self, session: Session) -> None:
-        """Make up the queues' accounts."""
         self._session = session
         self._cards = cards_of(session.nodes.facts)
         self._accounts = Accounts(
@@ -148,20 +147,20 @@ class CapacityCardPlugin(KeepsShares):
 
     @labelled(PRIORITY, SHARE)
     def queue_order(self, queue: Queue) -> tuple[int, float]:
-        """Higher `spec.priority` first, then the smaller share."""
+        """Order queues by `spec.priority`, highest first, then by share, smallest first."""
         return (-queue.record.queue.spec.priority, self._queues[queue.index].share())
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
-        """Whether the group's minimum stays within the queue's quota and capability."""
+        """Permit if the group's minimum stays within the queue's quota and capability, else return a reason."""
         if not job.queue.is_open:
             return job.queue.why_closed()
         account = self._queues[job.queue.index]
-        asked = QuotaAmounts(self._accounts.minimum(job), self._accounts.demand(job))
+        requested = QuotaAmounts(self._accounts.minimum(job), self._accounts.demand(job))
         reservations = self._accounts.reservations[job.queue.index]
-        return account.admits(job.priority, asked, self._freed(job), reservations) or Vote.PERMIT
+        return account.admits(job.priority, requested, self._freed(job), reservations) or Vote.PERMIT
 
     def _freed(self, job: Job) -> QuotaAmounts:
-        """What preempt could free for a group in its queue, in addition to what is elastic."""
+        """Return what preempt could free for a group in its queue, in addition to elastic resources."""
         if not self._freeable.may_preempt(job):
             return QuotaAmounts()
         key = (job.queue.index, job.priority)
@@ -170,64 +169,65 @@ class CapacityCardPlugin(KeepsShares):
         return self._freed_for[key]
 
     def job_enqueued(self, job: Job) -> None:
-        """Count what an admitted group may take."""
+        """Count what an admitted group reserves."""
         reservations = self._accounts.reservations[job.queue.index]
         reservations.add_cards(job.priority, self._accounts.reserved(job))
         if job.record.min_resources is not None and any(self._accounts.minimum(job)):
             reservations.add_basic(job.priority, self._accounts.reserving.reservable(job.index)[:2].tolist())
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Whether a pod stays within the queue's quota and capability."""
+        """Return a reason if the pod would exceed its queue's quota or capability."""
         return self._refusal(queue, task, 1)
 
     def _refusal(self, queue: Queue, task: Task, count: int) -> Reason | None:
-        """Why a pod, with the cpu and memory of so many, does not stay within them."""
+        """Return a reason if one pod's cards, or the cpu and memory of ``count`` such pods, exceed a limit."""
         if not queue.is_open:
             return queue.why_closed()
         request = self._request(task)
         if request.refusal is not None:
             return request.refusal
-        refused = self._queues[queue.index].refuses(self._open_to_nameless(request), count)
+        refused = self._queues[queue.index].refuses(self._without_nameless(request), count)
         return (refused and (request.missing or refused)) or self._takes(queue, request, count)
 
     def _takes(self, queue: Queue, request: CardRequest, count: int) -> Reason | None:
-        """Whether so much more cpu or memory is guaranteed to other queues, which do not use it."""
-        asked, guarantees = [amount * count for amount in request.basic], self._accounts.guarantees
-        over = guarantees.exceeded(queue.name, asked, _NO_COLUMN)
+        """Return a reason if the pods' cpu or memory would use unallocated guarantees of other queues."""
+        requested, guarantees = [amount * count for amount in request.basic], self._accounts.guarantees
+        over = guarantees.exceeded(queue.name, requested, _NO_COLUMN)
         if not over:
             return None
         names = [name for name in guarantees.holders(over) if name != queue.name]
-        return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=asked))
+        return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=requested))
 
     def holds(self) -> Iterator[Hold]:
-        """What queues are guaranteed of cpu and memory and do not use."""
+        """Return the unused guarantees of cpu and memory."""
         for name, unused in self._accounts.guarantees.unused():
             held = {resource: amount for resource, amount in zip(BASIC, unused, strict=True) if amount}
             yield Hold(HoldKind.GUARANTEE, name, resources=held)
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
-        """Whether pods like one stay within it, one after the other, each with the cards to take that the first has."""
-        keeps_choice = self._queues[queue.index].keeps_choice(self._request(task), count)
-        return keeps_choice and self._refusal(queue, task, count) is None
+        """Return whether ``count`` such pods stay within the limits, all with the same choice of cards."""
+        preserves_choice = self._queues[queue.index].preserves_choice(self._request(task), count)
+        return preserves_choice and self._refusal(queue, task, count) is None
 
-    def _open_to_nameless(self, request: CardRequest) -> CardRequest:
-        """Without what a pod that names no card may get on a node whose card nobody knows, and whose use is nobody's
-        quota."""
+    def _without_nameless(self, request: CardRequest) -> CardRequest:
+        """Return the request without what a node of unknown model can serve, because no quota is charged for it."""
         nameless = self._cards.has_nameless
-        for ask in request.asks:
-            if not ask.named and nameless[ask.resource]:
-                asks = tuple(ask for ask in request.asks if ask.named or not nameless[ask.resource])
-                return CardRequest(asks, request.basic)
+        for demand in request.demands:
+            if not demand.named and nameless[demand.resource]:
+                demands = tuple(demand for demand in request.demands if demand.named or not nameless[demand.resource])
+                return CardRequest(demands, request.basic)
         return request
 
     def pre_predicate(self, task: Task) -> Reason | None:
-        """Why no node can serve what a pod says of its cards."""
+        """Return a reason if no node can serve the cards that the pod names."""
         request = self._request(task)
         return request.refusal or request.missing
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
-        """Whether the queue may reclaim for tasks: together they stay within its quota and capability, and those
-        without cards within what it deserves of cpu and memory."""
+        """Return a reason if the queue may not reclaim for the tasks.
+
+        Together they must stay within its quota and capability, and tasks without cards within deserved cpu and memory.
+        """
         account = self._queues[queue.index]
         cards: dict[Names, int] = {}
         basic = without_cards = [0, 0]
@@ -235,19 +235,19 @@ class CapacityCardPlugin(KeepsShares):
             request = self._request(task)
             if request.refusal is not None:
                 return request.refusal
-            asks = self._open_to_nameless(request).asks
-            add_to(cards, {ask.names: ask.amount for ask in asks})
+            demands = self._without_nameless(request).demands
+            add_to(cards, {demand.names: demand.amount for demand in demands})
             basic = plus(basic, request.basic, 1)
-            without_cards = without_cards if asks else plus(without_cards, request.basic, 1)
+            without_cards = without_cards if demands else plus(without_cards, request.basic, 1)
         if not queue.is_open:
             return queue.why_closed()
-        refusal = account.holds(basic, cards)
+        refusal = account.refuses_together(basic, cards)
         if refusal is None and self._divides_basic and (any(without_cards) or not cards):
             return self._entitlements.refuses(account, without_cards)
         return refusal
 
     def stays_within_share(self, job: Job) -> bool:
-        """Whether the queue could reclaim for a group (see ``preemptive``)."""
+        """Return whether the queue could reclaim for a group (see ``preemptive``)."""
         account, reservations = self._queues[job.queue.index], self._accounts.reservations[job.queue.index]
         cards = self._accounts.cards_of_minimum(job)
         if cards:
@@ -256,7 +256,7 @@ class CapacityCardPlugin(KeepsShares):
         return self._entitlements.refuses(account, basic, reservations.basic(job.priority)) is None
 
     def surplus(self, queue: Queue) -> Ints:
-        """What queues hold beyond their quotas of cards, and beyond what they deserve of cpu and memory."""
+        """Return what queues hold beyond their quotas of cards, and beyond what they deserve of cpu and memory."""
         return self._entitlements.surplus()
 
     # --- victims ------------------------------------------------------------------------------------------------------
@@ -265,14 +265,16 @@ class CapacityCardPlugin(KeepsShares):
         "pods with cards beyond their queue's quota only, and pods without cards of queues that borrow cpu or memory"
     )
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
-        """Pods that use only cards beyond their queue's quota, and pods without cards of queues that hold more cpu or
-        memory than they deserve, down to the guarantee."""
+        """Permit pods that use only cards beyond their queue's quota, and pods without cards of queues that borrow.
+
+        A queue borrows if it holds more cpu or memory than it deserves. It retains its guarantee.
+        """
         entitlements = self._entitlements if self._divides_basic else None
         return BeyondEntitlement(self._accounts, self._request, entitlements)
 
     @lets_go("for gangreclaim the same; within a queue anybody")
     def unified_evictable(self, context: object, tasks: list[Task]) -> VictimsAnswer:
-        """For gangreclaim the same; within a queue anybody."""
+        """Permit the same for gangreclaim; all candidates for gangpreempt."""
         if not isinstance(context, EvictionContext) or context.kind != "gangreclaim" or not tasks:
             return tasks
         return self.reclaimable(tasks[0], tasks)
@@ -280,46 +282,46 @@ class CapacityCardPlugin(KeepsShares):
     # --- nodes --------------------------------------------------------------------------------------------------------
 
     def predicates(self) -> Iterable[Predicate]:
-        """That nobody is bound on quota that is still being freed; the test of a node's card, where there are cards."""
+        """Return the filter for quota of terminating pods, and if nodes have cards, the filter for a node's card."""
         freed = QuotaFreed(self._cards, self._queues, self._request)
         if not self._cards.resources:
             return (freed,)
         return (CardModel(self._session, self._cards, self._queues, self._request, self._rests), freed)
 
     def node_order(self) -> Iterable[Score]:
-        """The order in which pods name cards."""
+        """Return the score for the order in which pods name cards."""
         weight = self.values["nodeOrderWeight"]
         return (CardOrder(self._cards, self._request, weight),) if weight and self._cards.resources else ()
 
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """The queue holds more, or less."""
+        """Update what the queue holds of cards, cpu and memory, and of the quota that is releasing."""
         task = tasks[0]
         account = self._queues[task.job.queue.index]
         request = self._request(task)
-        leaves = task.status not in _PLACED_IN_TRIAL  # an eviction, or its reverse
+        is_eviction = task.status not in _PLACED_IN_TRIAL  # an eviction or its rollback
         account.basic_allocated = plus(account.basic_allocated, request.basic, sign * len(rows))
         self._accounts.guarantees.charge(account.name, request.basic, sign * len(rows))
-        if leaves:
+        if is_eviction:
             account.basic_releasing = plus(account.basic_releasing, request.basic, -sign * len(rows))
         else:
             self._rests.change(task.job, request, sign * len(rows))
-        for row in rows if request.asks else ():
+        for row in rows if request.demands else ():
             for card, amount in self._accounts.charged(request, row):
                 account.allocated[card] = account.allocated.get(card, 0) + sign * amount
-                if leaves:
+                if is_eviction:
                     account.releasing[card] = account.releasing.get(card, 0) - sign * amount
                 moved = (task.job.index, card)
                 self._moved[moved] = self._moved.get(moved, 0) + sign * amount
 
     @classmethod
     def limits_told(cls, reason: Waiting) -> Iterator[QueueLimit]:
-        """The quotas that its reasons say are short."""
+        """Return the quotas and limits that the plugin's reasons report as short."""
         return limits_of(reason)
 
     def problems(self) -> Iterator[Problem]:
-        """Quotas and requests that cannot be read."""
+        """Yield unreadable quotas and requests."""
         for queue in self._session.queue_list:
             problem = self._queues[queue.index].problem
             if problem is not None:
@@ -331,7 +333,7 @@ class CapacityCardPlugin(KeepsShares):
     # --- gauges -------------------------------------------------------------------------------------------------------
 
     def gauges(self) -> Iterator[Gauge]:
-        """Quotas and use by queue and card, what the cluster has, and what of it is online and offline."""
+        """Return quotas and usage by queue and card, the cluster's cards, and their usage by kind of service."""
         for queue in self._session.queue_list:
             yield from _queue_gauges(queue, self._queues[queue.index], self._accounts.reservations[queue.index])
         for card, total in self._cards.total.items():
@@ -345,19 +347,19 @@ class CapacityCardPlugin(KeepsShares):
     def _service_gauges(self) -> Iterator[Gauge]:
         service_of = cache(partial(_service_of, self._session.jobs.records, self._accounts.pod_of()))
         nothing = {(card, service): 0 for card in self._cards.names for service in (ONLINE, OFFLINE)}
-        began = [(held.who, held.card, held.amount) for held in self._accounts.held]
+        began = [(held.holder, held.card, held.amount) for held in self._accounts.held]
         moved = [(job, card, amount) for (job, card), amount in self._moved.items()]
-        asked = [(job, "|".join(names), amount) for job, names, amount in self._accounts.waiting.of_jobs()]
-        for name, parts in (("vcd_cards_allocated", began + moved), ("vcd_cards_requested", began + asked)):
+        requested = [(job, "|".join(names), amount) for job, names, amount in self._accounts.waiting.of_jobs()]
+        for name, parts in (("vcd_cards_allocated", began + moved), ("vcd_cards_requested", began + requested)):
             sums = dict(nothing)
-            for who, card, amount in parts:
-                key = (card, service_of(who))
+            for holder, card, amount in parts:
+                key = (card, service_of(holder))
                 sums[key] = sums.get(key, 0) + amount
             for (card, service), amount in sums.items():
                 yield Gauge(name, (("card", card), ("service", service)), amount / MILLI)
 
 
-def _queue_gauges(queue: Queue, account: Account, reservations: CardReservations) -> Iterator[Gauge]:
+def _queue_gauges(queue: Queue, account: CardAccount, reservations: CardReservations) -> Iterator[Gauge]:
     label = ("queue_name", queue.name)
     cards = sorted({*account.quota, *account.allocated})
     quota = [account.quota.get(card, 0) for card in cards]
@@ -365,7 +367,7 @@ def _queue_gauges(queue: Queue, account: Account, reservations: CardReservations
     for series, basic, amounts in (
         ("allocated", account.basic_allocated, used),
         ("deserved", account.deserved, quota),
-        ("capability", [inf if may is None else may for may in account.capability], quota),  # no limit is not shown
+        ("capability", [inf if may is None else may for may in account.capability], quota),  # infinity is not exported
         ("real_capability", account.limit, quota),
     ):
         yield from resource_gauges(series, queue.name, (*BASIC, *cards), (*basic, *amounts))
@@ -386,11 +388,13 @@ def _queue_gauges(queue: Queue, account: Account, reservations: CardReservations
         yield Gauge("vcd_queue_card_elastic", labels, account.elastic.get(card, 0) / MILLI)
 
 
-def _service_of(records: Sequence[GroupRecord], pods: Mapping[int, Pod], who: int) -> str:
-    """Whether a job, or a pod whose group is gone (``Held.who``), is online or offline: by the label of its group, else
-    of its pods, else by whether a Job owns them."""
-    pod = pods.get(who)
-    objects: list[Object] = [*([records[who].group] if who >= 0 else []), *([] if pod is None else [pod])]
+def _service_of(records: Sequence[GroupRecord], pods: Mapping[int, Pod], holder: int) -> str:
+    """Return whether a job, or a pod whose group was deleted (``HeldCard.holder``), is online or offline.
+
+    The label of its group decides, else of its pods, else whether a Job owns them.
+    """
+    pod = pods.get(holder)
+    objects: list[Object] = [*([records[holder].group] if holder >= 0 else []), *([] if pod is None else [pod])]
     for obj in objects:
         for marks in (obj.metadata.labels, obj.metadata.annotations):
             if marks.get(SERVICE) in (ONLINE, OFFLINE):

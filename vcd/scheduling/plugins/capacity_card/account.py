@@ -1,4 +1,4 @@
-"""What one queue holds of cards, cpu and memory, and what it may (docs/semantics/capacity-card.md)."""
+"""One queue's cards, cpu and memory: what it holds, and its limits (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vcd.scheduling.plugins.capacity_card.flow import Flow, touching
 from vcd.scheduling.plugins.capacity_card.requests import (
     INSUFFICIENT,
     UNREADABLE,
-    Ask,
+    CardDemand,
     CardRequest,
     amounts_of,
 )
@@ -30,41 +30,39 @@ _INSUFFICIENT_TOGETHER = ReasonCode(
 )
 
 BASIC = (CPU, MEMORY)
-_SHOWN = 3
-"""How many cards a reason names where any would do."""
+_MOST_NAMED = 3
+"""The number of cards that a reason names if any of several would do."""
 
 
 class QuotaAmounts(NamedTuple):
-    """Cpu and memory, and cards by the names that may serve."""
+    """Cpu and memory, and cards by the acceptable names."""
 
     basic: Sequence[int] = (0, 0)
     cards: Mapping[Names, int] = {}
 
 
 class CardReservations:
-    """What the admitted groups of a queue may still take, by their priority. Those of lower priority than a group that
-    asks to be admitted do not keep it out."""
+    """What admitted groups of a queue may still take, by priority, so that lower priorities do not block a group."""
 
     def __init__(self) -> None:
         self._basic: dict[int, list[int]] = {}
         self._cards: dict[int, dict[Names, int]] = {}
 
     def add_basic(self, priority: int, amounts: Iterable[int]) -> None:
-        """Reserve cpu and memory."""
         before = self._basic.get(priority, [0, 0])
         self._basic[priority] = [have + more for have, more in zip(before, amounts, strict=True)]
 
     def add_cards(self, priority: int, cards: Mapping[Names, int]) -> None:
-        """Reserve cards, by the names that may serve."""
+        """Reserve cards, by the acceptable names."""
         add_to(self._cards.setdefault(priority, {}), cards)
 
     def basic(self, least: int | None = None) -> list[int]:
-        """Return the cpu and memory of groups of at least a priority; of all groups if it is None."""
+        """Return the cpu and memory of groups of at least priority ``least``; of all groups if it is None."""
         rows = [amounts for priority, amounts in self._basic.items() if least is None or priority >= least]
         return [sum(column) for column in zip([0, 0], *rows, strict=True)]
 
     def cards(self, least: int | None = None) -> dict[Names, int]:
-        """Return the same of cards."""
+        """Return the same for cards."""
         sums: dict[Names, int] = {}
         for priority, cards in self._cards.items():
             if least is None or priority >= least:
@@ -72,11 +70,14 @@ class CardReservations:
         return sums
 
 
-class Account:
-    """One queue: cards in thousandths by name, or by names that may stand for each other where no node is chosen yet;
-    cpu (thousandths) and memory (bytes) as pairs. ``capability`` is None where the queue states none; ``limit`` is that
-    pair with what the cluster has left in place of None. ``problem`` says why the quota cannot be read. ``releasing``
-    is what pods hold beside ``allocated`` that are being deleted or evicted."""
+class CardAccount:
+    """One queue's account.
+
+    Cards are in thousandths by name, or by acceptable names if no node is chosen yet. Cpu (thousandths) and memory
+    (bytes) are pairs. ``capability`` is None where the queue states none; ``limit`` has what the cluster has left
+    there. ``problem`` is why the quota is unreadable. ``releasing`` is what terminating or evicted pods hold in
+    addition to ``allocated``.
+    """
 
     def __init__(self, queue: Queue) -> None:
         self.name = queue.name
@@ -102,94 +103,95 @@ class Account:
         self.basic_elastic = [0, 0]
         self.basic_request = [0, 0]
 
-    def settle(self, left: Iterable[int], kept: Iterable[int]) -> None:
-        """Derive limits and what is deserved; ``left`` is what the guarantees of all queues leave of the cluster,
-        ``kept`` what counts of its own."""
-        real = [rest + own for rest, own in zip(left, kept, strict=True)]
+    def settle(self, left: Iterable[int], counted: Iterable[int]) -> None:
+        """Compute limits and deserved.
+
+        ``left`` is what the guarantees of all queues leave of the cluster, ``counted`` the counted portion of the own.
+        """
+        real = [rest + own for rest, own in zip(left, counted, strict=True)]
         self.limit = [rest if may is None else may for rest, may in zip(real, self.capability, strict=True)]
         self.deserved = [
             max(min(stated, rest), own) for stated, rest, own in zip(self.deserved, real, self.guarantee, strict=True)
         ]
 
     def left(self, card: str) -> int:
-        """What of a card's quota is not used."""
+        """Return the unused quota of a card."""
         return self.quota.get(card, 0) - self.allocated.get(card, 0)
 
-    def affords(self, ask: Ask) -> bool:
-        """Whether quota is left of one of the cards that would do."""
-        for card in ask.names:  # noqa: SIM110 - asked for every pod
-            if self.left(card) >= ask.amount:
+    def affords(self, demand: CardDemand) -> bool:
+        """Return whether quota is left of one of the acceptable cards."""
+        for card in demand.names:  # noqa: SIM110 - called for every pod
+            if self.left(card) >= demand.amount:
                 return True
         return False
 
     def waits_for_card(self, card: str, amount: int) -> bool:
-        """Whether so much of a card's quota is there only once who is releasing has gone."""
+        """Return whether the quota of a card has this amount only after terminating pods are gone."""
         releasing = self.releasing.get(card, 0)
         return releasing > 0 and self.left(card) - releasing < amount
 
     def is_releasing(self) -> bool:
-        """Whether pods are releasing that hold some of this."""
+        """Return whether terminating pods hold any of this queue's resources."""
         return any(self.basic_releasing) or any(self.releasing.values())
 
-    def waits_for_basic(self, asked: Iterable[int]) -> bool:
-        """Whether cpu or memory is there only once who is releasing has gone."""
-        rows = zip(asked, self.basic_allocated, self.basic_releasing, self.limit, strict=True)
+    def waits_for_basic(self, requested: Iterable[int]) -> bool:
+        """Return whether cpu or memory suffices only after terminating pods are gone."""
+        rows = zip(requested, self.basic_allocated, self.basic_releasing, self.limit, strict=True)
         return any(
             min(amount, releasing) > 0 and have + releasing + amount > may for amount, have, releasing, may in rows
         )
 
     def share(self) -> float:
-        """The largest allocated/deserved, where a quota is what is deserved of a card; 1 of what is used and not
-        deserved."""
+        """Return the largest allocated/deserved, where the quota is the deserved number of a card.
+
+        A resource that is used and not deserved counts as 1.
+        """
         parts = [_part(*pair) for pair in zip(self.basic_allocated, self.deserved, strict=True)]
         return max(parts + [_part(have, self.quota.get(card, 0)) for card, have in self.allocated.items()])
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
     def refuses(self, request: CardRequest, count: int = 1) -> Reason | None:
-        """Why a pod, or the cpu and memory of so many, does not fit, allocated + request <= capability in all that it
-        asks for; None where it does."""
+        """Return a reason if allocated + request exceeds a limit; ``count`` multiplies cpu and memory only."""
         refusal = self._refuses_basic([amount * count for amount in request.basic], self.basic_allocated)
-        for ask in request.asks:
+        for demand in request.demands:
             if refusal is not None:
                 return refusal
-            if self.affords(ask):
+            if self.affords(demand):
                 continue
-            refusal = self.problem or self._short_of(ask)
+            refusal = self.problem or self._short_of(demand)
         return refusal
 
-    def keeps_choice(self, request: CardRequest, count: int) -> bool:
-        """Whether so many pods that ask for this, one after the other, find quota left of the same cards, whichever
-        cards those before them took."""
+    def preserves_choice(self, request: CardRequest, count: int) -> bool:
+        """Return whether ``count`` pods in sequence have the same choice of cards, whatever each of them gets."""
         taken: dict[str, int] = {}
-        for ask in request.asks:
-            for card in ask.names:
-                taken[card] = taken.get(card, 0) + ask.amount * (count - 1)
-        for ask in request.asks:
-            for card in ask.names:
-                if 0 <= self.left(card) - ask.amount < taken[card]:
+        for demand in request.demands:
+            for card in demand.names:
+                taken[card] = taken.get(card, 0) + demand.amount * (count - 1)
+        for demand in request.demands:
+            for card in demand.names:
+                if 0 <= self.left(card) - demand.amount < taken[card]:
                     return False
         return True
 
-    def _short_of(self, ask: Ask) -> Reason:
+    def _short_of(self, demand: CardDemand) -> Reason:
         names = {"queue": self.name}
-        if len(ask.names) > _SHOWN:
-            names["and"] = f"{len(ask.names) - _SHOWN} more cards"
-        if not ask.named:
+        if len(demand.names) > _MOST_NAMED:
+            names["and"] = f"{len(demand.names) - _MOST_NAMED} more cards"
+        if not demand.named:
             names["or"] = f"name one card in {CARD_NAME}"
         amounts = [
-            amounts_of(card, ask.amount, self.allocated.get(card, 0) + ask.amount, self.quota.get(card, 0))
-            for card in ask.names[:_SHOWN]
+            amounts_of(card, demand.amount, self.allocated.get(card, 0) + demand.amount, self.quota.get(card, 0))
+            for card in demand.names[:_MOST_NAMED]
         ]
         return INSUFFICIENT(names, chain.from_iterable(amounts))
 
     def admits(
-        self, priority: int, asked: QuotaAmounts, freed: QuotaAmounts, reservations: CardReservations
+        self, priority: int, requested: QuotaAmounts, freed: QuotaAmounts, reservations: CardReservations
     ) -> Reason | None:
-        """Return why a group of a priority is not admitted: minimum + allocated + inqueue - elastic - freed exceeds the
-        capability; None if it is.
+        """Return a reason if minimum + allocated + inqueue - elastic - freed exceeds the capability.
 
-        Of cards that may stand for each other any will do: what was admitted and the minimum must fit as a whole.
+        Interchangeable cards are checked together: all admitted demands and the minimum must fit.
         """
         ahead = reservations.basic(priority)
         rows = zip(self.basic_allocated, ahead, self.basic_elastic, freed.basic, strict=True)
@@ -197,11 +199,11 @@ class Account:
         spare_cards = dict(self.elastic)
         for (card,), amount in freed.cards.items():
             spare_cards[card] = spare_cards.get(card, 0) + amount
-        refused = self._refuses_basic(asked.basic, promised)
-        return refused or self._refuses_cards(asked.cards, reservations.cards(priority), spare_cards)
+        refused = self._refuses_basic(requested.basic, promised)
+        return refused or self._refuses_cards(requested.cards, reservations.cards(priority), spare_cards)
 
-    def holds(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
-        """Why several pods together do not fit beside what is allocated; None where they do."""
+    def refuses_together(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
+        """Return a reason if several pods together do not fit in addition to what is allocated."""
         return self._refuses_basic(basic, self.basic_allocated) or self._refuses_cards(cards, {}, {})
 
     def has_quota_left(self, cards: Mapping[Names, int], reserved: Mapping[Names, int]) -> bool:
@@ -211,7 +213,7 @@ class Account:
     def _refuses_cards(
         self, cards: Mapping[Names, int], reserved: Mapping[Names, int], elastic: Mapping[str, int]
     ) -> Reason | None:
-        """Why demands do not fit beside what others have and what is reserved, wherever that will be taken."""
+        """Return a reason if demands do not fit with what is allocated and reserved, whichever cards these get."""
         wanted = {names: cards[names] for names in sorted(cards) if cards[names] > 0}
         if not wanted:
             return None
@@ -239,8 +241,8 @@ class Account:
                 return _INSUFFICIENT_TOGETHER({"queue": self.name, "together": "|".join(together)}, amounts)
         return None
 
-    def _refuses_basic(self, asked: Iterable[int], before: Iterable[int]) -> Reason | None:
-        for name, amount, have, may in zip(BASIC, asked, before, self.limit, strict=True):
+    def _refuses_basic(self, requested: Iterable[int], before: Iterable[int]) -> Reason | None:
+        for name, amount, have, may in zip(BASIC, requested, before, self.limit, strict=True):
             if amount > 0 and have + amount > may:
                 return _INSUFFICIENT_BASIC({"queue": self.name}, amounts_of(name, amount, have + amount, may))
         return None
@@ -251,6 +253,5 @@ def _part(have: int, deserved: int) -> float:
 
 
 def add_to(sums: dict[Names, int], more: Mapping[Names, int]) -> None:
-    """Add amounts by name to others."""
     for names, amount in more.items():
         sums[names] = sums.get(names, 0) + amount

@@ -1,4 +1,4 @@
-"""The accounts of all queues, made up from where pods are and what they ask for (docs/semantics/capacity-card.md)."""
+"""Builds the accounts of all queues from the pods' positions and requests (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, Phase, TaskStatus
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.shares import Guarantees, attainable, reserved_guarantee
-from vcd.scheduling.plugins.capacity_card.account import Account, CardReservations, QuotaAmounts, add_to
+from vcd.scheduling.plugins.capacity_card.account import CardAccount, CardReservations, QuotaAmounts, add_to
 from vcd.scheduling.plugins.capacity_card.annotations import REQUEST, CardError, Names, read_request
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest, card_request
-from vcd.scheduling.plugins.capacity_card.waiting import Waiting, card_name
+from vcd.scheduling.plugins.capacity_card.waiting import PendingCards, card_name
 from vcd.scheduling.session.jobs import Flags, are_preemptable, elastic, inqueue, inqueue_by_priority
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
@@ -29,20 +29,20 @@ from vcd.state.sums import Ints, bounded, sum_of, sums_before, sums_by
 _NOWHERE = -1
 
 
-class Held(NamedTuple):
-    """What is held of a card as the session begins. ``who`` is a job, or -1 - the row of a pod whose group is gone."""
+class HeldCard(NamedTuple):
+    """Cards allocated when the session begins. ``holder``: a job, or -1 - row of a pod whose group was deleted."""
 
-    who: int
+    holder: int
     queue: int
     card: str
     amount: int
 
 
 class Accounts:
-    """The accounts of all queues of a session, and what its pods ask for.
+    """The accounts of all queues in a session, and the requests of its pods.
 
-    ``unlimited``: what asks for cards counts no cpu and memory (cardUnlimitedCpuMemory). ``as_volcano``: guarantees of
-    cpu and memory are kept against each other queue alone. ``guarantees`` are those of cpu and memory.
+    ``unlimited``: pods that request cards count no cpu and memory (cardUnlimitedCpuMemory). ``as_volcano``: guarantees
+    of cpu and memory limit each other queue alone, not all together. ``guarantees`` are those of cpu and memory.
     """
 
     def __init__(self, session: Session, cards: NodeCards, unlimited: bool, as_volcano: bool) -> None:
@@ -51,19 +51,19 @@ class Accounts:
         self._unlimited = unlimited
         self._as_volcano = as_volcano
         self._request = cache(partial(_request_for, cards, unlimited))
-        self.held: list[Held] = []
-        self.within_minimum: list[Held] = []
-        """What of that is not elastic."""
-        self.above_members: list[Held] = []
-        """Of groups that state no minimum of a card, the most that they hold of it with all pods but minMember."""
+        self.held: list[HeldCard] = []
+        self.within_minimum: list[HeldCard] = []
+        """The portion of ``held`` that is not elastic."""
+        self.above_members: list[HeldCard] = []
+        """For groups that state no minimum of a card: the most that all pods except minMember hold of it."""
         self.unreadable: dict[int, str] = {}
-        """Why the annotation of a group that has no pods yet says nothing, by job."""
-        self.queues = [Account(queue) for queue in session.queue_list]
+        """Why the request annotation of a group without pods is unreadable, by job."""
+        self.queues = [CardAccount(queue) for queue in session.queue_list]
         tasks = session.snapshot.tasks
         of_shape: npt.NDArray[np.bool_] = np.any(session.requests[:, cards.columns] > 0, axis=1)
-        self._asks_cards = of_shape[tasks.shape] & (session.queue_of_row >= 0)
-        of_jobs = self._asks_cards & (session.job_of_row >= 0)
-        self.waiting = Waiting(session, cards, of_jobs, self._request)
+        self._requests_cards = of_shape[tasks.shape] & (session.queue_of_row >= 0)
+        of_jobs = self._requests_cards & (session.job_of_row >= 0)
+        self.waiting = PendingCards(session, cards, of_jobs, self._request)
         self._hold_cards()
         self._queue_cards(of_jobs)
         self._fill_basic()
@@ -72,7 +72,6 @@ class Accounts:
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def request_of(self, task: Task) -> CardRequest:
-        """What a task asks for."""
         return self._request(task.shape, card_name(task.pod), card_name(task.job.record.group))
 
     def _request_of_row(self, row: int) -> CardRequest:
@@ -83,25 +82,27 @@ class Accounts:
         return self._request(shape, card_name(tasks.pods[row]), inherited)
 
     def card_pods(self, statuses: tuple[int, ...]) -> Ints:
-        """Return the rows of pods in some statuses that ask for cards."""
-        return np.flatnonzero(self._asks_cards & np.isin(self._session.snapshot.tasks.status, statuses))
+        """Return the rows of pods in one of ``statuses`` that request cards."""
+        return np.flatnonzero(self._requests_cards & np.isin(self._session.snapshot.tasks.status, statuses))
 
     def charged(self, request: CardRequest, row: int) -> list[tuple[str, int]]:
-        """What a pod on a node uses, by the node's card; by the first name where the node's card is not known."""
+        """Return what a pod on a node uses, by the node's card, or by the first named card if that is unknown."""
         used = []
-        for ask in request.asks:
-            card = self._cards.card_at(ask.resource, row) or (ask.names[0] if ask.named else None)
+        for demand in request.demands:
+            card = self._cards.card_at(demand.resource, row) or (demand.names[0] if demand.named else None)
             if card is not None:
-                used.append((card, ask.amount))
+                used.append((card, demand.amount))
         return used
 
     def demand(self, job: Job) -> dict[Names, int]:
-        """The cards that a group's minimum still wants: of its pods once there are any, of its annotation before."""
+        """Return the cards that a group's minimum still lacks: from its pods, or from its annotation if it has none."""
         return self._sums(job, self.waiting.needed) if job.task_count else self._annotated(job.index)
 
     def cards_of_minimum(self, job: Job) -> dict[Names, int]:
-        """Return the same; if neither pods nor an annotation name cards yet, any card of the resources that the group's
-        minimum resources state."""
+        """Return the cards of a group's minimum, even if neither pods nor an annotation name them yet.
+
+        They are then any card of the resources that the group's minimum resources state.
+        """
         demand = self.demand(job)
         if demand or job.task_count:
             return demand
@@ -110,11 +111,14 @@ class Accounts:
         return {self._cards.cards_of[resource]: int(minimum[at]) for resource, at in pairs if minimum[at]}
 
     def reserved(self, job: Job) -> dict[Names, int]:
-        """What an admitted group keeps for itself: its demand without pods that a scheduling gate holds or that no node
-        could, and nothing of a group that no node could hold."""
+        """Return what an admitted group reserves.
+
+        That is its demand without pods behind a scheduling gate or that fit on no node; nothing if no node can take the
+        group.
+        """
         if not self.reserving.reserves[job.index]:
             return {}
-        return self._sums(job, self.waiting.kept) if job.task_count else self._annotated(job.index)
+        return self._sums(job, self.waiting.reserved) if job.task_count else self._annotated(job.index)
 
     def _sums(self, job: Job, needed: dict[str, Ints]) -> dict[Names, int]:
         entries = self.waiting.of_job(job.index)
@@ -124,13 +128,15 @@ class Accounts:
             for kind, amount in zip(self.waiting.kind[entries].tolist(), amounts[entries].tolist(), strict=True):
                 if amount:
                     add_to(sums, {names[kind]: amount})
-        for to_come, amount in self.waiting.demand_to_come(job.index):
-            add_to(sums, {to_come: amount})
+        for uncreated, amount in self.waiting.demand_of_uncreated(job.index):
+            add_to(sums, {uncreated: amount})
         return sums
 
     def _annotated(self, job: int) -> dict[Names, int]:
-        """The cards that a group's annotation asks for; none where it has none, or one that cannot be read: it only
-        keeps pods from being made too early, and they are asked one by one."""
+        """Return the cards that a group's annotation requests; none without a readable one.
+
+        The annotation only prevents creating pods too early, and each pod is checked later.
+        """
         text = self._session.jobs.records[job].group.metadata.annotations.get(REQUEST)
         if text is None:
             return {}
@@ -141,38 +147,38 @@ class Accounts:
             return {}
 
     def minimum(self, job: Job) -> tuple[int, int]:
-        """A group's minimum of cpu and memory, as its queue counts them."""
+        """Return a group's minimum of cpu and memory, as its queue counts them."""
         if self._unlimited and self._has_cards[job.index]:
             return 0, 0
         cpu, memory = self._session.jobs.min_resources[job.index, :2].tolist()
         return cpu, memory
 
     def freed(self, job: Job, all_of: Flags) -> QuotaAmounts:
-        """Return what groups of lower priority than a job can lose in its queue, in addition to what is elastic.
+        """Return what groups of lower priority than a job can lose in its queue, in addition to elastic resources.
 
-        Those marked in ``all_of`` lose what they hold of their minimum. The others keep that; if they state no minimum
-        of a card, they keep as many of their pods as minMember.
+        The groups in ``all_of`` lose also their minimum. The others retain it; if they state no minimum of a card, they
+        retain as many pods as minMember.
         """
         jobs = self._session.jobs
         below = (jobs.queue == job.queue.index) & (jobs.priority < job.priority) & jobs.derived(are_preemptable)
         cards: dict[Names, int] = {}
         for parts, groups in ((self.within_minimum, all_of), (self.above_members, below & ~all_of)):
             for held in parts:
-                if held.who >= 0 and groups[held.who]:
+                if held.holder >= 0 and groups[held.holder]:
                     add_to(cards, {(held.card,): held.amount})
         counted = all_of & ~self._has_cards if self._unlimited else all_of
         cpu, memory = sum_of(np.minimum(jobs.allocated[counted, :2], jobs.min_resources[counted, :2])).tolist()
         return QuotaAmounts((cpu, memory), cards)
 
     def pod_of(self) -> dict[int, Pod]:
-        """A pod that asks for cards, by job, or by -1 - its row where its group is gone."""
-        rows = np.flatnonzero(self._asks_cards)
-        who, first = np.unique(self._who(rows), return_index=True)
+        """Return a pod that requests cards for each job, or by -1 - row if its group was deleted."""
+        rows = np.flatnonzero(self._requests_cards)
+        holders, first = np.unique(self._holders_of(rows), return_index=True)
         pods = self._session.snapshot.tasks.pods
-        found = {each: pods[row] for each, row in zip(who.tolist(), rows[first].tolist(), strict=True)}
+        found = {each: pods[row] for each, row in zip(holders.tolist(), rows[first].tolist(), strict=True)}
         return {each: pod for each, pod in found.items() if pod is not None}
 
-    def _who(self, rows: Ints) -> Ints:
+    def _holders_of(self, rows: Ints) -> Ints:
         jobs = self._session.job_of_row[rows].astype(np.int64)
         result: Ints = np.where(jobs >= 0, jobs, -1 - rows)
         return result
@@ -180,70 +186,72 @@ class Accounts:
     # --- filling ------------------------------------------------------------------------------------------------------
 
     def _hold_cards(self) -> None:
-        """Allocated and elastic cards of queues, from where the pods are."""
+        """Fill in allocated and elastic cards of queues, from the pods' nodes."""
         session, cards = self._session, self._cards
         tasks = session.snapshot.tasks
         rows = self.card_pods(ALLOCATED_STATUSES)
-        who, nodes = self._who(rows), tasks.node[rows]
+        holders, nodes = self._holders_of(rows), tasks.node[rows]
         there = nodes >= 0
         for resource, column in zip(cards.resources, cards.columns, strict=True):
             amounts = session.requests[tasks.shape[rows], column]
             codes = np.full(len(rows), NO_CARD, np.int32)
             codes[there] = cards.codes[resource][nodes[there]]
-            self._hold(column, who, codes, amounts)
+            self._hold(column, holders, codes, amounts)
             for position in np.flatnonzero((codes == NO_CARD) & (amounts > 0)).tolist():
-                self._hold_unknown(resource, int(who[position]), int(rows[position]))
+                self._hold_unknown(resource, int(holders[position]), int(rows[position]))
         for held in self.held:
             allocated = self.queues[held.queue].allocated
             allocated[held.card] = allocated.get(held.card, 0) + held.amount
 
-    def _hold(self, column: int, who: Ints, codes: npt.NDArray[np.int32], amounts: Ints) -> None:
+    def _hold(self, column: int, holders: Ints, codes: npt.NDArray[np.int32], amounts: Ints) -> None:
         known = (codes != NO_CARD) & (amounts > 0)
         width = max(1, len(self._cards.names))
-        pairs, inverse = np.unique(who[known] * width + codes[known], return_inverse=True)
+        pairs, inverse = np.unique(holders[known] * width + codes[known], return_inverse=True)
         sums = sums_by(inverse, amounts[known], len(pairs))
         holder, code = np.divmod(pairs, width)
         names = [self._cards.names[number] for number in code.tolist()]
         queues = [self._queue_of(each) for each in holder.tolist()]
-        self.held += map(Held, holder.tolist(), queues, names, sums.tolist())
-        # what a job holds above its minimum is elastic; the minimum is taken off its cards in their order
+        self.held += map(HeldCard, holder.tolist(), queues, names, sums.tolist())
+        # what a job holds above its minimum is elastic; the minimum uses up its cards in their order
         states = holder >= 0
         stated = self._session.jobs.min_resources[:, column]
         minimum = np.zeros_like(sums)
         minimum[states] = stated[holder[states]]
-        kept = np.clip(minimum - sums_before(holder, sums), 0, sums)
-        elastic = np.where(minimum > 0, sums - kept, 0)
-        self.within_minimum += map(Held, holder.tolist(), queues, names, (sums - elastic).tolist())
+        retained = np.clip(minimum - sums_before(holder, sums), 0, sums)
+        elastic = np.where(minimum > 0, sums - retained, 0)
+        self.within_minimum += map(HeldCard, holder.tolist(), queues, names, (sums - elastic).tolist())
         above = self._above_members(holder, inverse, amounts[known]) * (minimum == 0)
-        self.above_members += map(Held, holder.tolist(), queues, names, above.tolist())
+        self.above_members += map(HeldCard, holder.tolist(), queues, names, above.tolist())
         for index in np.flatnonzero(elastic).tolist():
             spare = self.queues[queues[index]].elastic
             spare[names[index]] = spare.get(names[index], 0) + int(elastic[index])
 
     def _above_members(self, holder: Ints, pairs: Ints, amounts: Ints) -> Ints:
-        """Return the most that each holder has of a card with all of its pods but minMember: with those that have the
-        most. ``pairs`` gives the pair of holder and card of each pod."""
+        """Return the most that all of a holder's pods except minMember can have of a card: the largest requests count.
+
+        ``pairs`` gives the pair of holder and card for each pod.
+        """
         jobs, grouped = self._session.jobs, holder >= 0
         ready = jobs.counts[:, list(READY_STATUSES)].sum(axis=1)
         spare = np.zeros_like(holder)
         spare[grouped] = np.maximum(ready - jobs.min_member, 0)[holder[grouped]]
         order = np.lexsort((-amounts, pairs))
         before = sums_before(pairs[order], np.ones(len(pairs), np.int64))
-        goes = before < spare[pairs[order]]
-        return sums_by(pairs[order], amounts[order] * goes, len(holder))
+        is_spare = before < spare[pairs[order]]
+        return sums_by(pairs[order], amounts[order] * is_spare, len(holder))
 
-    def _queue_of(self, who: int) -> int:
-        return int(self._session.jobs.queue[who] if who >= 0 else self._session.queue_of_row[-1 - who])
+    def _queue_of(self, holder: int) -> int:
+        return int(self._session.jobs.queue[holder] if holder >= 0 else self._session.queue_of_row[-1 - holder])
 
-    def _hold_unknown(self, resource: str, who: int, row: int) -> None:
-        for ask in self._request_of_row(row).asks:
-            if ask.resource == resource and ask.named:
-                held = Held(who, self._queue_of(who), ask.names[0], ask.amount)
+    def _hold_unknown(self, resource: str, holder: int, row: int) -> None:
+        for demand in self._request_of_row(row).demands:
+            if demand.resource == resource and demand.named:
+                held = HeldCard(holder, self._queue_of(holder), demand.names[0], demand.amount)
                 self.held.append(held)
                 self.within_minimum.append(held)
 
     def _hold_releasing(self) -> None:
-        """What pods hold that are being deleted and still on a node."""
+        """Add up what terminating pods hold on nodes."""
         session, tasks = self._session, self._session.snapshot.tasks
         releasing = (tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE) & (session.queue_of_row >= 0)
         for row in np.flatnonzero(releasing).tolist():
@@ -255,18 +263,18 @@ class Accounts:
             for card, amount in self.charged(request, int(tasks.node[row])):
                 account.releasing[card] = account.releasing.get(card, 0) + amount
 
-    def _queue_cards(self, asks_cards: npt.NDArray[np.bool_]) -> None:
-        """Requests of cards, and which groups ask for cards at all."""
+    def _queue_cards(self, requests_cards: npt.NDArray[np.bool_]) -> None:
+        """Add up requests of cards, and note the groups that request cards at all."""
         session, jobs, waiting = self._session, self._session.jobs, self.waiting
         for account in self.queues:
             account.request = {(card,): amount for card, amount in account.allocated.items()}
         for resource in self._cards.resources:
-            for queue, _, names, amount in self._sums_of(resource, waiting.asked[resource]):
+            for queue, _, names, amount in self._sums_of(resource, waiting.requested[resource]):
                 add_to(self.queues[queue].request, {names: amount})
-        has_cards = np.bincount(session.job_of_row[asks_cards], minlength=len(jobs)) > 0
+        has_cards = np.bincount(session.job_of_row[requests_cards], minlength=len(jobs)) > 0
         has_cards |= (jobs.min_resources[:, self._cards.columns] > 0).any(axis=1)
-        unborn = (jobs.counts.sum(axis=1) == 0) & ((jobs.phase == Phase.INQUEUE) | (jobs.phase == Phase.PENDING))
-        for index in np.flatnonzero(unborn).tolist():
+        without_pods = (jobs.counts.sum(axis=1) == 0) & ((jobs.phase == Phase.INQUEUE) | (jobs.phase == Phase.PENDING))
+        for index in np.flatnonzero(without_pods).tolist():
             has_cards[index] |= bool(self._annotated(index))
         self._has_cards = has_cards
 
@@ -274,33 +282,31 @@ class Accounts:
 
     @cached_property
     def reserving(self) -> GroupColumns:
-        """The groups with what they reserve. Needs an opened framework, unless as in Volcano."""
+        """The groups with what they reserve. Needs an opened framework, except with Volcano's shares."""
         return self._session.jobs if self._as_volcano else demand_of(self._session).groups
 
     @cached_property
     def reservations(self) -> list[CardReservations]:
-        """What the groups that were admitted as the session began may still take, by the queue's index. Groups that
-        the session admits are to be added."""
+        """What groups admitted before the session may still take, by queue index; add newly admitted groups to it."""
         found = [CardReservations() for _ in self.queues]
         jobs, waiting = self._session.jobs, self.waiting
         allocated_tasks = jobs.counts[:, list(ALLOCATED_STATUSES)].sum(axis=1)
         runs = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
-        keeps = ((jobs.phase == Phase.INQUEUE) | runs) & self.reserving.reserves
+        reserves = ((jobs.phase == Phase.INQUEUE) | runs) & self.reserving.reserves
         for resource in self._cards.resources:
-            kept = np.where(keeps[waiting.job], waiting.kept[resource], 0)
-            for queue, priority, names, amount in self._sums_of(resource, kept):
+            needed = np.where(reserves[waiting.job], waiting.reserved[resource], 0)
+            for queue, priority, names, amount in self._sums_of(resource, needed):
                 found[queue].add_cards(priority, {names: amount})
         priorities = jobs.priority.tolist()
-        for index in np.flatnonzero(keeps & np.any(list(waiting.to_come.values()), axis=0)).tolist():
-            for names, amount in waiting.demand_to_come(index):
+        for index in np.flatnonzero(reserves & np.any(list(waiting.uncreated.values()), axis=0)).tolist():
+            for names, amount in waiting.demand_of_uncreated(index):
                 found[jobs.queue[index]].add_cards(priorities[index], {names: amount})
-        for index in np.flatnonzero(keeps & (jobs.counts.sum(axis=1) == 0) & (jobs.phase == Phase.INQUEUE)).tolist():
+        for index in np.flatnonzero(reserves & (jobs.counts.sum(axis=1) == 0) & (jobs.phase == Phase.INQUEUE)).tolist():
             found[jobs.queue[index]].add_cards(priorities[index], self._annotated(index))
         self._reserve_basic(found)
         return found
 
     def _reserve_basic(self, found: list[CardReservations]) -> None:
-        """Reserve cpu and memory for admitted groups."""
         jobs, count = self._session.jobs, len(self.queues)
         if self._unlimited:
             amounts = self.reserving.derived(inqueue)[:, :2] * ~self._has_cards[:, None]
@@ -313,7 +319,7 @@ class Accounts:
             found[queue].add_basic(priority, reserved[queue, rank].tolist())
 
     def _sums_of(self, resource: str, amounts: Ints) -> Iterator[tuple[int, int, Names, int]]:
-        """Yield what is wanted of a resource by queue, priority, and the names that may serve."""
+        """Yield (queue, priority, acceptable cards, amount) for a resource."""
         waiting, jobs, width = self.waiting, self._session.jobs, max(1, len(self.waiting.kinds))
         chosen = np.flatnonzero(amounts)
         keys = self._by_priority()[waiting.job[chosen]] * width + waiting.kind[chosen]
@@ -332,7 +338,7 @@ class Accounts:
         return result
 
     def _fill_basic(self) -> None:
-        """Cpu and memory of queues, and what bounds them."""
+        """Add up cpu and memory of queues, and set their limits."""
         session, jobs = self._session, self._session.jobs
         allocated = bounded(jobs.sums("allocated") + session.orphans.allocated)[:, :2]
         pending = jobs.sums("pending")[:, :2].copy()
@@ -344,28 +350,31 @@ class Accounts:
         parts = [part.tolist() for part in (allocated, allocated + pending, above)]
         for account, *sums in zip(self.queues, *parts, strict=True):
             account.basic_allocated, account.basic_request, account.basic_elastic = sums
-        self._keep_guarantees(session.nodes.total[:2].tolist())
+        self._count_guarantees(session.nodes.total[:2].tolist())
 
-    def _keep_guarantees(self, total: list[int]) -> None:
-        """Bound what queues may have of cpu and memory, each alone and all together."""
-        kept = [
+    def _count_guarantees(self, total: list[int]) -> None:
+        """Limit cpu and memory of queues, each alone and all together."""
+        counted = [
             reserved_guarantee(account.guarantee, account.basic_allocated, self._as_volcano or queue.is_open)
             for account, queue in zip(self.queues, self._session.queue_list, strict=True)
         ]
-        reserved = [sum(amounts[column] for amounts in kept) for column in range(len(total))]
+        reserved = [sum(amounts[column] for amounts in counted) for column in range(len(total))]
         left = [max(all_ - others, 0) for all_, others in zip(total, reserved, strict=True)]
         none = [0] * len(total)
         held = sum_of(np.array([account.basic_allocated for account in self.queues], np.int64).reshape(-1, len(none)))
         self.guarantees = Guarantees(
-            {account.name: none if self._as_volcano else own for account, own in zip(self.queues, kept, strict=True)},
+            {
+                account.name: none if self._as_volcano else own
+                for account, own in zip(self.queues, counted, strict=True)
+            },
             attainable(self._session, held),
         )
-        for account, own in zip(self.queues, kept, strict=True):
+        for account, own in zip(self.queues, counted, strict=True):
             account.settle(left, own)
             self.guarantees.charge(account.name, account.basic_allocated)
 
     def _of_card_pods(self, statuses: tuple[int, ...]) -> Ints:
-        """Cpu and memory, by queue, of pods that ask for cards."""
+        """Return the cpu and memory of pods that request cards, by queue."""
         session, tasks = self._session, self._session.snapshot.tasks
         rows = self.card_pods(statuses)
         return sums_by(session.queue_of_row[rows], session.requests[tasks.shape[rows], :2], len(self.queues))

@@ -1,4 +1,4 @@
-"""What annotations say of cards: quotas, requests, names that a pod takes (docs/semantics/capacity-card.md)."""
+"""Parsing of annotations about cards: quotas, requests and accepted names (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ REQUEST = "volcano.sh/card.request"
 CARD_NAME = "volcano.sh/card.name"
 SEPARATOR = "|"
 MILLI = 1000
-"""Cards are counted in thousandths, as all scalar resources are."""
+"""Cards are counted in thousandths, like all scalar resources."""
 
 Names = tuple[str, ...]
 
 _MOST = 2**40
-"""More cards than anybody has; beyond it sums could not be exact."""
+"""An implausible number of cards; beyond it sums could be inexact."""
 _EXAMPLE = '{"NVIDIA-H200": 2}'
 _COUNTS = msgspec.json.Decoder(dict[str, int])
 
 
 class CardError(ValueError):
-    """An annotation that cannot be read; the message says what is wrong and how to mend it."""
+    """An unreadable annotation. The message states the problem and the remedy."""
 
 
 def names_in(text: str) -> Names:
-    """The cards that a text such as ``A|B`` names, each once, in its order. Raises CardError for an empty name."""
+    """Return the distinct cards that a text such as ``A|B`` names, in its order. Raises CardError for an empty name."""
     names = [name.strip() for name in text.split(SEPARATOR)]
     if not all(names):
         raise CardError(f"{text!r} holds an empty card name; write names with {SEPARATOR} between them")
@@ -45,7 +45,7 @@ def _counts(text: str) -> dict[str, int]:
 
 
 def read_quota(text: str) -> dict[str, int]:
-    """A queue's cards by name, in thousandths. Raises CardError."""
+    """Return a queue's cards by name, in thousandths. Raises CardError."""
     quota: dict[str, int] = {}
     for name, count in _counts(text).items():
         names = names_in(name)
@@ -56,7 +56,7 @@ def read_quota(text: str) -> dict[str, int]:
 
 
 def read_request(text: str) -> dict[Names, int]:
-    """A group's cards by the names that may serve, in thousandths. Raises CardError."""
+    """Return a group's cards by the acceptable names, in thousandths. Raises CardError."""
     request: dict[Names, int] = {}
     for name, count in _counts(text).items():
         names = names_in(name)

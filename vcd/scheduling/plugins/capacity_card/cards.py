@@ -1,6 +1,6 @@
-"""Which cards the nodes have: models by labels, amounts by what is allocatable (docs/semantics/capacity-card.md).
+"""The cards of nodes: models by labels, numbers by allocatable (docs/semantics/capacity-card.md).
 
-A node has one model. A resource of a node stands for one card: the whole one, an MPS share or a MIG slice of it.
+A node has one model. A resource of a node represents one card: the whole card, or an MPS share or MIG slice of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
 
 NO_CARD = -1
-"""The code of a node whose card under a resource nobody can tell."""
+"""The code of a node whose card of a resource is unknown."""
 MPS_RESOURCE = "nvidia.com/gpu.shared"
 MPS_REPLICAS = "nvidia.com/gpu.replicas"
 MIG_PREFIX = "nvidia.com/mig-"
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"[0-9]{1,18}")
 
 
 class Model(msgspec.Struct, frozen=True):
-    """What a node's labels say of its cards: ``<vendor>/<kind>.product`` and ``.memory`` (MiB; None: no number)."""
+    """A node's model by its labels ``<vendor>/<kind>.product`` and ``.memory`` (MiB; None: not a number)."""
 
     product: str
     vendor: str
@@ -39,7 +39,7 @@ class Model(msgspec.Struct, frozen=True):
     replicas: int | None
 
     def card(self, resource: str, whole: Iterable[str]) -> str | None:
-        """The name of the card that a resource stands for on such a node; ``whole`` are resources of whole cards."""
+        """Return the name of a resource's card on such a node; ``whole`` are the resources of whole cards."""
         if resource == MPS_RESOURCE:
             if not self.memory or not self.replicas:
                 return None
@@ -50,7 +50,7 @@ class Model(msgspec.Struct, frozen=True):
 
 
 def model_of(labels: Mapping[str, str]) -> Model | None:
-    """The model that labels name; of several, the first in the order of the labels' keys."""
+    """Return the model that labels name; of several, the first by label key."""
     for key in sorted(key for key in labels if key.endswith(".product")):
         found = None if key.startswith(MIG_PREFIX) else _PRODUCT.fullmatch(key)
         if found is None or not labels[key]:
@@ -67,8 +67,7 @@ def _number(text: str) -> int | None:
 
 
 def whole_resource(model: Model, resources: Iterable[str]) -> str | None:
-    """Of a node's resources the one of its whole cards: ``<vendor>/<kind>``, else the vendor's first that is no
-    share."""
+    """Return a node's resource of whole cards: ``<vendor>/<kind>``, else the vendor's first that is not a share."""
     own = sorted(name for name in resources if _is_whole(name, model.vendor))
     usual = f"{model.vendor}/{model.kind}"
     return usual if usual in own else own[0] if own else None
@@ -81,9 +80,9 @@ def _is_whole(resource: str, vendor: str) -> bool:
 class NodeCards:
     """The cards of a cluster, by node.
 
-    ``names`` are all cards in order; ``codes`` holds for each card resource the number of the card that it stands for
-    on each node (NO_CARD where labels do not tell); ``total`` what is allocatable of each card, in thousandths;
-    ``nameless`` the nodes that have some of a card resource and no card for it.
+    ``names`` are all cards, sorted. ``codes`` has, by card resource, the number of each node's card (NO_CARD if its
+    labels do not identify it). ``total`` is what is allocatable of each card, in thousandths. ``nameless`` are the
+    nodes that have some of a card resource, but an unknown card.
     """
 
     def __init__(self, facts: NodeFacts) -> None:
@@ -99,7 +98,7 @@ class NodeCards:
         self.cards_of: dict[str, tuple[str, ...]] = {}
         self.resources_of: dict[str, tuple[str, ...]] = {}
         self.nameless: dict[str, Mask] = {}
-        self._room: dict[str, Mask] = {}
+        self._has_resource: dict[str, Mask] = {}
         self._masks: dict[tuple[str, tuple[str, ...], bool], Mask] = {}
         for resource in self.resources:
             self._fill(resource, found, facts.allocatable[:, column_of[resource]])
@@ -108,8 +107,11 @@ class NodeCards:
 
     @staticmethod
     def _cards(facts: NodeFacts, models: list[Model | None]) -> list[dict[str, str]]:
-        """Card by resource, node by node; a node that lost a resource (its device plugin is down) keeps the card that
-        others of its model offer, since pods may still run on it."""
+        """Return the card by resource for each node.
+
+        A node without a resource (its device plugin is down) retains the card that other nodes of its model offer,
+        because pods may still run on it.
+        """
         counted = set(facts.resources)
         offered = [_offered(node) & counted for node in facts.nodes]
         own = [
@@ -132,20 +134,20 @@ class NodeCards:
         real = {(name, card) for cards, names in pairs for name, card in cards.items() if name in names}
         return [{name: card for name, card in cards.items() if (name, card) in real} for cards in found]
 
-    def _fill(self, resource: str, found: list[dict[str, str]], room: npt.NDArray[np.int64]) -> None:
+    def _fill(self, resource: str, found: list[dict[str, str]], allocatable: npt.NDArray[np.int64]) -> None:
         codes = np.array([self.code_of.get(cards.get(resource, ""), NO_CARD) for cards in found], np.int32)
         self.codes[resource] = codes
-        self._room[resource] = room > 0
-        self.nameless[resource] = self._room[resource] & (codes == NO_CARD)
+        self._has_resource[resource] = allocatable > 0
+        self.nameless[resource] = self._has_resource[resource] & (codes == NO_CARD)
         present = np.unique(codes[codes >= 0]).tolist()
         self.cards_of[resource] = tuple(self.names[code] for code in present)
         for code in present:
             name = self.names[code]
-            self.total[name] += int(sum_of(room[codes == code]))
+            self.total[name] += int(sum_of(allocatable[codes == code]))
             self.resources_of[name] = (*self.resources_of.get(name, ()), resource)
 
     def mask(self, resource: str, names: tuple[str, ...], nameless: bool) -> Mask:
-        """Nodes whose card under a resource is one of ``names``, and (``nameless``) those whose card nobody knows."""
+        """Return the nodes whose card is one of ``names``, and with ``nameless`` also nodes whose card is unknown."""
         key = (resource, names, nameless)
         found = self._masks.get(key)
         if found is None:
@@ -156,11 +158,11 @@ class NodeCards:
         return found
 
     def others(self, resource: str, names: tuple[str, ...]) -> Mask:
-        """Nodes that have some of a resource, and another card than those."""
-        return self._room[resource] & ~self.mask(resource, names, False)
+        """Return the nodes that have some of a resource, and a card that is not one of ``names``."""
+        return self._has_resource[resource] & ~self.mask(resource, names, False)
 
     def card_at(self, resource: str, row: int) -> str | None:
-        """The card that a resource stands for on a node; None where nobody knows, or the node is gone."""
+        """Return the card of a resource on a node; None if it is unknown or the node was deleted."""
         code = self.lists[resource][row] if row >= 0 else NO_CARD
         return self.names[code] if code >= 0 else None
 
@@ -174,6 +176,6 @@ def _is_share(resource: str) -> bool:
 
 
 def cards_of(facts: NodeFacts) -> NodeCards:
-    """The cards of the nodes, told anew when a node changes."""
+    """Return the cards of the nodes, recomputed when a node changes."""
     cards: NodeCards = facts.cached("cards of nodes", lambda: NodeCards(facts))
     return cards

@@ -1,4 +1,4 @@
-"""Which nodes a pod that asks for cards may go to, and which it would rather have."""
+"""The filter and the score of nodes for pods that request cards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins.capacity_card.account import Account
+from vcd.scheduling.plugins.capacity_card.account import CardAccount
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
-from vcd.scheduling.plugins.capacity_card.requests import INSUFFICIENT, Ask, CardRequest, amounts_of
+from vcd.scheduling.plugins.capacity_card.requests import INSUFFICIENT, CardDemand, CardRequest, amounts_of
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
@@ -23,18 +23,18 @@ _NO_CARD = ReasonCode("no-card", Cause.DEVICE, "node(s) had no card <{cards}>", 
 
 BEST = 100.0
 DECAY = 0.5
-"""Points of the first card named, and by how much each further one has less."""
+"""Score of the first named card, and the factor for each further one."""
 
 RequestOf = Callable[[Task], CardRequest]
 
 
 @dataclass(eq=False)
 class CardModel(Predicate):
-    """A node's card is one that the pod names and, where several would do, one of which its queue has quota left, so
-    that the rest of its gang can have theirs, too.
+    """Accepts nodes with a card that the pod names.
 
-    Of a pod that names one card the queue's gate has asked for quota already; it only must not land on another card,
-    which would be charged instead.
+    If the pod names several, the card must have quota left for the pod, and for the rest of its gang.
+    For a pod that names one card, ``allocatable`` has checked the quota already. Such a pod only must not be placed on
+    another card, which would then be charged instead.
     """
 
     name = "CardModel"
@@ -43,88 +43,89 @@ class CardModel(Predicate):
 
     _session: Session
     _cards: NodeCards
-    _accounts: Sequence[Account]
+    _accounts: Sequence[CardAccount]
     _request_of: RequestOf
     _rests: GangRests
-    _kept_apart: dict[object, bool] = field(default_factory=dict, init=False)
+    _may_stray_by_kind: dict[object, bool] = field(default_factory=dict, init=False)
 
     def applies(self, task: Task) -> bool:
-        """Not where a pod's node affinity, as it mostly is, keeps it on the one card that it names."""
-        for ask in self._request_of(task).asks:
-            if not ask.named or len(ask.names) > 1 or self._may_stray(task, ask):
+        """Return False if node affinity restricts the pod to the one card that it names, which is the usual case."""
+        for demand in self._request_of(task).demands:
+            if not demand.named or len(demand.names) > 1 or self._may_stray(task, demand):
                 return True
         return False
 
-    def _may_stray(self, task: Task, ask: Ask) -> bool:
+    def _may_stray(self, task: Task, demand: CardDemand) -> bool:
         evaluator = framework_of(self._session).evaluator
-        key = (evaluator.kinds.static_key(task), ask)
-        found = self._kept_apart.get(key)
+        key = (evaluator.kinds.static_key(task), demand)
+        found = self._may_stray_by_kind.get(key)
         if found is None:
-            others = self._cards.others(ask.resource, ask.names)
+            others = self._cards.others(demand.resource, demand.names)
             found = bool(others.any()) and bool((others & evaluator.static(task).mask).any())
-            self._kept_apart[key] = found
+            self._may_stray_by_kind[key] = found
         return found
 
     def kind_of(self, task: Task) -> Hashable:
-        """The cards named and, where the queue's quota or what the rest of the job needs chooses among them, the queue
-        or the job."""
-        asks = self._request_of(task).asks
-        named = tuple([(ask.resource, ask.names, ask.named) for ask in asks])
-        if all(ask.named and len(ask.names) == 1 for ask in asks):
+        """Return the named cards, with the queue if its quota limits the choice, or the job if its other pods do."""
+        demands = self._request_of(task).demands
+        named = tuple([(demand.resource, demand.names, demand.named) for demand in demands])
+        if all(demand.named and len(demand.names) == 1 for demand in demands):
             return None, named
-        return (task.job.key, named) if self._rests.minds(task.job) else (task.job.queue.name, named)
+        return (task.job.key, named) if self._rests.limits_choice(task.job) else (task.job.queue.name, named)
 
     def stands_still(self, task: Task, count: int) -> bool:
-        """Where all find quota left of the same cards, and none has to leave cards to the rest of its job."""
+        """Return whether all pods have the same choice of cards, and need not leave cards to the rest of the job."""
         account = self._accounts[task.job.queue.index]
-        return account.keeps_choice(self._request_of(task), count) and not self._rests.minds(task.job)
+        return account.preserves_choice(self._request_of(task), count) and not self._rests.limits_choice(task.job)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         account = self._accounts[task.job.queue.index]
         result: Mask | None = None
-        for ask in self._request_of(task).asks:
-            names = ask.names
-            if len(names) > 1 or not ask.named:
-                names = self._rests.keeping(task.job, account, ask, _affordable(account, ask))
-            passed = self._cards.mask(ask.resource, names, not ask.named)
+        for demand in self._request_of(task).demands:
+            names = demand.names
+            if len(names) > 1 or not demand.named:
+                names = self._rests.cards_for_rest(task.job, account, demand, _affordable(account, demand))
+            passed = self._cards.mask(demand.resource, names, not demand.named)
             result = passed if result is None else result & passed
-        assert result is not None  # it applies to what asks for cards only
+        assert result is not None  # applies() is true only for pods that request cards
         return at_rows(result, usage)
 
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        """No eviction turns a card into another; one may bring quota back."""
+        """Exclude nodes with other cards: an eviction can free quota, but not change a node's card."""
         possible = np.ones_like(failed)
-        for ask in self._request_of(task).asks:
-            possible &= at_rows(self._cards.mask(ask.resource, ask.names, not ask.named), usage)
+        for demand in self._request_of(task).demands:
+            possible &= at_rows(self._cards.mask(demand.resource, demand.names, not demand.named), usage)
         result: Mask = failed & ~possible
         return result
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         account = self._accounts[task.job.queue.index]
         counts: dict[Reason, int] = {}
-        for ask in self._request_of(task).asks:
-            codes = at_rows(self._cards.codes[ask.resource], usage)
-            affordable = _affordable(account, ask)
-            for card in ask.names:
+        for demand in self._request_of(task).demands:
+            codes = at_rows(self._cards.codes[demand.resource], usage)
+            affordable = _affordable(account, demand)
+            for card in demand.names:
                 code = self._cards.code_of.get(card, NO_CARD)
                 nodes = int((failed & (codes == code)).sum()) if code != NO_CARD and card not in affordable else 0
                 if nodes:
-                    total = account.allocated.get(card, 0) + ask.amount
-                    amounts = amounts_of(card, ask.amount, total, account.quota.get(card, 0))
+                    total = account.allocated.get(card, 0) + demand.amount
+                    amounts = amounts_of(card, demand.amount, total, account.quota.get(card, 0))
                     counts[INSUFFICIENT({"queue": account.name}, amounts)] = nodes
-            others = int((failed & ~at_rows(self._cards.mask(ask.resource, ask.names, not ask.named), usage)).sum())
+            others = int(
+                (failed & ~at_rows(self._cards.mask(demand.resource, demand.names, not demand.named), usage)).sum()
+            )
             if others:
-                reason = _NO_CARD({"cards": "|".join(ask.names)})
+                reason = _NO_CARD({"cards": "|".join(demand.names)})
                 counts[reason] = counts.get(reason, 0) + others
         return counts
 
 
-def _affordable(account: Account, ask: Ask) -> tuple[str, ...]:
-    return tuple([card for card in ask.names if account.left(card) >= ask.amount])
+def _affordable(account: CardAccount, demand: CardDemand) -> tuple[str, ...]:
+    return tuple([card for card in demand.names if account.left(card) >= demand.amount])
 
 
 class CardOrder(Score):
-    """The cards that a pod names in its order: 100 for the first, half of it for each further one."""
+    """Scores nodes by the order of the cards that a pod names: 100 for the first, half of that for each further one."""
 
     name = "CardOrder"
 
@@ -138,20 +139,20 @@ class CardOrder(Score):
         return self._request_of(task).preference is not None
 
     def kind_of(self, task: Task) -> Hashable:
-        ask = self._request_of(task).preference
-        assert ask is not None
-        return ask.resource, ask.names
+        demand = self._request_of(task).preference
+        assert demand is not None
+        return demand.resource, demand.names
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        ask = self._request_of(task).preference
-        assert ask is not None
-        key = (ask.resource, ask.names)
+        demand = self._request_of(task).preference
+        assert demand is not None
+        key = (demand.resource, demand.names)
         points = self._points.get(key)
         if points is None:
             table = np.zeros(len(self._cards.names) + 1)
-            for rank, card in enumerate(ask.names):
+            for rank, card in enumerate(demand.names):
                 code = self._cards.code_of.get(card, NO_CARD)
                 if code != NO_CARD:
                     table[code] = BEST * DECAY**rank
-            points = self._points[key] = table[self._cards.codes[ask.resource]]
+            points = self._points[key] = table[self._cards.codes[demand.resource]]
         return at_rows(points, usage)

@@ -1,4 +1,4 @@
-"""Whether demands for cards, each of which several cards may serve, fit together into what is left of each: a flow."""
+"""Checks whether demands with interchangeable cards fit together into what is left of each card: a maximum flow."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from vcd.scheduling.plugins.capacity_card.annotations import Names
 
 
 class Flow:
-    """Amounts of cards given to demands by name, in whole numbers; ``left`` is what there is of each card.
+    """Assigns amounts of cards to demands, in whole numbers. ``left`` is what remains of each card.
 
-    What was given once is never taken back, only moved to another of a demand's cards, so that demands that are served
-    one after the other get as much together as any order of giving could give them.
+    Later demands may move earlier ones to other acceptable cards, but never reduce them. So demands that are served in
+    sequence get as much together as in any other order.
     """
 
     def __init__(self, left: Mapping[str, int]) -> None:
@@ -19,7 +19,7 @@ class Flow:
         self._given: dict[Names, dict[str, int]] = {}
 
     def serve(self, names: Names, amount: int) -> int:
-        """Give as much of ``amount`` as fits beside what was given before; what could not be given."""
+        """Assign as much of ``amount`` as fits in addition to earlier demands; return the remainder."""
         while amount > 0:
             path = self._path(names)
             if path is None:
@@ -28,12 +28,14 @@ class Flow:
         return amount
 
     def reached(self, names: Names) -> tuple[str, ...]:
-        """The cards that demands by these names could have, were others moved: where one of them lacks, all of them
-        are used up."""
+        """Return the cards that demands for ``names`` could get if others were moved.
+
+        If such a demand is not met, all of these cards are used up.
+        """
         return tuple(sorted(self._search(names)))
 
     def _search(self, names: Names) -> dict[str, tuple[str, Names] | None]:
-        """Cards in reach, and how: the card before, and the demand that would move from there."""
+        """Return the reachable cards, each with the card before it and the demand that would move from there."""
         found: dict[str, tuple[str, Names] | None] = dict.fromkeys(names)
         waiting = list(found)
         for card in waiting:
@@ -46,8 +48,7 @@ class Flow:
         return found
 
     def _path(self, names: Names) -> list[tuple[str, Names | None]] | None:
-        """A card with some left and the moves that lead there from one of ``names``, last first; None: there is
-        none."""
+        """Return the moves from one of ``names`` to a card with some left, last move first; None if there are none."""
         found = self._search(names)
         end = next((card for card in found if self._left.get(card)), None)
         if end is None:
@@ -61,7 +62,7 @@ class Flow:
         return [*path, (end, None)]
 
     def _push(self, names: Names, path: list[tuple[str, Names | None]], amount: int) -> int:
-        """Give along a path; how much that was."""
+        """Assign along a path; return the amount."""
         amount = min(amount, self._left[path[0][0]])
         moves = [(card, mover, path[place + 1][0]) for place, (card, mover) in enumerate(path) if mover is not None]
         for _, mover, source in moves:
@@ -77,7 +78,7 @@ class Flow:
 
 
 def touching(demands: Mapping[Names, int], names: Names) -> dict[Names, int]:
-    """Of demands those that compete, straight or through others, with one by ``names``, in a fixed order."""
+    """Return the demands that compete with one for ``names``, directly or through others, sorted."""
     cards, rest, found = set(names), sorted(demands), dict[Names, int]()
     grown = True
     while grown:

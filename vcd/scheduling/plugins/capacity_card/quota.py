@@ -1,4 +1,4 @@
-"""The quota of cards as others see it: what a queue's annotation comes to, and what a reason says is short."""
+"""The card quota for the framework: reading and writing the annotation, and limits in reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vcd.scheduling.session.views import Job, Task
 
 
 class CardQuota(Quota):
-    """Whole cards by model; a request of cards may come to any model that nodes have."""
+    """Whole cards by model. A request of cards may use any model that nodes have."""
 
     def read(self, text: str) -> Amounts:
         return read_quota(text)
@@ -25,8 +25,8 @@ class CardQuota(Quota):
 
     def counted(self, session: Session, jobs: Iterable[Job], requests: Mapping[str, int]) -> Amounts:
         cards = cards_of(session.nodes.facts)
-        asked = sum(requests.get(name, 0) for name in cards.resources)
-        return dict.fromkeys(cards.names, asked) if asked else {}
+        requested = sum(requests.get(name, 0) for name in cards.resources)
+        return dict.fromkeys(cards.names, requested) if requested else {}
 
     def used(self, session: Session, task: Task, name: str, row: int) -> int:
         cards, names = cards_of(session.nodes.facts), name.split(SEPARATOR)
@@ -38,11 +38,11 @@ CARDS = CardQuota(QUOTA, "card quota", closed=True)
 
 
 def limits_of(reason: Waiting) -> Iterator[QueueLimit]:
-    """The limits that a reason of the plugin is about."""
-    said = reason.reason
-    if isinstance(said, str):
+    """Yield the limits that a reason of the plugin reports."""
+    stated = reason.reason
+    if isinstance(stated, str):
         return
-    asks, total = said.amounts_of("asks"), said.amounts_of("total")
-    for name, limit in said.amounts_of("limit").items():
+    demands, total = stated.amounts_of("asks"), stated.amounts_of("total")
+    for name, limit in stated.amounts_of("limit").items():
         bound = CAPABILITY if name in (CPU, MEMORY) else CARDS.name
-        yield QueueLimit(dict(said.names)["queue"], bound, name, asks[name], total[name] - asks[name], limit)
+        yield QueueLimit(dict(stated.names)["queue"], bound, name, demands[name], total[name] - demands[name], limit)

@@ -1,6 +1,6 @@
-"""What queues are entitled to, for reclaim: their quota of cards, and what they deserve of cpu and memory.
+"""Entitlements for reclaim: a queue's quota of cards, and what it deserves of cpu and memory.
 
-A queue reclaims only while it stays within that, and a victim is of a queue that holds more than that. So no two queues
+A queue reclaims only while it stays within its entitlement, and victims belong to queues above theirs. So no two queues
 exchange pods (docs/laws.md, law 8): what a queue reclaims cannot be reclaimed from it.
 """
 
@@ -14,7 +14,7 @@ from vcd.model.reasons import Reason
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.shares import HAS_DESERVED
 from vcd.scheduling.framework.victims import Allowance
-from vcd.scheduling.plugins.capacity_card.account import BASIC, Account
+from vcd.scheduling.plugins.capacity_card.account import BASIC, CardAccount
 from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
@@ -26,10 +26,7 @@ Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 class Entitlements:
-    """What queues hold beyond what they are entitled to.
-
-    Of cpu and memory only those count of which some queue deserves any.
-    """
+    """Computes what queues hold beyond their entitlement; cpu or memory counts only if some queue deserves any."""
 
     def __init__(self, session: Session, cards: NodeCards, accounts: Accounts) -> None:
         self._session = session
@@ -41,22 +38,22 @@ class Entitlements:
 
     @property
     def divide_basic(self) -> bool:
-        """Whether some queue deserves cpu or memory."""
         return bool(self._columns)
 
-    def refuses(self, account: Account, asked: Sequence[int], ahead: Sequence[int] = (0, 0)) -> Reason | None:
+    def refuses(self, account: CardAccount, requested: Sequence[int], ahead: Sequence[int] = (0, 0)) -> Reason | None:
         """Return why a queue may not reclaim for pods without cards; None if it may.
 
-        It may if, with what they ask for of cpu and memory and what is ``ahead``, it holds no more than it deserves.
+        It may if it deserves what it holds, with the requested cpu and memory and what admitted groups reserve
+        (``ahead``).
         """
-        after = plus(plus(account.basic_allocated, asked, 1), ahead, 1)
-        wanted = [column for column in self._columns if asked[column]]
+        after = plus(plus(account.basic_allocated, requested, 1), ahead, 1)
+        wanted = [column for column in self._columns if requested[column]]
         if wanted and all(after[column] <= account.deserved[column] for column in wanted):
             return None
         amounts = [
             (role, BASIC[column], values[column])
             for role, values in (
-                ("asks", asked),
+                ("asks", requested),
                 ("allocated", account.basic_allocated),
                 ("deserved", account.deserved),
             )
@@ -65,17 +62,22 @@ class Entitlements:
         ]
         return HAS_DESERVED({"queue": account.name}, amounts)
 
-    def exceeds(self, account: Account, amounts: Sequence[int], gone: Sequence[int]) -> bool:
-        """Return whether a queue without ``gone`` holds more than it deserves of something that a pod has, and keeps
-        its guarantee without the pod."""
-        left = plus(account.basic_allocated, gone, -1)
+    def exceeds(self, account: CardAccount, amounts: Sequence[int], evicted: Sequence[int]) -> bool:
+        """Return whether a pod's queue, without ``gone``, holds more than it deserves of something that the pod has.
+
+        The queue must also retain its guarantee without the pod.
+        """
+        left = plus(account.basic_allocated, evicted, -1)
         borrows = any(amounts[column] and left[column] > account.deserved[column] for column in self._columns)
         rows = zip(amounts, left, account.guarantee, strict=True)
         return borrows and all(not amount or have - amount >= least for amount, have, least in rows)
 
     def surplus(self) -> Ints:
-        """Return what reclaim takes from queues at most, as (queues, resources): what pods have that use only cards
-        beyond the quota, and what pods without cards have of queues that hold more than they deserve."""
+        """Return what reclaim takes from queues at most, as (queues, resources).
+
+        It takes pods that use only cards beyond the quota, and pods without cards of queues that hold more than they
+        deserve.
+        """
         jobs = self._session.jobs
         rows = self._accounts.card_pods(ALLOCATED_STATUSES)
         rows = rows[self._session.job_of_row[rows] >= 0]
@@ -90,11 +92,13 @@ class Entitlements:
         return found
 
     def _use_borrowed_cards(self, rows: Ints) -> Mask:
-        """Return which pods may go as their queues hold so much more than their quota of each card that they use; of a
-        queue's pods those with the fewest cards."""
+        """Return a mask of pods that may be evicted because their queues exceed the quota of each card that they use.
+
+        Pods with the fewest cards of a queue come first.
+        """
         session, cards = self._session, self._cards
         nodes, requests = session.snapshot.tasks.node[rows], self._requests(rows)
-        go: Mask = nodes >= 0
+        evictable: Mask = nodes >= 0
         borrowed = np.zeros((len(self._accounts.queues), max(1, len(cards.names))), np.int64)
         for index, account in enumerate(self._accounts.queues):
             for card in account.allocated if account.problem is None else ():
@@ -105,11 +109,11 @@ class Entitlements:
         for resource, column in zip(cards.resources, cards.columns, strict=True):
             codes, amounts = cards.codes[resource][nodes], requests[:, column]
             keys = session.queue_of_row[rows].astype(np.int64) * borrowed.shape[1] + np.maximum(codes, 0)
-            order = np.lexsort((*requests.T, amounts, keys))  # whose requests are equal are equal here
+            order = np.lexsort((*requests.T, amounts, keys))  # pods with equal requests are interchangeable here
             fits = np.zeros(len(rows), np.bool_)
             fits[order] = sums_before(keys[order], amounts[order]) + amounts[order] <= borrowed.ravel()[keys[order]]
-            go &= (amounts == 0) | (fits & (codes != NO_CARD))
-        return go
+            evictable &= (amounts == 0) | (fits & (codes != NO_CARD))
+        return evictable
 
     def _requests(self, rows: Ints) -> Ints:
         requests: Ints = self._session.requests[self._session.snapshot.tasks.shape[rows]]
@@ -120,32 +124,31 @@ class Entitlements:
 
 
 class BeyondEntitlement(Allowance):
-    """Tasks of which each card is one that its queue holds beyond its quota, and tasks without cards of queues that
-    hold more cpu or memory than they deserve."""
+    """Permits tasks that use only cards beyond their queue's quota, and tasks without cards of queues that borrow."""
 
     def __init__(
         self, accounts: Accounts, request_of: Callable[[Task], CardRequest], entitlements: Entitlements | None
     ) -> None:
-        """``entitlements`` is None if every task without cards may go."""
+        """``entitlements`` is None if every task without cards may be evicted."""
         self._accounts = accounts
         self._request_of = request_of
         self._entitlements = entitlements
-        self._cards_gone: dict[tuple[int, str], int] = {}
-        self._basic_gone: dict[int, list[int]] = {}
+        self._cards_evicted: dict[tuple[int, str], int] = {}
+        self._basic_evicted: dict[int, list[int]] = {}
 
     def permits(self, task: Task) -> bool:
         index, request = task.job.queue.index, self._request_of(task)
         account = self._accounts.queues[index]
         used = self._accounts.charged(request, task.node)
         if not used:
-            gone = self._basic_gone.get(index, [0, 0])
-            return self._entitlements is None or self._entitlements.exceeds(account, request.basic, gone)
+            evicted = self._basic_evicted.get(index, [0, 0])
+            return self._entitlements is None or self._entitlements.exceeds(account, request.basic, evicted)
         if account.problem is not None:
             return False  # an unreadable quota is no lowered quota: it permits no eviction
-        return all(-account.left(card) - self._cards_gone.get((index, card), 0) >= amount for card, amount in used)
+        return all(-account.left(card) - self._cards_evicted.get((index, card), 0) >= amount for card, amount in used)
 
     def spend(self, task: Task) -> None:
         index, request = task.job.queue.index, self._request_of(task)
-        self._basic_gone[index] = plus(self._basic_gone.get(index, [0, 0]), request.basic, 1)
+        self._basic_evicted[index] = plus(self._basic_evicted.get(index, [0, 0]), request.basic, 1)
         for card, amount in self._accounts.charged(request, task.node):
-            self._cards_gone[index, card] = self._cards_gone.get((index, card), 0) + amount
+            self._cards_evicted[index, card] = self._cards_evicted.get((index, card), 0) + amount

@@ -1,7 +1,7 @@
-"""Quota that pods still hold which are being deleted: nobody is bound on it before they are gone.
+"""The filter for quota that terminating pods still hold: no pod is bound on it before they are gone.
 
-A node's room is given away only when it is free; so is a queue's. What is releasing may be waited for (pipelined), as
-room that is releasing on a node is.
+Like resources of a node, quota is assigned only when it is free. A pod can wait for releasing quota (Pipelined), as
+for releasing resources of a node.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
-from vcd.scheduling.plugins.capacity_card.account import Account
+from vcd.scheduling.plugins.capacity_card.account import CardAccount
 from vcd.scheduling.plugins.capacity_card.cards import NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.search.parts import Depends, Mask, Predicate
@@ -22,8 +22,7 @@ from vcd.scheduling.session.views import Task
 
 @dataclass(eq=False)
 class QuotaFreed(Predicate):
-    """Where a pod would fit into its queue's quota only once others are gone, it passes on nodes that it has to wait
-    for in any case."""
+    """Accepts only nodes on which the pod would be Pipelined anyway, while its queue's quota is still releasing."""
 
     name = "CardQuotaFreed"
     reason = ReasonCode(
@@ -35,23 +34,23 @@ class QuotaFreed(Predicate):
     lets_wait = True
 
     _cards: NodeCards
-    _accounts: Sequence[Account]
+    _accounts: Sequence[CardAccount]
     _request_of: Callable[[Task], CardRequest]
 
     def applies(self, task: Task) -> bool:
-        """Where something of the queue's is releasing, and the pod asks for anything that counts."""
+        """Return whether pods of the queue are terminating and the pod requests anything that the queue counts."""
         if not self._accounts[task.job.queue.index].is_releasing():
             return False
         request = self._request_of(task)
-        return bool(request.asks) or any(request.basic)
+        return bool(request.demands) or any(request.basic)
 
     def kind_of(self, task: Task) -> Hashable:
-        """The queue and the cards named."""
-        asks = self._request_of(task).asks
-        return task.job.queue.name, tuple([(ask.resource, ask.names, ask.named) for ask in asks])
+        """Return the queue and the named cards."""
+        demands = self._request_of(task).demands
+        return task.job.queue.name, tuple([(demand.resource, demand.names, demand.named) for demand in demands])
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """Some rows are asked about when evictions are tried: then the pod will wait in any case."""
+        """Accept all nodes if ``usage`` has selected rows: then evictions are tried, and the pod will be Pipelined."""
         if usage.rows is not None:
             return np.ones(len(usage), np.bool_)
         account, request = self._accounts[task.job.queue.index], self._request_of(task)
@@ -59,10 +58,10 @@ class QuotaFreed(Predicate):
             at_once = np.zeros(len(usage), np.bool_)
         else:
             at_once = np.ones(len(usage), np.bool_)
-            for ask in request.asks:
-                short = tuple([card for card in ask.names if account.waits_for_card(card, ask.amount)])
+            for demand in request.demands:
+                short = tuple([card for card in demand.names if account.waits_for_card(card, demand.amount)])
                 if short:
-                    at_once &= ~self._cards.mask(ask.resource, short, False)
+                    at_once &= ~self._cards.mask(demand.resource, short, False)
         if at_once.all():
             return at_once
         return at_once | ~fits(task.floor, usage.idle)

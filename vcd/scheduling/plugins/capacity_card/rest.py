@@ -1,55 +1,57 @@
-"""What the other pods of a gang still have to get: none of them may lose its only card to one that had a choice."""
+"""The cards that other pods of a gang still need: a pod with a choice must not take the only card of another pod."""
 
 from __future__ import annotations
 
 from functools import cache, partial
 
-from vcd.scheduling.plugins.capacity_card.account import Account
+from vcd.scheduling.plugins.capacity_card.account import CardAccount
 from vcd.scheduling.plugins.capacity_card.annotations import Names
 from vcd.scheduling.plugins.capacity_card.flow import Flow
-from vcd.scheduling.plugins.capacity_card.requests import Ask, CardRequest
-from vcd.scheduling.plugins.capacity_card.waiting import Waiting
+from vcd.scheduling.plugins.capacity_card.requests import CardDemand, CardRequest
+from vcd.scheduling.plugins.capacity_card.waiting import PendingCards
 from vcd.scheduling.session.views import Job
 
 
 class GangRests:
-    """The pending demands of gangs whose pods name cards in several ways that overlap, kept up with placements."""
+    """The pending demands of gangs whose pods accept different, overlapping sets of cards; updated with placements."""
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: PendingCards) -> None:
         self._waiting = waiting
         self._rest_of = cache(partial(_overlapping, waiting))
-        several = any(len(ask.names) > 1 for kind in waiting.kinds for ask in kind.asks)
+        several = any(len(demand.names) > 1 for kind in waiting.kinds for demand in kind.demands)
         self._jobs = frozenset(waiting.with_several_ways() if several else ())
 
-    def minds(self, job: Job) -> bool:
-        """Whether a pod's choice of card can cost another pod of its job the only one that it names."""
+    def limits_choice(self, job: Job) -> bool:
+        """Return whether a pod's choice of card can take the only acceptable card of another pod of its job."""
         return self._of(job.index) is not None
 
     def change(self, job: Job, request: CardRequest, sign: int) -> None:
-        """A pending pod gets a place (1), or gives it back (-1)."""
+        """Update the demands when a pending pod is placed (1), or its placement is rolled back (-1)."""
         rest = self._of(job.index)
         if rest is not None:
-            for ask in request.asks:
-                rest[ask.names] = rest.get(ask.names, 0) - sign * ask.amount
+            for demand in request.demands:
+                rest[demand.names] = rest.get(demand.names, 0) - sign * demand.amount
 
-    def keeping(self, job: Job, account: Account, ask: Ask, cards: Names) -> Names:
-        """Those of ``cards`` with which the rest of a gang that needs all of its pods still fits; all of them where
-        none does, or where it needs fewer."""
+    def cards_for_rest(self, job: Job, account: CardAccount, demand: CardDemand, cards: Names) -> Names:
+        """Return the ``cards`` with which the rest of a gang that needs all of its pods still fits.
+
+        All of them, if none fits or the gang needs fewer pods.
+        """
         rest = self._of(job.index)
         if rest is None or job.min_available < job.valid_count:
             return cards
         demands = {names: amount for names, amount in rest.items() if amount > 0}
-        demands[ask.names] = demands.get(ask.names, ask.amount) - ask.amount
-        return tuple([card for card in cards if _fits(account, demands, card, ask.amount)]) or cards
+        demands[demand.names] = demands.get(demand.names, demand.amount) - demand.amount
+        return tuple([card for card in cards if _fits(account, demands, card, demand.amount)]) or cards
 
     def _of(self, job: int) -> dict[Names, int] | None:
-        return self._rest_of(job) if job in self._jobs else None  # one way to name cards is not in another's way
+        return self._rest_of(job) if job in self._jobs else None  # demands for one set of cards cannot conflict
 
 
-def _overlapping(waiting: Waiting, job: int) -> dict[Names, int] | None:
+def _overlapping(waiting: PendingCards, job: int) -> dict[Names, int] | None:
     entries = waiting.of_job(job)
     sums: dict[Names, int] = {}
-    for resource, amounts in waiting.asked.items():
+    for resource, amounts in waiting.requested.items():
         names = waiting.names[resource]
         for kind, amount in zip(waiting.kind[entries].tolist(), amounts[entries].tolist(), strict=True):
             if amount:
@@ -59,7 +61,7 @@ def _overlapping(waiting: Waiting, job: int) -> dict[Names, int] | None:
     return sums if overlap else None
 
 
-def _fits(account: Account, demands: dict[Names, int], taken: str, amount: int) -> bool:
+def _fits(account: CardAccount, demands: dict[Names, int], taken: str, amount: int) -> bool:
     cards = {card: account.left(card) for names in demands for card in names}
     cards[taken] = account.left(taken) - amount
     flow = Flow(cards)

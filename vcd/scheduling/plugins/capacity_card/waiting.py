@@ -1,4 +1,4 @@
-"""Pending pods that ask for cards, and what of that their groups' minimum needs (docs/semantics/capacity-card.md)."""
+"""Pending pods that request cards, and what their groups' minimum needs (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 
@@ -21,62 +21,62 @@ Mask = npt.NDArray[np.bool_]
 RequestOf = Callable[[Shape, str | None, str | None], CardRequest]
 
 
-class Waiting:
-    """Pending pods counted by job and kind of request, in the order of jobs, and within a job those first that ask for
-    the least: a minimum that does not say which pods it means needs no more.
+class PendingCards:
+    """Pending pods counted by job and kind of request, ordered by job and then by request, smallest first.
 
-    By card resource and entry, in thousandths: ``asked`` is what all of its pods ask for, ``needed`` what of that the
-    group's minimum still lacks, ``kept`` the same without pods that a scheduling gate or their size holds from every
-    node. The minimum is what minResources states of the resource; where it states nothing, as many pods as minMember
-    lacks, of which those that ask for no cards come first. ``to_come`` is, by resource and job, what is stated and no
-    pod asks for that is there, while there are fewer than minMember.
+    The smallest requests come first because a minimum that does not state which pods it includes needs no more.
+
+    Fields by card resource and entry, in thousandths: ``requested`` is the request of all pods. ``needed`` is the part
+    that the group's minimum still lacks. ``reserved`` is the same without pods behind a scheduling gate or too large
+    for every node. The minimum is what minResources states of the resource; if it states nothing, as many pods as
+    minMember lacks, pods without cards first. ``uncreated`` is, by resource and job, what minResources states beyond
+    the existing pods' requests, while the group has fewer pods than minMember.
     """
 
-    def __init__(self, session: Session, cards: NodeCards, asks_cards: Mask, request_of: RequestOf) -> None:
+    def __init__(self, session: Session, cards: NodeCards, requests_cards: Mask, request_of: RequestOf) -> None:
         self._session = session
         self._cards = cards
         self.kinds: list[CardRequest] = []
-        self._count(np.flatnonzero(asks_cards & (session.snapshot.tasks.status == TaskStatus.PENDING)), request_of)
+        self._count(np.flatnonzero(requests_cards & (session.snapshot.tasks.status == TaskStatus.PENDING)), request_of)
         wanted = [dict(self._wanted(kind)) for kind in self.kinds]
-        self._order([tuple((name, *ask) for name, ask in each.items()) for each in wanted])
+        self._order([tuple((name, *demand) for name, demand in each.items()) for each in wanted])
         self.names: dict[str, list[Names]] = {}
-        """By resource and kind, the cards that may serve."""
-        self.asked: dict[str, Ints] = {}
+        """By resource and kind, the acceptable cards."""
+        self.requested: dict[str, Ints] = {}
         self.needed: dict[str, Ints] = {}
-        self.kept: dict[str, Ints] = {}
-        self.to_come: dict[str, Ints] = {}
+        self.reserved: dict[str, Ints] = {}
+        self.uncreated: dict[str, Ints] = {}
         for resource, column in zip(cards.resources, cards.columns, strict=True):
-            asks = [each.get(resource, ((), 0)) for each in wanted]
-            self.names[resource] = [names for names, _ in asks]
-            of_pod = np.array([amount for _, amount in asks], np.int64)[self.kind]
-            self.asked[resource] = times(of_pod, self.count)
+            demands = [each.get(resource, ((), 0)) for each in wanted]
+            self.names[resource] = [names for names, _ in demands]
+            of_pod = np.array([amount for _, amount in demands], np.int64)[self.kind]
+            self.requested[resource] = times(of_pod, self.count)
             self.needed[resource] = self._of_minimum(column, of_pod, np.zeros(len(self.job), np.bool_))
-            self.kept[resource] = self._of_minimum(column, of_pod, self.gated)
-            self.to_come[resource] = self._of_pods_to_come(column, self.asked[resource])
+            self.reserved[resource] = self._of_minimum(column, of_pod, self.gated)
+            self.uncreated[resource] = self._of_uncreated_pods(column, self.requested[resource])
 
     def of_job(self, job: int) -> slice:
-        """The entries of a job."""
+        """Return the entries of a job."""
         first, last = np.searchsorted(self.job, [job, job + 1]).tolist()
         return slice(first, last)
 
-    def demand_to_come(self, job: int) -> Iterator[tuple[Names, int]]:
-        """What of a job's minimum pods will ask for that are yet to come: any of the cards that those name which are
-        there."""
+    def demand_of_uncreated(self, job: int) -> Iterator[tuple[Names, int]]:
+        """Yield what pods still to be created will request of a job's minimum: any card that existing pods name."""
         kinds = self.kind[self.of_job(job)].tolist()
-        for resource, amounts in self.to_come.items():
+        for resource, amounts in self.uncreated.items():
             if amounts[job]:
                 first, *others = dict.fromkeys(names for kind in kinds if (names := self.names[resource][kind]))
                 yield tuple(sorted({*first}.union(*others))) if others else first, int(amounts[job])
 
     def with_several_ways(self) -> list[int]:
-        """Jobs whose pods name cards in more than one way, or may do so of several resources."""
+        """Return jobs whose pods may accept different sets of cards."""
         jobs, entries = np.unique(self.job, return_counts=True)
-        found: list[int] = jobs[(entries > 1) | (len(self.asked) > 1)].tolist()
+        found: list[int] = jobs[(entries > 1) | (len(self.requested) > 1)].tolist()
         return found
 
     def of_jobs(self) -> Iterator[tuple[int, Names, int]]:
-        """Job, names and amount of all that is asked for."""
-        for resource, amounts in self.asked.items():
+        """Yield (job, names, amount) of all requests."""
+        for resource, amounts in self.requested.items():
             names = self.names[resource]
             for entry in np.flatnonzero(amounts).tolist():
                 yield int(self.job[entry]), names[self.kind[entry]], int(amounts[entry])
@@ -108,8 +108,8 @@ class Waiting:
         self.gated: Mask = flags.astype(np.bool_)
 
     def _order(self, keys: Sequence[tuple[tuple[str, Names, int], ...]]) -> None:
-        """Put entries into their order, which must not depend on the numbers that shapes happen to have."""
-        least = sorted(dict.fromkeys(keys), key=lambda asks: (sum(ask[-1] for ask in asks), asks))
+        """Sort the entries. The order must not depend on the numbers of shapes."""
+        least = sorted(dict.fromkeys(keys), key=lambda demands: (sum(demand[-1] for demand in demands), demands))
         rank = {key: place for place, key in enumerate(least)}
         ranks = np.array([rank[key] for key in keys], np.int64)[self.kind]
         order = np.lexsort((self.gated, ranks, self.job))
@@ -117,25 +117,27 @@ class Waiting:
         self.count, self.gated = self.count[order], self.gated[order]
 
     def _wanted(self, request: CardRequest) -> Iterator[tuple[str, tuple[Names, int]]]:
-        """What counts as demand: nothing of a pod that can have nothing, or that a nameless node may serve."""
+        """Yield what counts as demand: not pods that cannot be served, or that a node of unknown model may serve."""
         if request.refusal is None:
-            for ask in request.asks:
-                if ask.named or not self._cards.has_nameless[ask.resource]:
-                    yield ask.resource, (ask.names, ask.amount)
+            for demand in request.demands:
+                if demand.named or not self._cards.has_nameless[demand.resource]:
+                    yield demand.resource, (demand.names, demand.amount)
 
-    def _of_pods_to_come(self, column: int, of_entries: Ints) -> Ints:
-        """What jobs state as their minimum beyond what their pods have and ask for (``of_entries``), where some pods
-        are not there yet and others tell what they will name."""
+    def _of_uncreated_pods(self, column: int, of_entries: Ints) -> Ints:
+        """Return by job what its stated minimum lacks beyond its pods' requests (``of_entries``).
+
+        It counts for jobs with fewer pods than minMember, some of which request the resource.
+        """
         jobs = self._session.jobs
         there = jobs.counts[:, list(READY_STATUSES)].sum(axis=1) + jobs.counts[:, TaskStatus.PENDING]
-        asked = sums_by(self.job, of_entries, len(jobs))
+        requested = sums_by(self.job, of_entries, len(jobs))
         lacks = np.maximum(jobs.min_resources[:, column] - jobs.allocated[:, column], 0)
-        waits = jobs.states_minimum & (there < jobs.min_member) & (asked > 0)
-        result: Ints = np.where(waits, np.maximum(lacks - asked, 0), 0)
+        waits = jobs.states_minimum & (there < jobs.min_member) & (requested > 0)
+        result: Ints = np.where(waits, np.maximum(lacks - requested, 0), 0)
         return result
 
     def _of_minimum(self, column: int, of_pod: Ints, without: Mask) -> Ints:
-        """What entries take of their groups' minimum, where those ``without`` take their part and get nothing."""
+        """Return each entry's part of its group's minimum; entries in ``without`` use up their part and get 0."""
         jobs, job = self._session.jobs, self.job
         stated = jobs.states_minimum & (jobs.min_resources[:, column] > 0)
         lacks = np.maximum(jobs.min_resources[:, column] - jobs.allocated[:, column], 0)
@@ -145,13 +147,13 @@ class Waiting:
         count = np.where(without, 0, self.count)
         lacks = np.maximum(lacks - sums_by(job, times(of_pod, self.count - count), len(jobs)), 0)
         pods = np.maximum(pods - sums_by(job, self.count - count, len(jobs)), 0)
-        asked = times(of_pod, count)
-        by_amount = np.clip(lacks[job] - sums_before(job, asked), 0, asked)
+        requested = times(of_pod, count)
+        by_amount = np.clip(lacks[job] - sums_before(job, requested), 0, requested)
         by_pods = times(of_pod, np.clip(pods[job] - sums_before(job, count), 0, count))
         result: Ints = np.where(stated[job], by_amount, by_pods)
         return result
 
 
 def card_name(obj: Object | None) -> str | None:
-    """The cards that a pod or group names."""
+    """Return the annotation of a pod or group that names cards."""
     return None if obj is None else obj.metadata.annotations.get(CARD_NAME)

@@ -1,4 +1,4 @@
-"""deviceshare: pods that share cards, card by card (Volcano ``plugins/deviceshare``)."""
+"""deviceshare: schedule pods that share GPU cards, card by card (Volcano ``plugins/deviceshare``)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentError, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins.deviceshare import gpushare, vgpu
-from vcd.scheduling.plugins.deviceshare.cards import Ask, Cards, Piece, Request
-from vcd.scheduling.plugins.deviceshare.handing import Handing
+from vcd.scheduling.plugins.deviceshare.assignments import Assignments
+from vcd.scheduling.plugins.deviceshare.cards import Cards, Piece, PodRequest, Request
 from vcd.scheduling.plugins.deviceshare.limits import CardLimits
 from vcd.scheduling.plugins.deviceshare.nodes import CardScore, OneAtATime, SharedCards
 from vcd.scheduling.plugins.deviceshare.sharing import Fittings, Sharing
@@ -43,9 +43,11 @@ _NPUS_WAIT = "Ascend vNPU is not supported: pods that ask for virtual NPUs wait,
 
 
 class _Holding(msgspec.Struct):
-    """What a placed pod has of its node's cards, and what it counts in its queue. ``releasing``: it is going away, and
-    counts no more; ``waiting``: it waits for room that is being freed; ``time``: when it was bound, where its node's
-    device plugin has not handed it its cards yet."""
+    """A placed pod's shares of its node's cards, and the quantities that its queue is charged.
+
+    ``releasing``: the pod is terminating, and its queue is no longer charged. ``waiting``: it is Pipelined. ``time``:
+    when it was bound, while its node's device plugin has not assigned the cards yet.
+    """
 
     row: int
     pieces: tuple[Piece, ...]
@@ -63,31 +65,31 @@ def _switch(name: str, doc: str, caution: str = "") -> Argument:
 
 
 class DeviceSharePlugin(Plugin):
-    """Pods share cards; each share must fit its card, and the bind tells the device plugin which cards those are.
+    """Place pods on shared cards: each share must fit its card, and the bind names the cards for the device plugin.
 
-    vGPU: each container that asks for ``volcano.sh/vgpu-number`` (1 where it only asks for memory) gets so many cards
-    of its node, on each ``vgpu-memory`` MB, or ``vgpu-memory-percentage`` of the card's memory (all of it where
-    neither is asked for), and ``vgpu-cores`` percent. A card fits while fewer pods than it allows share it, memory
-    used + asked <= memory, and cores used + asked <= 100; 100 cores means a card that nobody uses. Cards come from the
-    node's annotation ``volcano.sh/node-vgpu-register``; unhealthy ones take nothing. On MIG nodes a share is the
-    smallest free instance with enough memory; cards registered as mps count as hami-core. GPU sharing:
-    ``volcano.sh/gpu-memory`` of one card, the first that has it. GPU number: ``volcano.sh/gpu-number`` cards that
-    nobody uses.
+    - vGPU: each container that requests ``volcano.sh/vgpu-number`` (1 if it requests only memory) gets that many cards
+      of its node. On each card it gets ``vgpu-memory`` MB, or ``vgpu-memory-percentage`` of the card's memory (all of
+      it if neither is requested), and ``vgpu-cores`` percent. A share fits a card if fewer pods share it than it
+      allows, memory used + requested <= memory, and cores used + requested <= 100. 100 cores need an unused card. Cards
+      come from the node's annotation ``volcano.sh/node-vgpu-register``; unhealthy cards get no pods. On MIG nodes a
+      share is the smallest free instance with enough memory. Cards registered as mps count as hami-core.
+    - GPU sharing: ``volcano.sh/gpu-memory`` of one card, the first with enough memory.
+    - GPU number: ``volcano.sh/gpu-number`` unused cards.
 
-    With ScheduleWeight a node scores weight x the sum over the chosen cards of 100 x memory used / memory with the pod
-    (binpack), or of 100 for each card that nobody used (spread). The policy also orders a node's cards. A queue's
-    capability of vgpu-memory and vgpu-cores, its own or an ancestor's, holds for the sum over cards: number x share.
+    With ScheduleWeight, a node scores weight x the sum over the chosen cards of 100 x memory used / memory, with the
+    pod (binpack), or of 100 for each unused card (spread). The policy also orders a node's cards. A queue's capability
+    of vgpu-memory and vgpu-cores, its own or an ancestor's, limits the sum over cards: number x share.
 
-    What was chosen is written with the bind, in one call. The device plugin serves the pods of its node in the order of
-    their times, so each has one of its own; see NodeLockEnable for one pod at a time. MIG needs the geometries of
-    the device plugin's ConfigMap; cards of models that it does not name are shared as hami-core.
+    The choice is written in the bind call. The device plugin serves the pods of its node in the order of their bind
+    times, so each pod gets a distinct time; see NodeLockEnable for one pod at a time. MIG needs the geometries of the
+    device plugin's ConfigMap; cards of models that it does not name are shared as hami-core.
 
-    With ``enablePredicate: false`` no node is left out or rated for its cards, and a placement for which its node has
-    none is refused.
+    With ``enablePredicate: false``, nodes are neither filtered nor scored by their cards, and a placement on a node
+    without suitable cards is refused.
 
-    Ascend vNPU is not supported. With one of its switches, pods that ask for virtual NPUs (``huawei.com/npu-core``; the
-    resources that the ConfigMap's vnpus name) wait, since their device plugin would not know which they got. Source:
-    Volcano ``plugins/deviceshare``, ``api/devices/nvidia``.
+    Ascend vNPU is not supported. With one of its switches, pods that request virtual NPUs (``huawei.com/npu-core``; the
+    resources that the ConfigMap's vnpus name) are not scheduled, because their device plugin would not know the
+    assignment. Source: Volcano ``plugins/deviceshare``, ``api/devices/nvidia``.
     """
 
     name = "deviceshare"
@@ -157,9 +159,9 @@ class DeviceSharePlugin(Plugin):
     # --- opening ------------------------------------------------------------------------------------------------------
 
     def open(self, session: Session) -> None:
-        """Read the nodes' cards and what placed pods have of them, where any pod asks for cards."""
+        """Read the nodes' cards and the placed pods' shares, if any pod requests cards."""
         self._session = session
-        self._asks: dict[int, Ask | None] = {}
+        self._pod_requests: dict[int, PodRequest | None] = {}
         self._holdings: dict[int, _Holding] = {}
         self._marks: dict[str, None] = {}
         self._config = vgpu.device_config(self._config_text(session))
@@ -168,18 +170,18 @@ class DeviceSharePlugin(Plugin):
             *((_NPU_CORES,) if self.values[f"deviceshare.{_MIND}Enable"] else ()),
             *(self._config.npus if self.values[f"deviceshare.{_HAMI}Enable"] else ()),
         )
-        asking = session.shape_flags(lambda shape: bool(self._requested(shape)))
-        self.active = bool(self._kind) and bool(asking.any())
+        requesting = session.shape_flags(lambda shape: bool(self._requested(shape)))
+        self.active = bool(self._kind) and bool(requesting.any())
         names = (self._config.memory, self._config.cores) if self.active and self._kind == "VGPU" else ()
         self.limits = CardLimits(session, names)
         self._cards = self._read_cards(session) if self.active else Cards([], [], [])
         order = {"VGPU": self.values["deviceshare.SchedulePolicy"] or "last"}.get(self._kind, "first")
         self._sharing = Sharing(self._cards, order, self._config.factor)
-        self.fittings = session.provide(Fittings(self._sharing, self.ask_of))
-        self._handing = Handing(session.nodes.facts, session.now, vgpu_cards=self._kind == "VGPU")
+        self.fittings = session.provide(Fittings(self._sharing, self.request_of))
+        self._assignments = Assignments(session.nodes.facts, session.now, vgpu_cards=self._kind == "VGPU")
         if self.active:
-            self._read_asks(session, asking)
-            self._read_placed(session, asking)
+            self._read_requests(session, requesting)
+            self._read_placed(session, requesting)
 
     def _config_text(self, session: Session) -> str | None:
         parts = ("deviceshare.KnownGeometriesCMNamespace", "deviceshare.KnownGeometriesCMName")
@@ -195,71 +197,71 @@ class DeviceSharePlugin(Plugin):
             cards = facts.cached("gpu cards", lambda: gpushare.indexed_cards(facts.nodes))
         return cards
 
-    def _read_asks(self, session: Session, asking: Mask) -> None:
-        """Read what pending pods ask for, in the order of their keys, and which marks they mind."""
+    def _read_requests(self, session: Session, requesting: Mask) -> None:
+        """Read the requests of pending pods, in the order of their keys, and collect the marks that they avoid."""
         tasks = session.snapshot.tasks
-        pending = (tasks.status == TaskStatus.PENDING) & (session.job_of_row >= 0) & asking[tasks.shape]
+        pending = (tasks.status == TaskStatus.PENDING) & (session.job_of_row >= 0) & requesting[tasks.shape]
         rows = sorted(np.flatnonzero(pending).tolist(), key=lambda row: tasks.keys[row] or "")
         for row in rows:
-            ask = self._asks[row] = self._ask_of_row(row)
-            if ask is not None:
-                self._marks.update(dict.fromkeys(ask.avoids))
+            pod_request = self._pod_requests[row] = self._request_of_row(row)
+            if pod_request is not None:
+                self._marks.update(dict.fromkeys(pod_request.avoids))
 
-    def _read_placed(self, session: Session, asking: Mask) -> None:
+    def _read_placed(self, session: Session, requesting: Mask) -> None:
         tasks = session.snapshot.tasks
-        placed = tasks.placed & asking[tasks.shape]
+        placed = tasks.placed & requesting[tasks.shape]
         rows = np.flatnonzero(placed)
         releasing = ~np.isin(tasks.status[rows], ALLOCATED_STATUSES)
         columns = (rows, tasks.node[rows], tasks.shape[rows], session.queue_of_row[rows], releasing)
         shares = []
-        for row, node, shape, queue, goes in zip(*(column.tolist() for column in columns), strict=True):
-            held = self._holdings[row] = self._holding_of(row, node, shape, queue, goes)
+        for row, node, shape, queue, is_releasing in zip(*(column.tolist() for column in columns), strict=True):
+            held = self._holdings[row] = self._holding_of(row, node, shape, queue, is_releasing)
             shares.append((node, held.pieces, held.marks))
             if held.time is not None:
-                self._handing.add(node, held.time)
-            if self.limits and not goes:
+                self._assignments.add(node, held.time)
+            if self.limits and not is_releasing:
                 self._count(held, 1)
         self._sharing.fill(shares, releasing.tolist())
 
     def _holding_of(self, row: int, node: int, number: int, queue: int, releasing: bool) -> _Holding:
-        """What a placed pod has; of cards that nobody knows it counts what it asks for."""
+        """Return a placed pod's holding; if its cards are unknown, its queue is charged what it requests."""
         snapshot = self._session.snapshot
         pod, shape, job = snapshot.tasks.pods[row], snapshot.shapes[number], int(snapshot.tasks.job[row])
         assert pod is not None and shape is not None
         requests = self._requested(shape)
         annotations: Mapping[str, str] = pod.metadata.annotations
-        coming = snapshot.annotations.get(snapshot.tasks.keys[row] or "")
-        if coming:
-            annotations = {**annotations, **coming}
+        bind_annotations = snapshot.annotations.get(snapshot.tasks.keys[row] or "")
+        if bind_annotations:
+            annotations = {**annotations, **bind_annotations}
         pieces = tuple(self._shares_of(annotations, node, requests))
         if pieces:
             memory, cores = sum(piece.memory for piece in pieces), sum(piece.cores for piece in pieces)
         else:
-            asked = Ask(requests if isinstance(requests, tuple) else ())
-            memory, cores = asked.memory, asked.cores
+            requested = PodRequest(requests if isinstance(requests, tuple) else ())
+            memory, cores = requested.memory, requested.cores
         marks = self._marks_of(pod, snapshot.job_keys[job] if job >= 0 else None)
-        time = self._handing.time_of(annotations, pod.status.phase) if pieces else None
+        time = self._assignments.time_of(annotations, pod.status.phase) if pieces else None
         return _Holding(node, pieces, marks, queue, memory, cores, releasing, time=time)
 
     def _shares_of(self, annotations: Mapping[str, str], node: int, requests: tuple[Request, ...] | str) -> list[Piece]:
-        """What a placed pod's annotations say, those that its bind brings and the pod does not show yet included."""
+        """Return the shares in a placed pod's annotations, including those of its bind that are not observed yet."""
         places, cards = self._cards.places[node], self._cards.nodes[node]
         if self._kind == "VGPU":
             return vgpu.shares_in(annotations.get(vgpu.ASSIGNED_IDS, ""), places, cards, self._config.factor)
         return gpushare.shares_by_index(annotations, places, requests if isinstance(requests, tuple) else ())
 
-    # --- what pods ask for --------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
-    def ask_of(self, task: Task) -> Ask | None:
-        """What a task asks of cards; None where it asks for none, or for what cannot be understood."""
+    def request_of(self, task: Task) -> PodRequest | None:
+        """Return a task's request of cards; None if it has none, or an unreadable one."""
         if not self.active:
             return None
         row = task.row
-        if row not in self._asks:
-            self._asks[row] = self._ask_of_row(row) if self._requested(task.shape) else None
-        return self._asks[row]
+        if row not in self._pod_requests:
+            self._pod_requests[row] = self._request_of_row(row) if self._requested(task.shape) else None
+        return self._pod_requests[row]
 
-    def _ask_of_row(self, row: int) -> Ask | None:
+    def _request_of_row(self, row: int) -> PodRequest | None:
         session = self._session
         tasks = session.snapshot.tasks
         pod, shape, job = tasks.pods[row], session.snapshot.shapes[int(tasks.shape[row])], int(session.job_of_row[row])
@@ -268,14 +270,14 @@ class DeviceSharePlugin(Plugin):
         if isinstance(requests, str) or not requests:
             return None
         if self._kind != "VGPU":
-            return Ask(requests)
+            return PodRequest(requests)
         annotations = pod.metadata.annotations
         avoids = self._rules_of(pod)
         if job >= 0 and annotations.get(vgpu.GROUP_POLICY) == "spread":
             avoids = (*avoids, f"group {session.jobs.keys[job]}")
         queue = session.queue_list[int(session.jobs.queue[job])].name if job >= 0 else ""
         by_share = any(request.percent is not None for request in requests)
-        return Ask(
+        return PodRequest(
             requests,
             annotations.get(vgpu.MODE, ""),
             tuple(word.upper() for word in vgpu.words(annotations.get(vgpu.USE_TYPE))),
@@ -295,7 +297,7 @@ class DeviceSharePlugin(Plugin):
         )
 
     def _marks_of(self, pod: Pod, group: str | None) -> tuple[str, ...]:
-        """What a pod leaves on its cards, as far as a pending pod minds it."""
+        """Return the marks that a pod leaves on its cards, if any pending pod avoids them."""
         if not self._marks:
             return ()
         return tuple(mark for mark in (*self._rules_of(pod), f"group {group}") if mark in self._marks)
@@ -303,7 +305,7 @@ class DeviceSharePlugin(Plugin):
     # --- points -------------------------------------------------------------------------------------------------------
 
     def pre_predicate(self, task: Task) -> Reason | None:
-        """Why no card at all may serve a pod."""
+        """Return a reason if no card can serve the pod."""
         for name in self._npus:
             if name in task.shape.requests:
                 switch = f"deviceshare.{_MIND if name == _NPU_CORES else _HAMI}Enable"
@@ -313,20 +315,20 @@ class DeviceSharePlugin(Plugin):
         return _UNREADABLE({"error": requests}) if isinstance(requests, str) else None
 
     def predicates(self) -> Iterable[Predicate]:
-        """The test of cards, where any pod asks for some."""
+        """Return the filters of cards, if any pod requests some."""
         if self.active:
             yield SharedCards(self.fittings, self.limits)
             if self.values[f"deviceshare.{_LOCK}"] and self._kind != "GPUNumber":
-                yield OneAtATime(self._session, self.fittings, self._handing)
+                yield OneAtATime(self._session, self.fittings, self._assignments)
 
     def node_order(self) -> Iterable[Score]:
-        """The score, where it has a weight, and the test of cards is on that it rates."""
+        """Return the score, if it has a weight and the filter of cards is enabled."""
         weight: int = self.values["deviceshare.ScheduleWeight"]
         if self.active and weight > 0 and self.flags.get("enablePredicate", True):
             yield CardScore(self.fittings, weight)
 
     def bind_annotations(self, task: Task, row: int) -> Mapping[str, str]:
-        """Which cards the task got."""
+        """Return the annotations with the task's cards."""
         held = self._holdings.get(task.row) if self.active else None
         if held is None or held.time is None:
             return {}
@@ -338,75 +340,79 @@ class DeviceSharePlugin(Plugin):
     # --- queues -------------------------------------------------------------------------------------------------------
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Whether a task's shares, summed over cards, stay within the capability of its queue and of its ancestors."""
+        """Return a reason if the task's shares, summed over cards, exceed its queue's or an ancestor's capability."""
         if not self.limits:
             return None
-        ask = self.ask_of(task)
-        return None if ask is None else self.limits.refusal(queue, ask.memory, ask.cores)
+        pod_request = self.request_of(task)
+        return None if pod_request is None else self.limits.refusal(queue, pod_request.memory, pod_request.cores)
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
-        """Whether tasks together stay within the capability."""
+        """Return a reason if the tasks together exceed the capability."""
         if not self.limits:
             return None
-        asks = [ask for ask in map(self.ask_of, tasks) if ask is not None]
-        return self.limits.refusal(queue, sum(ask.memory for ask in asks), sum(ask.cores for ask in asks))
+        pod_requests = [pod_request for pod_request in map(self.request_of, tasks) if pod_request is not None]
+        return self.limits.refusal(
+            queue,
+            sum(pod_request.memory for pod_request in pod_requests),
+            sum(pod_request.cores for pod_request in pod_requests),
+        )
 
     def _count(self, held: _Holding, times: int) -> None:
         if self.limits and held.queue >= 0:
             self.limits.count(held.queue, times * held.memory, times * held.cores)
 
-    # --- what happens in a trial --------------------------------------------------------------------------------------
+    # --- events of placements -----------------------------------------------------------------------------------------
 
     def on_allocate(self, task: Task, row: int) -> Reason | None:
-        """A task gets cards, now or when they are free, or no place; or its eviction is taken back."""
+        """Assign cards to a task, or refuse the placement; assign them again when its eviction is rolled back."""
         if not self.active:
             return None
         held = self._holdings.get(task.row)
         if held is not None:
-            self._return(held)
+            self._restore(held)
             return None
-        ask = self.ask_of(task)
-        if ask is None:
+        pod_request = self.request_of(task)
+        if pod_request is None:
             requests = self._requested(task.shape)
             return _UNREADABLE({"error": requests}) if isinstance(requests, str) else None
         waiting = task.status == TaskStatus.PIPELINED
-        plan = self.fittings.of_ask(ask).plan(row, later=waiting)
+        plan = self.fittings.of_request(pod_request).plan(row, later=waiting)
         if plan is None:
             return SharedCards.reason
         marks = self._marks_of(task.pod, task.job.key)
         queue = task.job.queue.index
-        time = None if waiting or not plan.pieces else self._handing.next(row)
+        time = None if waiting or not plan.pieces else self._assignments.next(row)
         held = _Holding(row, plan.pieces, marks, queue, plan.memory, plan.cores, waiting=waiting, time=time)
         if time is not None:
-            self._handing.add(row, time)
+            self._assignments.add(row, time)
         self._holdings[task.row] = held
         self._sharing.change(row, plan.pieces, marks, now=0 if waiting else 1, later=1)
         self._count(held, 1)
         return None
 
     def on_deallocate(self, task: Task, row: int) -> None:
-        """A task is evicted, and its cards are free later; or its placement is taken back."""
+        """Free an evicted task's cards for later, or roll back a placement."""
         held = self._holdings.get(task.row) if self.active else None
         if held is None:
             return
         if task.status == TaskStatus.RELEASING:
-            self._leave(held)
+            self._release(held)
             return
         del self._holdings[task.row]
         if held.time is not None:
-            self._handing.remove(row, held.time)
+            self._assignments.remove(row, held.time)
         later = 0 if held.releasing else -1
         self._sharing.change(held.row, held.pieces, held.marks, now=0 if held.waiting else -1, later=later)
         if not held.releasing:
             self._count(held, -1)
 
-    def _leave(self, held: _Holding) -> None:
+    def _release(self, held: _Holding) -> None:
         if not held.releasing:
             held.releasing = True
             self._sharing.change(held.row, held.pieces, held.marks, later=-1)
             self._count(held, -1)
 
-    def _return(self, held: _Holding) -> None:
+    def _restore(self, held: _Holding) -> None:
         if held.releasing:
             held.releasing = False
             self._sharing.change(held.row, held.pieces, held.marks, later=1)
@@ -415,7 +421,7 @@ class DeviceSharePlugin(Plugin):
     # --- gauges -------------------------------------------------------------------------------------------------------
 
     def gauges(self) -> Iterator[Gauge]:
-        """Volcano's series of vGPU cards and of the pods on them."""
+        """Return Volcano's metrics of vGPU cards and the pods on them."""
         if not self.active or self._kind != "VGPU":
             return
         used, names = self._sharing.now, self._session.nodes.facts.names
@@ -447,7 +453,7 @@ class DeviceSharePlugin(Plugin):
 
 
 def _rule(entry: ArgumentValues) -> dict[str, str]:
-    """The labels of a rule of exclusive cards. Raises ArgumentError where there are none."""
+    """Return the labels of a rule for exclusive cards. Raises ArgumentError if there are none."""
     labels = entry.matching("<label>")
     if not labels:
         raise ArgumentError(_RULES, {}, "a list of mappings, each of labels and their values")

@@ -1,6 +1,6 @@
-"""Cards of nodes that pods share, what pods ask of them, and what a pod gets.
+"""Shared cards of nodes, pods' requests of them, and pods' shares.
 
-Amounts are integers in the units of the device plugins: memory in MB (or blocks of it), cores in percent of a card.
+Quantities are integers in the units of the device plugins: memory in MB (or blocks of it), cores in percent of a card.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from vcd.scheduling.session.nodes import Ints
 HAMI_CORE = "hami-core"
 MIG = "mig"
 POINT = 1_000_000
-"""Points of cards are integers, this many to one."""
+"""Points of cards are integers in millionths."""
 FULL = 100
-"""Percent of a card's cores: all of them."""
+"""All cores of a card, in percent."""
 
 
 class Instance(NamedTuple):
-    """A kind of MIG instance in a geometry: its name, its memory, how many there are."""
+    """A kind of MIG instance in a geometry: its name, memory and number."""
 
     name: str
     memory: int
@@ -31,14 +31,14 @@ class Instance(NamedTuple):
 
 
 class Geometry(NamedTuple):
-    """One way to cut a MIG card: the group's name and its instances, in the order that positions count."""
+    """One partitioning of a MIG card: the group's name and its instances, in the order of positions."""
 
     group: str
     instances: tuple[Instance, ...]
 
 
 class Card(NamedTuple):
-    """A card of a node. ``slots`` is how many pods may share it; MIG cards have the ways they can be cut."""
+    """A card of a node. ``slots`` is how many pods may share it; ``geometries`` are the partitionings of a MIG card."""
 
     uuid: str
     memory: int
@@ -49,8 +49,10 @@ class Card(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What one container asks of each of ``number`` cards; ``percent`` of the card's memory, where it is not None,
-    goes before ``memory``. ``alone``: only a card that nobody uses will do."""
+    """One container's request of each of ``number`` cards.
+
+    ``percent`` of the card's memory, if not None, wins over ``memory``. ``alone``: the card must be unused.
+    """
 
     number: int
     memory: int
@@ -59,15 +61,15 @@ class Request(NamedTuple):
     alone: bool = False
 
     def memory_on(self, card_memory: int) -> int:
-        """What it takes of a card of a size."""
+        """Return the memory that the request uses on a card with ``card_memory``."""
         return self.memory if self.percent is None else card_memory * self.percent // 100
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """All that decides which cards a pod can get: equal asks get equal answers.
+class PodRequest(msgspec.Struct, frozen=True):
+    """Everything that decides which cards a pod can get: equal requests get equal results.
 
-    ``avoids`` are the marks of cards that the pod must not get (those of rules count on nodes without MIG only).
-    ``queue`` names the queue where a node fits only within what is left to it.
+    ``avoids`` are the marks of cards that the pod must not get (marks of rules apply to nodes without MIG only).
+    ``queue`` is set if its remaining capability limits the nodes.
     """
 
     requests: tuple[Request, ...]
@@ -81,7 +83,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     @property
     def memory(self) -> int:
-        """Memory over all cards, as far as it does not depend on the card."""
+        """Memory over all cards, without requests in percent."""
         return sum(request.number * request.memory for request in self.requests if request.percent is None)
 
     @property
@@ -91,8 +93,11 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Piece(NamedTuple):
-    """A share of a card: whose container it is for, the card's place on its node, the identity written to the pod,
-    what was asked of it, what it takes of the card's memory, and the position in the geometry of a MIG card."""
+    """A share of a card.
+
+    The index of its container, the card's place on its node, the identity written to the pod, requested memory and
+    cores, the memory that it takes of the card, and the position in the geometry of a MIG card.
+    """
 
     container: int
     card: int
@@ -103,15 +108,15 @@ class Piece(NamedTuple):
     slot: tuple[int, int] | None = None
 
 
-class Plan(NamedTuple):
-    """The shares that a pod gets on a node, and how good they are in millionths of a point."""
+class SharePlan(NamedTuple):
+    """The shares that a pod gets on a node, and their score in millionths of a point."""
 
     pieces: tuple[Piece, ...]
     points: int
 
     @property
     def memory(self) -> int:
-        """Asked memory over all cards."""
+        """Requested memory over all cards."""
         return sum(piece.memory for piece in self.pieces)
 
     @property
@@ -121,8 +126,10 @@ class Plan(NamedTuple):
 
 
 class Cards:
-    """The cards of all nodes, one row a node, as columns of shape (nodes, cards). ``problems`` says why a node's cards
-    cannot be used, in words; empty where they can."""
+    """The cards of all nodes, one row a node, as columns of shape (nodes, cards).
+
+    ``problems`` has a text for each node whose cards cannot be used, else an empty one.
+    """
 
     def __init__(self, nodes: Sequence[Sequence[Card]], modes: Sequence[str], problems: Sequence[str]) -> None:
         width = max([1, *map(len, nodes)])
@@ -154,45 +161,45 @@ class Cards:
     def __len__(self) -> int:
         return len(self.nodes)
 
-    def of_mode(self, ask: Ask) -> Mask:
-        """Nodes whose cards are shared in the mode that an ask wants."""
-        if not ask.mode:
+    def of_mode(self, pod_request: PodRequest) -> Mask:
+        """Return the nodes whose cards are shared in the mode that a pod requests."""
+        if not pod_request.mode:
             return np.ones(len(self), np.bool_)
-        return np.fromiter((mode == ask.mode for mode in self.modes), np.bool_, len(self))
+        return np.fromiter((mode == pod_request.mode for mode in self.modes), np.bool_, len(self))
 
-    def allowed(self, ask: Ask) -> Mask:
-        """Cards that may serve an ask, whatever is used of them."""
-        result: Mask = self.usable & self.of_mode(ask)[:, None]
-        if ask.use_types or ask.no_types:
-            table = [_type_passes(ask, card_type) for card_type in self.types]
+    def allowed(self, pod_request: PodRequest) -> Mask:
+        """Return the cards that may serve a request, whatever their usage."""
+        result: Mask = self.usable & self.of_mode(pod_request)[:, None]
+        if pod_request.use_types or pod_request.no_types:
+            table = [_type_passes(pod_request, card_type) for card_type in self.types]
             result &= np.array(table or [False], np.bool_)[self.type_codes]
-        if ask.use_uuids or ask.no_uuids:
-            matching = np.full(result.shape, not ask.use_uuids, np.bool_)
+        if pod_request.use_uuids or pod_request.no_uuids:
+            matching = np.full(result.shape, not pod_request.use_uuids, np.bool_)
             for row, places in enumerate(self.places):
-                for uuid in ask.use_uuids:
+                for uuid in pod_request.use_uuids:
                     if uuid in places:
                         matching[row, places[uuid]] = True
-                for uuid in ask.no_uuids:
+                for uuid in pod_request.no_uuids:
                     if uuid in places:
                         matching[row, places[uuid]] = False
             result &= matching
         return result
 
 
-def _type_passes(ask: Ask, card_type: str) -> bool:
-    """Whether a type of card is wanted: the wanted ones, where any are named, go before the unwanted."""
-    shown = card_type.upper()
-    if ask.use_types:
-        return any(word in shown for word in ask.use_types)
-    return not any(word in shown for word in ask.no_types)
+def _type_passes(pod_request: PodRequest, card_type: str) -> bool:
+    """Return whether a type of card is wanted. Wanted types, if any are named, win over unwanted ones."""
+    upper = card_type.upper()
+    if pod_request.use_types:
+        return any(word in upper for word in pod_request.use_types)
+    return not any(word in upper for word in pod_request.no_types)
 
 
 def pick_slot(
     geometries: Sequence[Geometry], used: Sequence[tuple[int, int]], memory: int
 ) -> tuple[tuple[int, int], int] | None:
-    """The smallest free MIG instance with enough memory: (group, position) and its memory.
+    """Return the smallest free MIG instance with enough memory: (group, position) and its memory.
 
-    A card that is cut already is cut as it is; one that nobody uses is cut in the first way that serves.
+    A partitioned card remains as it is; an unused one is partitioned in the first way that fits.
     """
     groups = [used[0][0]] if used else range(len(geometries))
     for group in groups:

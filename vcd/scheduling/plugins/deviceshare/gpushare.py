@@ -1,4 +1,4 @@
-"""GPU sharing and GPU number, the ways before vGPU: memory of one card, or whole cards, by index."""
+"""GPU sharing and GPU number, the predecessors of vGPU: memory of one card, or whole cards, by index."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GPU_INDEX = "volcano.sh/gpu-index"
 PREDICATE_TIME = "volcano.sh/predicate-time"
 UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
 NODE_LOCK = "gpu"
-"""The annotation by which vc-scheduler keeps a node for one pod at a time."""
+"""The annotation with which vc-scheduler locks a node for one pod at a time."""
 
 NO_CARDS = f"node(s) had no cards in their capacity of {GPU_NUMBER} and {GPU_MEMORY}"
 _MANY = 2**31
@@ -22,7 +22,7 @@ _MOST_CARDS = 1024
 
 
 def indexed_cards(nodes: Sequence[Node]) -> Cards:
-    """The cards that follow from the nodes' capacity, all of one size; unhealthy ones take nothing."""
+    """Return the cards by the nodes' capacity, all of one size; unhealthy cards get no pods."""
     found: list[list[Card]] = []
     for node in nodes:
         try:
@@ -32,19 +32,19 @@ def indexed_cards(nodes: Sequence[Node]) -> Cards:
             memory = number = 0
         size = memory // number if number else 0
         usable = 0 < number <= _MOST_CARDS and size < _MANY
-        ill = _indices(node.metadata.annotations.get(UNHEALTHY, ""))
-        found.append([Card(str(i), size, _MANY, healthy=i not in ill) for i in range(number)] if usable else [])
+        unhealthy = _indices(node.metadata.annotations.get(UNHEALTHY, ""))
+        found.append([Card(str(i), size, _MANY, healthy=i not in unhealthy) for i in range(number)] if usable else [])
     return Cards(found, [""] * len(found), ["" if cards else NO_CARDS for cards in found])
 
 
 def _indices(text: str) -> list[int]:
-    """The numbers of a list with commas; what is none is passed over."""
+    """Return the numbers of a list with commas; other entries are ignored."""
     parts = (part.strip() for part in text.split(","))
     return [int(part) for part in parts if part.isascii() and part.isdigit() and len(part) < 10]
 
 
 def indexed_requests(spec: PodSpec, *, by_number: bool) -> tuple[Request, ...] | str:
-    """What a pod asks for as a whole: memory of one card, or so many cards for itself."""
+    """Return a pod's request as a whole: memory of one card, or a number of unused cards."""
     name = GPU_NUMBER if by_number else GPU_MEMORY
     try:
         amount = max(
@@ -65,14 +65,14 @@ def _stated(container: Container, name: str) -> int:
 
 
 def indexed(pieces: Sequence[Piece], time: int) -> dict[str, str]:
-    """The annotations that tell the device plugin which cards a pod has; ``time`` in nanoseconds."""
+    """Return the annotations that tell the device plugin which cards a pod has; ``time`` in nanoseconds."""
     return {GPU_INDEX: ",".join(piece.identity for piece in pieces), PREDICATE_TIME: str(time)}
 
 
 def shares_by_index(
     annotations: Mapping[str, str], places: Mapping[str, int], requests: Sequence[Request]
 ) -> list[Piece]:
-    """The shares of the cards that a pod's annotation names."""
+    """Return the shares of the cards that a pod's annotation names."""
     memory = requests[0].memory if requests else 0
     indices = dict.fromkeys(_indices(annotations.get(GPU_INDEX, "")))
     return [Piece(0, places[str(index)], str(index), memory, 0, memory) for index in indices if str(index) in places]

@@ -1,4 +1,4 @@
-"""Capabilities of queues for what pods have of cards, summed over cards."""
+"""Queues' capabilities for shared cards, summed over cards."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _MILLI = 1000
 
 
 class CardLimits:
-    """What queues may hold, and hold, of two resources: memory and cores of cards. ``names`` are the resources' names,
-    none where nothing is limited. A queue holds what its descendants hold, and its capability bounds them all."""
+    """Limits and usage of queues for memory and cores of cards. ``names`` are the two resources, empty without limits.
+
+    A queue's usage includes its descendants', and its capability limits the sum.
+    """
 
     def __init__(self, session: Session, names: Sequence[str]) -> None:
         self._names = names
@@ -33,23 +35,23 @@ class CardLimits:
                 self._limits[queue.index] = limits
         self._held = {index: [0] * len(names) for index in self._limits}
         self._chains: list[list[int]] = []
-        """The limited ones of each queue and its ancestors."""
+        """For each queue, itself and its ancestors, if they have a limit."""
         for queue in session.queue_list if self._limits else ():
             self._chains.append([above.index for above in session.lineage(queue) if above.index in self._limits])
 
     def __bool__(self) -> bool:
-        """Whether any queue is limited."""
+        """Return whether any queue has a limit."""
         return bool(self._limits)
 
     def count(self, queue: int, memory: int, cores: int) -> None:
-        """A queue holds more, or with negative amounts less."""
+        """Add to a queue's usage; negative amounts subtract."""
         for index in self._chains[queue]:
             held = self._held[index]
             held[0] += memory * _MILLI
             held[1] += cores * _MILLI
 
     def memory_left(self, queue: str) -> int | None:
-        """What a queue and its ancestors have left of memory, rounded down to whole units; None: there is no limit."""
+        """Return the memory left to a queue and its ancestors, rounded down to whole units; None without a limit."""
         if not queue or not self._limits:
             return None
         chain = self._chains[self._by_name[queue].index]
@@ -58,12 +60,12 @@ class CardLimits:
         return min(left) if left else None
 
     def refusal(self, queue: Queue, memory: int, cores: int) -> Reason | None:
-        """Why a queue may not hold so much more; None where it may."""
+        """Return a reason if a queue may not use this much more."""
         for index in self._chains[queue.index]:
             rows = zip(self._names, self._limits[index], self._held[index], (memory, cores), strict=True)
             for name, limit, held, amount in rows:
-                asked = amount * _MILLI
-                if limit is not None and asked and held + asked > limit:
-                    amounts = [("asks", name, asked), ("allocated", name, held), ("capability", name, limit)]
+                requested = amount * _MILLI
+                if limit is not None and requested and held + requested > limit:
+                    amounts = [("asks", name, requested), ("allocated", name, held), ("capability", name, limit)]
                     return _BEYOND_CAPABILITY({"name": name, "queue": self._queues[index].name}, amounts)
         return None

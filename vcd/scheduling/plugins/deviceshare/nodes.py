@@ -1,4 +1,4 @@
-"""What deviceshare asks of nodes: whether their cards have room for a pod, how good they are, and whose turn it is."""
+"""deviceshare's filters and score: free shares, one pod at a time, and the policy for cards."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.framework import framework_of
-from vcd.scheduling.plugins.deviceshare.cards import POINT, Ask
-from vcd.scheduling.plugins.deviceshare.handing import Handing
+from vcd.scheduling.plugins.deviceshare.assignments import Assignments
+from vcd.scheduling.plugins.deviceshare.cards import POINT, PodRequest
 from vcd.scheduling.plugins.deviceshare.limits import CardLimits
 from vcd.scheduling.plugins.deviceshare.sharing import Fittings
 from vcd.scheduling.plugins.deviceshare.vgpu import MODE
@@ -53,7 +53,7 @@ _HANDING_OUT = ReasonCode(
 
 
 class SharedCards(Predicate):
-    """Nodes whose cards have room for what a pod asks of each."""
+    """Accepts nodes whose cards have enough free memory, cores and slots for a pod."""
 
     name: ClassVar[str] = "deviceshare"
     reason: ClassVar[Reason] = _NO_CARD()
@@ -65,15 +65,15 @@ class SharedCards(Predicate):
         self._limits = limits
 
     def applies(self, task: Task) -> bool:
-        return self._fittings.ask_of(task) is not None
+        return self._fittings.request_of(task) is not None
 
-    def kind_of(self, task: Task) -> Ask | None:
-        return self._fittings.ask_of(task)
+    def kind_of(self, task: Task) -> PodRequest | None:
+        return self._fittings.request_of(task)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """Cards with room now; or with room later, where the node's other room makes the pod wait anyway.
+        """Accept nodes with free cards now, or later if other resources of the node make the pod wait anyway.
 
-        Some rows are asked about when evictions are tried: then the pod will wait in any case.
+        If ``usage`` has selected rows, evictions are being tried, and the pod will be Pipelined anyway.
         """
         fitting = self._fittings.of(task)
         if usage.rows is None:
@@ -83,7 +83,7 @@ class SharedCards(Predicate):
                 result |= later & ~fits(task.floor, usage.idle)
         else:
             result = fitting.later[usage.rows]
-        left = self._limits.memory_left(fitting.ask.queue)
+        left = self._limits.memory_left(fitting.pod_request.queue)
         if left is not None:
             result &= at_rows(fitting.memory, usage) <= left
         return result
@@ -94,7 +94,7 @@ class SharedCards(Predicate):
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         fitting, cards = self._fittings.of(task), self._fittings.cards
         rows = np.arange(len(cards)) if usage.rows is None else usage.rows
-        right_mode, left = cards.of_mode(fitting.ask), self._limits.memory_left(fitting.ask.queue)
+        right_mode, left = cards.of_mode(fitting.pod_request), self._limits.memory_left(fitting.pod_request.queue)
         counts: Counter[Reason] = Counter()
         for row in rows[failed].tolist():
             if cards.problems[row]:
@@ -114,40 +114,40 @@ class SharedCards(Predicate):
 
 
 class OneAtATime(Predicate):
-    """Nodes whose device plugin has served all pods that have cards of them."""
+    """Accepts nodes whose device plugin has served all of its pods with cards."""
 
     name: ClassVar[str] = "one pod at a time"
     reason: ClassVar[Reason] = _HANDING_OUT()
     depends: ClassVar[Depends] = Depends.PODS | Depends.TIME
 
-    def __init__(self, session: Session, fittings: Fittings, handing: Handing) -> None:
+    def __init__(self, session: Session, fittings: Fittings, assignments: Assignments) -> None:
         self._session = session
         self._fittings = fittings
-        self._handing = handing
+        self._assignments = assignments
 
     def applies(self, task: Task) -> bool:
-        return self._fittings.ask_of(task) is not None
+        return self._fittings.request_of(task) is not None
 
     def mask(self, task: Task, usage: Usage) -> Mask:
-        """Not busy, or without room now: who waits for room gets no cards yet.
+        """Accept nodes that are not busy, and nodes without idle resources: a Pipelined pod gets no cards yet.
 
-        Some rows are asked about when evictions are tried. Nobody goes for a pod that finds room without, on a node
-        that is busy for the moment.
+        If ``usage`` has selected rows, evictions are being tried. Then accept none if the pod fits without evictions on
+        a node that is busy only for the moment.
         """
-        busy = self._handing.busy(len(self._fittings.cards))
+        busy = self._assignments.busy(len(self._fittings.cards))
         if usage.rows is None:
             return ~(busy & fits(task.floor, usage.idle))
         session = self._session
-        soon = busy & self._fittings.of(task).now & framework_of(session).evaluator.static(task).mask
-        waits = bool(soon.any()) and bool((soon & fits(task.floor, session.nodes.usage.idle)).any())
+        awaited = busy & self._fittings.of(task).now & framework_of(session).evaluator.static(task).mask
+        waits = bool(awaited.any()) and bool((awaited & fits(task.floor, session.nodes.usage.idle)).any())
         return np.full(len(usage.rows), not waits)
 
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        return failed & at_rows(self._handing.busy(len(self._fittings.cards)), usage)
+        return failed & at_rows(self._assignments.busy(len(self._fittings.cards)), usage)
 
 
 class CardScore(Score):
-    """Points of the cards that a pod would get, to the next integer, by the policy for cards."""
+    """Scores nodes by the points of the cards that a pod would get under the policy, rounded to integers."""
 
     name: ClassVar[str] = "deviceshare"
     depends: ClassVar[Depends] = Depends.PODS
@@ -157,10 +157,10 @@ class CardScore(Score):
         self._fittings = fittings
 
     def applies(self, task: Task) -> bool:
-        return self._fittings.ask_of(task) is not None
+        return self._fittings.request_of(task) is not None
 
-    def kind_of(self, task: Task) -> Ask | None:
-        return self._fittings.ask_of(task)
+    def kind_of(self, task: Task) -> PodRequest | None:
+        return self._fittings.request_of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         points: Ints = at_rows(self._fittings.of(task).points, usage)

@@ -1,7 +1,7 @@
-"""What pods use of shared cards, and what a pod would get of them: now, and when what is being freed is free.
+"""Usage of shared cards, and the shares that a pod would get: now, and after releasing cards are free.
 
-*Now* counts pods that go away and no pods that wait for room, *later* the other way round, so that nobody is put on a
-card whose room is still being freed.
+*Now* includes terminating pods and excludes Pipelined pods; *later* is the reverse. A pod is therefore never placed on
+a card whose resources are still releasing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ from functools import cache, partial
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.plugins.deviceshare.cards import FULL, MIG, POINT, Ask, Card, Cards, Piece, Plan, Request, pick_slot
+from vcd.scheduling.plugins.deviceshare.cards import (
+    FULL,
+    MIG,
+    POINT,
+    Card,
+    Cards,
+    Piece,
+    PodRequest,
+    Request,
+    SharePlan,
+    pick_slot,
+)
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.views import Task
@@ -21,14 +32,14 @@ Rows = npt.NDArray[np.intp]
 
 _LAST = np.iinfo(np.int64).max
 _FEW = 4
-"""Up to this many touched nodes are planned one by one, more as columns."""
+"""Up to this many changed nodes are planned one by one, more as columns."""
 _Used = tuple[int, int, int, Sequence[tuple[int, int]]]
-"""Memory, pods, cores and MIG positions used of a card."""
+"""Memory, pods, cores and MIG positions used on a card."""
 _NO_SLOTS: Sequence[tuple[int, int]] = ()
 
 
 class _Side:
-    """What is used of the cards on one of the two sides, now or later."""
+    """The usage of all cards, now or later."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.memory: Ints = np.zeros(shape, np.int64)
@@ -38,11 +49,11 @@ class _Side:
         self.marks: dict[str, dict[tuple[int, int], int]] = {}
 
     def of(self, row: int, count: int) -> list[list[int]]:
-        """Memory, pods and cores used of a node's first cards."""
+        """Return the memory, pods and cores used on each of a node's first ``count`` cards."""
         return [column[row, :count].tolist() for column in (self.memory, self.pods, self.cores)]
 
     def add(self, row: int, pieces: Sequence[Piece], marks: Sequence[str], times: int) -> None:
-        """A pod's shares come (1) or go (-1)."""
+        """Add a pod's shares (1), or remove them (-1)."""
         for piece in pieces:
             where = (row, piece.card)
             self.memory[where] += times * piece.takes
@@ -52,7 +63,7 @@ class _Side:
                 self._note(where, piece.slot, marks, times)
 
     def fill(self, shares: Sequence[tuple[int, Sequence[Piece], Sequence[str]]]) -> None:
-        """Shares of many pods come: row, shares, marks."""
+        """Add the shares of many pods: (row, shares, marks)."""
         flat = [(row, piece.card, piece.takes, piece.cores) for row, pieces, _ in shares for piece in pieces]
         if flat:
             rows, cards, takes, cores = np.array(flat, np.int64).T
@@ -65,7 +76,7 @@ class _Side:
                     self._note((row, piece.card), piece.slot, marks, 1)
 
     def _note(self, where: tuple[int, int], slot: tuple[int, int] | None, marks: Sequence[str], times: int) -> None:
-        """A MIG position is taken or free; marks come or go."""
+        """Add or remove a MIG position and marks."""
         if slot is not None:
             slots = self.slots.setdefault(where, [])
             if times > 0:
@@ -80,11 +91,11 @@ class _Side:
 
 
 class Sharing:
-    """What is used of the cards, and what a pod would get of them.
+    """Usage of all cards, and plans for pods.
 
-    ``order`` says which card comes first: "binpack" the one with most memory used, "spread" the one with fewest pods,
-    "last" and "first" by place. ``factor`` is how many MB one unit of memory is, for MIG. ``log`` lists the nodes in
-    the order in which something changed on them, ``unsettled`` those on which now and later were ever different.
+    ``order`` is the order of a node's cards: "binpack" most memory used first, "spread" fewest pods first, "last" and
+    "first" by place. ``factor`` is the number of MB in a unit of memory, for MIG. ``log`` lists changed nodes in order
+    of the changes. ``unsettled`` has the nodes on which now and later ever differed.
     """
 
     def __init__(self, cards: Cards, order: str, factor: int = 1) -> None:
@@ -97,13 +108,15 @@ class Sharing:
         self.unsettled: dict[int, None] = {}
 
     def fill(self, shares: Sequence[tuple[int, Sequence[Piece], Sequence[str]]], releasing: Sequence[bool]) -> None:
-        """What placed pods have: row, shares, marks; and whether they are going away."""
+        """Add the shares of placed pods: (row, shares, marks), with whether each pod is terminating."""
         self.now.fill(shares)
-        self.later.fill([share for share, goes in zip(shares, releasing, strict=True) if not goes])
-        self.unsettled.update((share[0], None) for share, goes in zip(shares, releasing, strict=True) if goes)
+        self.later.fill([share for share, is_releasing in zip(shares, releasing, strict=True) if not is_releasing])
+        self.unsettled.update(
+            (share[0], None) for share, is_releasing in zip(shares, releasing, strict=True) if is_releasing
+        )
 
     def change(self, row: int, pieces: Sequence[Piece], marks: Sequence[str], now: int = 0, later: int = 0) -> None:
-        """Shares come (1) or go (-1), on either side."""
+        """Add shares (1) or remove them (-1), now and later."""
         if now:
             self.now.add(row, pieces, marks, now)
         if later:
@@ -114,15 +127,15 @@ class Sharing:
 
     # --- one node ---------------------------------------------------------------------------------------------------
 
-    def plan(self, ask: Ask, allowed: Sequence[bool], row: int, *, later: bool) -> Plan | None:
-        """What a pod would get of a node's cards; None where they do not suffice."""
+    def plan(self, pod_request: PodRequest, allowed: Sequence[bool], row: int, *, later: bool) -> SharePlan | None:
+        """Return the shares that a pod would get on a node; None if the node's cards do not suffice."""
         cards = self.cards.nodes[row]
         used = self.used(row, later=later)
-        barred = self._barred(ask, row, later)
+        barred = self._barred(pod_request, row, later)
         mig = self.cards.modes[row] == MIG
         pieces: list[Piece] = []
         points = 0
-        for container, request in enumerate(ask.requests):
+        for container, request in enumerate(pod_request.requests):
             left = request.number
             for place in self._ordered(used):
                 if not left:
@@ -130,7 +143,7 @@ class Sharing:
                 if not allowed[place] or place in barred:
                     continue
                 card, (memory, pods, cores, slots) = cards[place], used[place]
-                if not _has_room(request, card, memory, pods, cores):
+                if not _fits(request, card, memory, pods, cores):
                     continue
                 need = takes = request.memory_on(card.memory)
                 identity, slot = card.uuid, None
@@ -148,10 +161,10 @@ class Sharing:
                 left -= 1
             if left:
                 return None
-        return Plan(tuple(pieces), points)
+        return SharePlan(tuple(pieces), points)
 
     def used(self, row: int, *, later: bool) -> list[_Used]:
-        """What is used of each card of a node; for a pod that comes now, the more of both sides."""
+        """Return the usage of each card of a node; for a pod that is placed now, the larger of now and later."""
         count = len(self.cards.nodes[row])
         ahead, here = self.later.of(row, count), self.now.of(row, count)
         if not later:
@@ -164,23 +177,23 @@ class Sharing:
         return list(zip(memory, pods, cores, slots, strict=True))
 
     def is_settled(self, row: int) -> bool:
-        """Whether nobody leaves a node's cards or waits for them: now and later are the same."""
+        """Return whether now and later have always been equal on a node."""
         return row not in self.unsettled
 
-    def _barred(self, ask: Ask, row: int, later: bool) -> list[int]:
-        """Cards of a node with marks that an ask avoids."""
+    def _barred(self, pod_request: PodRequest, row: int, later: bool) -> list[int]:
+        """Return the cards of a node with marks that a pod avoids."""
         sides = (self.later,) if later else (self.now, self.later)
         return [
             place
-            for mark in self._avoided(ask, row)
+            for mark in self._avoided(pod_request, row)
             for side in sides
             for place in range(len(self.cards.nodes[row]))
             if (row, place) in side.marks.get(mark, ())
         ]
 
-    def _avoided(self, ask: Ask, row: int) -> Iterator[str]:
+    def _avoided(self, pod_request: PodRequest, row: int) -> Iterator[str]:
         mig = self.cards.modes[row] == MIG
-        return (mark for mark in ask.avoids if not (mig and is_rule(mark)))
+        return (mark for mark in pod_request.avoids if not (mig and is_rule(mark)))
 
     def _ordered(self, used: Sequence[_Used]) -> list[int]:
         places = range(len(used))
@@ -197,15 +210,15 @@ class Sharing:
 
     # --- all nodes --------------------------------------------------------------------------------------------------
 
-    def fit(self, ask: Ask, allowed: Mask, rows: Rows | None, *, later: bool) -> tuple[Mask, Ints, Ints]:
-        """Of some nodes (None: all) which have the cards that an ask needs, their points, and the memory it takes."""
+    def fit(self, pod_request: PodRequest, allowed: Mask, rows: Rows | None, *, later: bool) -> tuple[Mask, Ints, Ints]:
+        """Return for some nodes (None: all) whether their cards suffice for a pod, their points, and used memory."""
         chosen = np.arange(len(self.cards)) if rows is None else rows
         memory, pods, cores = (self._column(name, chosen, later) for name in ("memory", "pods", "cores"))
         size, slots = self.cards.memory[chosen], self.cards.slots[chosen]
-        free = allowed[chosen] & ~self._barred_column(ask, chosen, later)
+        free = allowed[chosen] & ~self._barred_column(pod_request, chosen, later)
         ok = np.ones(len(chosen), np.bool_)
         points, total = np.zeros(len(chosen), np.int64), np.zeros(len(chosen), np.int64)
-        for request in ask.requests:
+        for request in pod_request.requests:
             need = size * request.percent // 100 if request.percent is not None else np.full_like(size, request.memory)
             fits = free & (slots > pods) & (size - memory >= need) & (cores + request.cores <= FULL)
             if request.alone:
@@ -220,16 +233,18 @@ class Sharing:
             memory = memory + taken
             pods = pods + picked
             cores = cores + picked * request.cores
-        self._fit_mig(ask, allowed, chosen, later, ok, points, total)
+        self._fit_mig(pod_request, allowed, chosen, later, ok, points, total)
         return ok, points, total
 
-    def _fit_mig(self, ask: Ask, allowed: Mask, chosen: Rows, later: bool, ok: Mask, points: Ints, total: Ints) -> None:
-        """Nodes with MIG are planned one by one: what fits depends on how each card is cut."""
+    def _fit_mig(
+        self, pod_request: PodRequest, allowed: Mask, chosen: Rows, later: bool, ok: Mask, points: Ints, total: Ints
+    ) -> None:
+        """Plan nodes with MIG one by one: what fits depends on how each card is partitioned."""
         if not self.cards.mig_rows:
             return
         for i in np.flatnonzero(np.isin(chosen, self.cards.mig_rows)).tolist():
             row = int(chosen[i])
-            plan = self.plan(ask, allowed[row].tolist(), row, later=later)
+            plan = self.plan(pod_request, allowed[row].tolist(), row, later=later)
             ok[i] = plan is not None
             points[i], total[i] = (0, 0) if plan is None else (plan.points, plan.memory)
 
@@ -237,16 +252,16 @@ class Sharing:
         ahead: Ints = getattr(self.later, name)[chosen]
         return ahead if later else np.maximum(getattr(self.now, name)[chosen], ahead)
 
-    def _barred_column(self, ask: Ask, chosen: Rows, later: bool) -> Mask:
+    def _barred_column(self, pod_request: PodRequest, chosen: Rows, later: bool) -> Mask:
         barred = np.zeros(self.cards.memory.shape, np.bool_)
-        for mark in ask.avoids:
+        for mark in pod_request.avoids:
             for side in (self.later,) if later else (self.now, self.later):
                 for where in side.marks.get(mark, ()):
                     barred[where] = True
         return barred[chosen]
 
     def _first_ones(self, fits: Mask, memory: Ints, pods: Ints, count: int) -> Mask:
-        """The first ``count`` fitting cards of each node, in the order of cards."""
+        """Return a mask of the first ``count`` fitting cards of each node, in the order of cards."""
         places = np.arange(fits.shape[1])
         if self.order == "binpack":
             key = -memory * len(places) + places
@@ -268,12 +283,12 @@ class Sharing:
 
 
 def is_rule(mark: str) -> bool:
-    """Whether a mark is that of a rule of exclusive cards."""
+    """Return whether a mark belongs to a rule for exclusive cards."""
     return mark.startswith("rule ")
 
 
-def _has_room(request: Request, card: Card, memory: int, pods: int, cores: int) -> bool:
-    """Whether a card has room for one share of a request."""
+def _fits(request: Request, card: Card, memory: int, pods: int, cores: int) -> bool:
+    """Return whether one share of a request fits on a card."""
     if card.slots <= pods or card.memory - memory < request.memory_on(card.memory) or cores + request.cores > FULL:
         return False
     if request.alone:
@@ -282,12 +297,12 @@ def _has_room(request: Request, card: Card, memory: int, pods: int, cores: int) 
 
 
 class Fitting:
-    """Where one ask fits, over all nodes, kept up to date node by node."""
+    """Computes where one pod request fits, over all nodes, and updates it for changed nodes."""
 
-    def __init__(self, sharing: Sharing, ask: Ask) -> None:
+    def __init__(self, sharing: Sharing, pod_request: PodRequest) -> None:
         self._sharing = sharing
-        self.ask = ask
-        self.allowed = sharing.cards.allowed(ask)
+        self.pod_request = pod_request
+        self.allowed = sharing.cards.allowed(pod_request)
         count = len(sharing.cards)
         self.now, self.later = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
         self.points, self.memory = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -295,7 +310,7 @@ class Fitting:
         self._possible: Mask | None = None
 
     def refreshed(self) -> Fitting:
-        """Itself, with what changed since the last time computed again."""
+        """Recompute changed nodes, and return self."""
         log, start = self._sharing.log, self._position
         self._position = len(log)
         if start < 0:
@@ -311,9 +326,9 @@ class Fitting:
 
     def _compute(self, rows: Rows | None) -> None:
         where: Rows | slice = slice(None) if rows is None else rows
-        now, points, memory = answer = self._sharing.fit(self.ask, self.allowed, rows, later=False)
+        now, points, memory = answer = self._sharing.fit(self.pod_request, self.allowed, rows, later=False)
         if self._sharing.unsettled:
-            answer = self._sharing.fit(self.ask, self.allowed, rows, later=True)
+            answer = self._sharing.fit(self.pod_request, self.allowed, rows, later=True)
         later, later_points, later_memory = answer
         self.now[where], self.later[where] = now, later
         self.points[where] = np.where(now, points, np.where(later, later_points, 0))
@@ -326,34 +341,34 @@ class Fitting:
         best = now or later
         self.points[row], self.memory[row] = (0, 0) if best is None else (best.points, best.memory)
 
-    def plan(self, row: int, *, later: bool) -> Plan | None:
-        """What the pod would get on a node."""
-        return self._sharing.plan(self.ask, self.allowed[row].tolist(), row, later=later)
+    def plan(self, row: int, *, later: bool) -> SharePlan | None:
+        """Return the shares that the pod would get on a node."""
+        return self._sharing.plan(self.pod_request, self.allowed[row].tolist(), row, later=later)
 
     @property
     def possible(self) -> Mask:
-        """Nodes on which the ask would fit if nobody used their cards."""
+        """Nodes on which the request would fit if their cards were unused."""
         if self._possible is None:
             empty = Sharing(self._sharing.cards, self._sharing.order, self._sharing.factor)
-            self._possible = empty.fit(self.ask, self.allowed, None, later=True)[0]
+            self._possible = empty.fit(self.pod_request, self.allowed, None, later=True)[0]
         return self._possible
 
 
 class Fittings:
-    """Where what tasks ask for fits, ask by ask. ``ask_of`` tells what a task asks for, None where that is no card."""
+    """Where the tasks' requests fit. ``request_of`` returns a task's request, None if it requests no cards."""
 
-    def __init__(self, sharing: Sharing, ask_of: Callable[[Task], Ask | None]) -> None:
-        self.ask_of = ask_of
+    def __init__(self, sharing: Sharing, request_of: Callable[[Task], PodRequest | None]) -> None:
+        self.request_of = request_of
         self.cards = sharing.cards
-        self.of_ask = cache(partial(Fitting, sharing))
-        """The same of an ask, as it was when it was last refreshed."""
+        self.of_request = cache(partial(Fitting, sharing))
+        """The fitting of a request, as of its last refresh."""
 
     def release(self) -> None:
-        """Let go of who tells what tasks ask for, which has this."""
-        del self.ask_of
+        """Drop ``request_of``: its owner refers to this object, and the cycle would delay their release."""
+        del self.request_of
 
     def of(self, task: Task) -> Fitting:
-        """Where the task's ask fits, as things are."""
-        ask = self.ask_of(task)
-        assert ask is not None
-        return self.of_ask(ask).refreshed()
+        """Return where the task's request fits now."""
+        pod_request = self.request_of(task)
+        assert pod_request is not None
+        return self.of_request(pod_request).refreshed()

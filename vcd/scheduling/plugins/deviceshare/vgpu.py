@@ -1,4 +1,4 @@
-"""vGPU: what the device plugin registers on nodes, what pods ask for, and what is written to them and read back."""
+"""vGPU: nodes' registered cards, pods' requests, and the annotations that carry assignments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BIND_TIME = "volcano.sh/bind-time"
 BIND_PHASE = "volcano.sh/bind-phase"
 ALLOCATING = "allocating"
 NODE_LOCK = "hamivgpu"
-"""The annotation by which vc-scheduler keeps a node for one pod at a time."""
+"""The annotation with which vc-scheduler locks a node for one pod at a time."""
 NVIDIA = "NVIDIA"
 
 NO_CARDS = "node(s) had no vGPU cards registered"
@@ -53,7 +53,7 @@ class _Files(Projected, frozen=True):
 
 
 class DeviceConfigMap(Object, frozen=True):
-    """The ConfigMap with the device plugin's configuration: of its files only that one."""
+    """The ConfigMap with the device plugin's configuration; its other files are not read."""
 
     data: _Files = _Files()
 
@@ -71,8 +71,11 @@ CONFIG_MAP = Kind(
 
 
 class DeviceConfig(msgspec.Struct, frozen=True):
-    """What of the device plugin's configuration matters: names of resources, MB per unit of memory, MIG geometries by
-    words of a card's type; ``npus`` are the resources of Ascend's virtual NPUs."""
+    """The relevant parts of the device plugin's configuration.
+
+    These are names of resources, MB per unit of memory, and MIG geometries by words of a card's type. ``npus`` are the
+    resources of Ascend's virtual NPUs.
+    """
 
     count: str = "volcano.sh/vgpu-number"
     memory: str = "volcano.sh/vgpu-memory"
@@ -83,7 +86,7 @@ class DeviceConfig(msgspec.Struct, frozen=True):
     npus: tuple[str, ...] = ("huawei.com/Ascend310P", "huawei.com/Ascend310P-memory")
 
     def geometries_of(self, card_type: str) -> tuple[Geometry, ...]:
-        """The ways to cut a type of card; empty where none is known."""
+        """Return the geometries of a type of card; empty if none is known."""
         for models, geometries in self.geometries:
             if any(model in card_type for model in models):
                 return geometries
@@ -92,10 +95,10 @@ class DeviceConfig(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4)
 def device_config(text: str | None) -> DeviceConfig:
-    """The configuration of a ``device-config.yaml``; what it lacks, or what cannot be read of it, has its default."""
+    """Parse a ``device-config.yaml``; missing or unreadable parts have defaults."""
     try:
         loaded = yaml.safe_load(text) if text else None
-    except (yaml.YAMLError, ValueError, RecursionError):  # a date that there is not, lists in lists without end
+    except (yaml.YAMLError, ValueError, RecursionError):  # an impossible date, endless nesting
         loaded = None
     default = DeviceConfig()
     if not isinstance(loaded, dict):
@@ -117,7 +120,7 @@ def device_config(text: str | None) -> DeviceConfig:
 
 
 def _npu_resources(listed: Any) -> Iterable[str]:
-    """Of the section vnpus, a list or a mapping with one, the resources that pods ask for."""
+    """Yield the resources of virtual NPUs in the section vnpus, which is a list or a mapping with one."""
     for entry in _mappings(listed.get("configs") if isinstance(listed, dict) else listed):
         for field in ("resourceName", "resourceMemoryName"):
             if isinstance(entry.get(field), str) and entry[field]:
@@ -151,7 +154,7 @@ def _mappings(listed: Any) -> list[dict[str, Any]]:
 
 
 def vgpu_cards(nodes: Sequence[Node], config: DeviceConfig) -> Cards:
-    """The cards that the nodes' device plugins registered."""
+    """Return the cards that the nodes' device plugins registered."""
     found, modes, problems = [], [], []
     for node in nodes:
         cards, mode, problem = _node_cards(node, config)
@@ -170,7 +173,7 @@ def _node_cards(node: Node, config: DeviceConfig) -> tuple[Sequence[Card], str, 
 
 @lru_cache(maxsize=1 << 14)
 def _registered(text: str, config: DeviceConfig) -> tuple[tuple[Card, ...], str, str]:
-    """Cards, mode and problem of a register; cached, for nodes change more often than their cards."""
+    """Return the cards, mode and problem of a register. Cached, because nodes change more often than their cards."""
     mode, cards = HAMI_CORE, []
     for entry in text.split(":"):
         fields = entry.strip().split(",")
@@ -181,7 +184,7 @@ def _registered(text: str, config: DeviceConfig) -> tuple[tuple[Card, ...], str,
             return (), "", BAD_REGISTER
         healthy = fields[4].lower() in ("true", "t", "1") and NVIDIA in fields[3]
         geometries = config.geometries_of(fields[3]) if fields[5] == MIG else ()
-        mode = MIG if geometries else HAMI_CORE  # as Volcano: the last card's, and of models that nobody knows
+        mode = MIG if geometries else HAMI_CORE  # as in Volcano, the last card decides, including unknown models
         cards.append(Card(fields[0], numbers[1] or 0, numbers[0] or 0, fields[3], healthy, geometries))
     if not cards or len({card.uuid for card in cards}) < len(cards):
         return (), "", BAD_REGISTER
@@ -204,7 +207,7 @@ def _number(text: str) -> int | None:
 
 
 def vgpu_requests(spec: PodSpec, config: DeviceConfig) -> tuple[Request, ...] | str:
-    """What a pod's containers ask for, one request a container that asks; a text says what cannot be understood."""
+    """Return one request for each container that requests cards; a text states why they cannot be understood."""
     found = []
     for container in spec.containers:
         if _stated(container, config.count) is None and _stated(container, config.memory) is None:
@@ -227,7 +230,7 @@ def vgpu_requests(spec: PodSpec, config: DeviceConfig) -> tuple[Request, ...] | 
 
 
 def _stated(container: Container, name: str) -> str | int | float | None:
-    """A resource's limit, or else its request."""
+    """Return a resource's limit, or else its request."""
     return container.resources.limits.get(name, container.resources.requests.get(name))
 
 
@@ -245,15 +248,15 @@ def _whole(container: Container, name: str, default: int | None) -> int | None:
 
 
 def words(text: str | None) -> tuple[str, ...]:
-    """The entries of a list with commas, without blanks."""
+    """Split a list at commas, and drop blanks."""
     return tuple(word for word in (part.strip() for part in (text or "").split(",")) if word)
 
 
-# --- what is written to pods, and read back -----------------------------------------------------------------------
+# --- annotations of assignments -----------------------------------------------------------------------------------
 
 
 def assigned(pieces: Sequence[Piece], containers: int, node: str, time: int) -> dict[str, str]:
-    """The annotations that tell the device plugin which cards a pod has; ``time`` in seconds."""
+    """Return the annotations that tell the device plugin which cards a pod has; ``time`` in seconds."""
     groups = [
         "".join(f"{piece.identity},{NVIDIA},{piece.memory},{piece.cores}:" for piece in pieces if piece.container == i)
         for i in range(containers)
@@ -269,7 +272,7 @@ def assigned(pieces: Sequence[Piece], containers: int, node: str, time: int) -> 
 
 
 def shares_in(text: str, places: Mapping[str, int], cards: Sequence[Card], factor: int) -> list[Piece]:
-    """The shares that a pod's annotation names; those of no card of the node are left out."""
+    """Return the shares in a pod's annotation, without cards that the node does not have."""
     found = []
     for container, identity, uuid, position, memory, cores in _shares(text):
         place = places.get(uuid)
@@ -282,7 +285,7 @@ def shares_in(text: str, places: Mapping[str, int], cards: Sequence[Card], facto
 
 @lru_cache(maxsize=1 << 16)
 def _shares(text: str) -> tuple[tuple[int, str, str, str, int, int], ...]:
-    """Container, identity, UUID, MIG position, memory and cores of each share; what cannot be read is left out."""
+    """Parse container, identity, UUID, MIG position, memory and cores of each share; skip unreadable ones."""
     found = []
     for container, group in enumerate(text.split(";")):
         for entry in group.split(":"):
@@ -297,7 +300,7 @@ def _shares(text: str) -> tuple[tuple[int, str, str, str, int, int], ...]:
 
 
 def _slot(card: Card, text: str, memory: int, factor: int) -> tuple[tuple[int, int] | None, int]:
-    """The position that ``group-position]`` names, and the memory that the instance there takes."""
+    """Return the position that ``group-position]`` names, and the memory of the instance there."""
     group, _, number = text.rstrip("]").rpartition("-")
     position = _number(number)
     for index, geometry in enumerate(card.geometries):

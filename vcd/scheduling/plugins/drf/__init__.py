@@ -1,4 +1,4 @@
-"""drf: the job with the smallest dominant share first, and queues along a hierarchy (docs/semantics/plugins.md)."""
+"""drf: order jobs by dominant share, and queues along a hierarchy (docs/semantics/plugins.md)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from vcd.scheduling.session.views import Job, Task
 from vcd.state.sums import plus
 
 SHARE_DELTA = 0.000001
-"""Shares closer than this count as equal when a victim is chosen (Volcano ``plugins/drf``)."""
+"""Shares that differ less count as equal in the choice of victims (Volcano ``plugins/drf``)."""
 
 
 def _place(rank: Rank | int) -> str:
-    """From the top the share by weight at each step; empty where the hierarchy is off."""
+    """Format the share by weight at each level from the top; empty without a hierarchy."""
     steps = () if isinstance(rank, int) else rank.shares
     return " > ".join(f"{plain(share)}{' saturated' if saturated else ''}" for share, saturated in steps)
 
@@ -31,25 +31,24 @@ _PLACE = Label("hierarchy", "first in the tree", "last in the tree", _place)
 
 
 class DrfPlugin(KeepsAccounts):
-    """A job's share is the largest of allocated/total over all resources of the cluster; smaller shares come first.
+    """Order jobs by dominant share, smallest first: the largest allocated/total over all resources of the cluster.
 
-    A task may be preempted when the preemptor's job would still have the smaller share (or an equal one) after the
+    A task may be preempted if the preemptor's job would still have the smaller share, or an equal one, after the
     exchange.
 
     With ``enableHierarchy: true`` queues are shared along the tree that their annotations name, for example
     `volcano.sh/hierarchy: root/eng/prod` with `volcano.sh/hierarchy-weights: 1/2/8` (hierarchical drf):
 
-    - a job is saturated when it holds some of a resource that is used up, or all that it asks for of one; a place of
-      the tree is saturated when all below it is;
-    - a place holds what its saturated children hold, and for each other child held x M / share, where M is the
-      smallest share among these; its share is that of its dominant resource;
-    - queues are compared from the top of the tree down: what is not saturated comes first, then the smaller
-      share/weight;
-    - a task may be reclaimed when its queue, without it, would still come after the reclaimer's queue with the
-      reclaimer.
+    - A job is saturated if it holds some of a resource that is used up, or everything that it requests of a resource. A
+      place in the tree is saturated if all its children are.
+    - A place holds what its saturated children hold, and of each other child held x M / share, where M is the smallest
+      share of these. Its share is that of its dominant resource.
+    - Queues are compared from the top of the tree down: unsaturated ones first, then the smaller share/weight.
+    - A task may be reclaimed if its queue, without it, would still come after the reclaiming queue with the reclaiming
+      task.
 
-    Weights below 1 count as 1. A queue without hierarchy is taken as a child of the root with weight 1. The plugin
-    proportion cannot be on in the same tier. Source: Volcano ``plugins/drf``.
+    Weights below 1 count as 1. A queue without hierarchy is a child of the root with weight 1. The plugin proportion
+    cannot be active in the same tier. Source: Volcano ``plugins/drf``.
     """
 
     name = "drf"
@@ -59,7 +58,6 @@ class DrfPlugin(KeepsAccounts):
     excludes = (("enableHierarchy", "proportion"),)
 
     def open(self, session: Session) -> None:
-        """Note the totals that shares are of."""
         self._session = session
         self._allocated = session.jobs.allocated
         self._held: dict[int, list[int]] = {}
@@ -67,7 +65,7 @@ class DrfPlugin(KeepsAccounts):
         self._hierarchy = Hierarchy(session, self._held) if self.flags.get("enableHierarchy") else None
 
     def share(self, allocated: list[int]) -> float:
-        """Dominant share of integers in the order of the session's resources."""
+        """Return the dominant share of integers in the order of the session's resources."""
         share = 0.0
         for column, amount in self._total:
             part = allocated[column] / amount
@@ -77,20 +75,20 @@ class DrfPlugin(KeepsAccounts):
 
     @labelled(SHARE)
     def job_order(self, job: Job) -> float:
-        """Smaller share first."""
+        """Order jobs by share, smallest first."""
         return self.share(self.held(job))
 
     @labelled(_PLACE)
     def queue_order(self, queue: Queue) -> Rank | int:
-        """By the hierarchy, where it is on: place by place the one not saturated, then the smaller share by weight."""
+        """Order queues by the hierarchy, if it is enabled: at each level unsaturated first, then by share/weight."""
         return 0 if self._hierarchy is None else Rank(partial(self._hierarchy.standing, queue))
 
     def held(self, job: Job) -> list[int]:
-        """What a job's share is of: what it has allocated, and what its tasks wait for."""
+        """Return what a job's share is computed from: allocated and Pipelined resources."""
         return self._held.get(job.index, job.allocated)
 
     def gauges(self) -> Iterator[JobGauge]:
-        """Volcano's shares, of all jobs."""
+        """Return Volcano's shares of all jobs."""
         jobs = self._session.jobs
         columns = [column for column, _ in self._total]
         totals = np.array([amount for _, amount in self._total], np.float64)
@@ -101,24 +99,24 @@ class DrfPlugin(KeepsAccounts):
 
     @lets_go("tasks whose jobs keep no less than the preemptor's job would get")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _LargerShares:
-        """Tasks whose jobs keep no less than the preemptor's job would get."""
+        """Permit victims whose jobs retain at least the share that the preemptor's job would have."""
         return _LargerShares(self, self.share(plus(self.held(preemptor.job), preemptor.amounts, 1)))
 
     @lets_go("tasks whose queue would still come after the reclaimer's")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance | None:
-        """By the hierarchy, where it is on: tasks whose queue would still come after the reclaimer's."""
+        """Permit victims whose queue would still come after the reclaiming queue, if the hierarchy is enabled."""
         return None if self._hierarchy is None else self._hierarchy.reclaimable(reclaimer)
 
     def close(self, session: Session) -> None:
-        """Waiting jobs tell what is wrong with their queue's place in the hierarchy."""
+        """Note problems with the queue's place in the hierarchy on pending jobs."""
         if self._hierarchy is None or not any(self._hierarchy.places.wrong):
             return
         for job in session.jobs_with_pending():
-            for refusal in self._hierarchy.complaints(job.queue):
+            for refusal in self._hierarchy.annotation_problems(job.queue):
                 job.note("invalid", self.name, refusal)
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """The job holds more, also while it waits for the room, or less."""
+        """Update what the job holds, including Pipelined tasks."""
         task, times = tasks[0], sign * len(tasks)
         index = task.job.index
         held = self._held[index] if index in self._held else self._allocated[index].tolist()
@@ -128,11 +126,11 @@ class DrfPlugin(KeepsAccounts):
 
 
 class _LargerShares(Allowance):
-    """Tasks whose jobs keep a share of at least ``mine``, each that goes leaving its job less."""
+    """Permits victims whose jobs retain a share of at least ``mine``."""
 
-    def __init__(self, drf: DrfPlugin, mine: float) -> None:
+    def __init__(self, drf: DrfPlugin, least: float) -> None:
         self._drf = drf
-        self._mine = mine
+        self._least = least
         self._left: dict[int, list[int]] = {}
 
     def _without(self, task: Task) -> list[int]:
@@ -140,8 +138,8 @@ class _LargerShares(Allowance):
         return plus(self._drf.held(task.job) if left is None else left, task.amounts, -1)
 
     def permits(self, task: Task) -> bool:
-        theirs = self._drf.share(self._without(task))
-        return self._mine < theirs or abs(self._mine - theirs) <= SHARE_DELTA
+        remaining = self._drf.share(self._without(task))
+        return self._least < remaining or abs(self._least - remaining) <= SHARE_DELTA
 
     def spend(self, task: Task) -> None:
         self._left[task.job.index] = self._without(task)

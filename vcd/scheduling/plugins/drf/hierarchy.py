@@ -1,4 +1,4 @@
-"""The tree of queues that hierarchical drf shares the cluster along (Volcano ``docs/design/hdrf.md``)."""
+"""The tree of queues for hierarchical drf (Volcano ``docs/design/hdrf.md``)."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ HIERARCHY = "volcano.sh/hierarchy"
 WEIGHTS = "volcano.sh/hierarchy-weights"
 
 ONE = 1 << 44
-"""A share of 1: shares are whole numbers, so that sums do not depend on the order in which they were made."""
+"""A share of 1. Shares are integers, so that sums do not depend on the order of summands."""
 MOST = 16
-"""A job's share at most: one may be on a node, and hold more than there is."""
+"""The largest share of a job; it may exceed 1 while pods hold more than the cluster has."""
 GRAIN = 1 << 10
-"""Shares are compared in units of this many, beyond which rounding could tell apart what is equal."""
+"""Shares are compared in units of this size, because rounding could make equal shares differ."""
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 Standing = tuple[tuple[bool, int], ...]
-"""Of each place on a queue's path, from the top: whether it is saturated, and its share by weight."""
+"""For each place on a queue's path, from the top: whether it is saturated, and its share by weight."""
 Place = tuple[tuple[int, ...], int, bool]
 """What a child adds to the place above it: shares by resource, the largest of them, and whether it is saturated."""
 
 
 class Places:
-    """Where queues are in the tree: number 0 is the root, each place comes after the one above it.
+    """The queues' places in the tree. Number 0 is the root, and each place has a higher number than the one above it.
 
-    ``path[q]`` are the places from below the root down to where the jobs of queue number q are. A queue without
-    hierarchy, and one whose place has other queues below it, gets a place of its own there with weight 1.
-    ``wrong[q]`` says what of a queue's annotations cannot be taken as written.
+    ``path[q]`` are the places from below the root down to the place of queue number q's jobs. A queue without
+    hierarchy, or whose place has other queues below it, gets an additional place there with weight 1. ``wrong[q]`` has
+    problems with the queue's annotations.
     """
 
     def __init__(self, queues: Sequence[Queue]) -> None:
@@ -55,13 +55,13 @@ class Places:
         self.wrong: list[list[Reason]] = [[] for _ in queues]
         self._names = ["root"]
         self._below: list[dict[str, int]] = [{}]
-        self._given_by: dict[int, str] = {}
+        self._weight_owner: dict[int, str] = {}
         paths = [self._walk(queue) for queue in queues]
         inner = [bool(self._below[path[-1]]) if path else True for path in paths]
         for queue, path, is_inner in zip(queues, paths, inner, strict=True):
             if is_inner:
                 if path:
-                    self._tell(queue, HIERARCHY, "names a place with queues below it; give the jobs a queue below it")
+                    self._report(queue, HIERARCHY, "names a place with queues below it; give the jobs a queue below it")
                 path = [*path, self._place(path[-1] if path else 0, f"queue/{queue.name}", 1.0)]
             self.path.append(tuple(path))
 
@@ -69,7 +69,7 @@ class Places:
         return len(self.above)
 
     def _walk(self, queue: Queue) -> list[int]:
-        """The places that a queue's annotations name, made where they are new."""
+        """Return the places that a queue's annotations name, and create new ones."""
         annotations = queue.record.queue.metadata.annotations
         text = annotations.get(HIERARCHY, "")
         if not text:
@@ -77,16 +77,16 @@ class Places:
         names = text.split("/")
         weights = annotations.get(WEIGHTS, "").split("/")
         if names[0] != "root" or "" in names:
-            self._tell(queue, HIERARCHY, "is read as names below the root; write root/<name>/...")
+            self._report(queue, HIERARCHY, "is read as names below the root; write root/<name>/...")
         if len(weights) != len(names):
-            self._tell(queue, WEIGHTS, f"must hold one weight for each of the {len(names)} names; missing ones are 1")
+            self._report(queue, WEIGHTS, f"must hold one weight for each of the {len(names)} names; missing ones are 1")
         path: list[int] = []
         for depth, name in enumerate(names[1:], 1):
             weight = self._weight(queue, weights[depth]) if depth < len(weights) else 1.0
             place = self._place(path[-1] if path else 0, name, weight)
-            giver = self._given_by.setdefault(place, queue.name)
+            owner = self._weight_owner.setdefault(place, queue.name)
             if self.weight[place] != weight:
-                self._tell(queue, WEIGHTS, f"differs from that of queue {giver} for {name}, whose weight holds")
+                self._report(queue, WEIGHTS, f"differs from that of queue {owner} for {name}, whose weight holds")
             path.append(place)
         return path
 
@@ -104,10 +104,10 @@ class Places:
         weight = float(text) if _NUMBER.fullmatch(text) else math.nan
         if 1 <= weight < math.inf:
             return weight
-        self._tell(queue, WEIGHTS, f"holds {text!r}, which counts as 1; write a number of at least 1")
+        self._report(queue, WEIGHTS, f"holds {text!r}, which counts as 1; write a number of at least 1")
         return 1.0
 
-    def _tell(self, queue: Queue, annotation: str, what: str) -> None:
+    def _report(self, queue: Queue, annotation: str, what: str) -> None:
         value = queue.record.queue.metadata.annotations.get(annotation, "")
         names = {"annotation": annotation, "queue": queue.name, "what": what, "is": value}
         self.wrong[queue.index].append(_ANNOTATION(names))
@@ -116,13 +116,13 @@ class Places:
 class _Tree:
     """Shares of all places while a certain set of resources is used up.
 
-    A job's share is that of its dominant resource, and it is saturated when it holds some of a resource that is used
-    up, or all that it asks for of one. A place holds what its saturated children hold, and of the
-    others what they would hold if all had the smallest share among them (M): sum of held x M / share. It is
-    saturated when all its children are.
+    A job's share is that of its dominant resource. The job is saturated if it holds some of a resource that is used up,
+    or everything that it requests of a resource. A place holds what its saturated children hold, and of the others what
+    they would hold if all had the smallest share among them (M): sum of held x M / share. A place is saturated if all
+    its children are.
 
-    Every place keeps these sums (``kept``: of the saturated, ``scaled``: of held/share of the others), how many
-    children are not ``saturated``, and a heap of the others' shares, so that a job's change costs its path alone.
+    Every place stores these sums (``fixed`` of the saturated, ``scaled`` of held/share of the others), the number of
+    unsaturated children, and a heap of their shares. So a change of a job costs only its path.
     """
 
     def __init__(self, hierarchy: Hierarchy, full: Sequence[bool], held: Ints) -> None:
@@ -130,7 +130,7 @@ class _Tree:
         self._full = tuple(full)
         self._width = len(hierarchy.totals)
         count = len(hierarchy.places)
-        self._kept = [[0] * self._width for _ in range(count)]
+        self._fixed = [[0] * self._width for _ in range(count)]
         self._scaled = [[0] * self._width for _ in range(count)]
         self._open = [0] * count
         self._heaps: list[list[int]] = [[] for _ in range(count)]
@@ -147,20 +147,20 @@ class _Tree:
                 self._count(hierarchy.places.above[place], self.state[place], 1)
 
     def _load(self, held: Ints) -> None:
-        """Sums over all jobs, in columns."""
+        """Add up all jobs, in columns."""
         h = self._h
         jobs = np.flatnonzero(h.place_of >= 0)
-        place, mine, wanted = h.place_of[jobs], held[jobs], h.request[jobs]
-        parts = np.rint(np.minimum(mine[:, h.columns] / h.totals, MOST) * ONE).astype(np.int64)
+        place, have, requested = h.place_of[jobs], held[jobs], h.request[jobs]
+        parts = np.rint(np.minimum(have[:, h.columns] / h.totals, MOST) * ONE).astype(np.int64)
         share = parts.max(axis=1, initial=0)
-        blocks = (wanted > 0) & (mine > 0) & ((mine >= wanted) | np.array(self._full, np.bool_))
+        blocks = (requested > 0) & (have > 0) & ((have >= requested) | np.array(self._full, np.bool_))
         saturated = blocks.any(axis=1)
         open_ = np.bincount(place[~saturated], minlength=len(h.places)).tolist()
-        kept = sums_by(place[saturated], parts[saturated], len(h.places))
-        scaled = np.zeros_like(kept)
+        fixed = sums_by(place[saturated], parts[saturated], len(h.places))
+        scaled = np.zeros_like(fixed)
         rising = ~saturated & (share > 0)
         np.add.at(scaled, place[rising], np.rint(parts[rising] / share[rising, None] * ONE).astype(np.int64))
-        self._kept, self._scaled, self._open = kept.tolist(), scaled.tolist(), open_
+        self._fixed, self._scaled, self._open = fixed.tolist(), scaled.tolist(), open_
         for number, value in zip(place[rising].tolist(), share[rising].tolist(), strict=True):
             shares = self._shares[number]
             shares[value] = shares.get(value, 0) + 1
@@ -168,17 +168,17 @@ class _Tree:
             self._heaps[number] = sorted(shares)
 
     def held(self, job: int) -> list[int]:
-        """What the tree takes a job to hold."""
+        """Return what a job holds in this tree."""
         found = self._held.get(job)
         return self._base[job].tolist() if found is None else found
 
     def put(self, job: int, held: list[int]) -> None:
-        """Let a job hold other amounts."""
+        """Set what a job holds, and update its path."""
         place = int(self._h.place_of[job])
         if place < 0:
             return
-        wanted = self._h.request_of(job)
-        before, after = self._leaf(self.held(job), wanted), self._leaf(held, wanted)
+        requested = self._h.request_of(job)
+        before, after = self._leaf(self.held(job), requested), self._leaf(held, requested)
         self._held[job] = held
         while before != after:
             self._count(place, before, -1)
@@ -189,22 +189,22 @@ class _Tree:
                 return
             place = self._h.places.above[place]
 
-    def _leaf(self, held: list[int], wanted: list[int]) -> Place:
+    def _leaf(self, held: list[int], requested: list[int]) -> Place:
         parts = tuple([round(min(held[column] / total, MOST) * ONE) for column, total in self._h.total])
         saturated = False
-        for have, want, full in zip(held, wanted, self._full, strict=True):
+        for have, want, full in zip(held, requested, self._full, strict=True):
             if want > 0 and have > 0 and (full or have >= want):
                 saturated = True
                 break
         return parts, max(parts, default=0), saturated
 
     def _count(self, place: int, child: Place, sign: int) -> None:
-        """Add a child to a place's sums, or take it out."""
+        """Add a child to a place's sums (``sign`` 1), or subtract it (-1)."""
         parts, share, saturated = child
         if saturated:
-            kept = self._kept[place]
+            fixed = self._fixed[place]
             for column, part in enumerate(parts):
-                kept[column] += sign * part
+                fixed[column] += sign * part
             return
         self._open[place] += sign
         if not share:
@@ -228,8 +228,8 @@ class _Tree:
         least = min(heap[0], ONE) if heap else ONE
         parts = tuple(
             [
-                kept + (least * scaled + ONE // 2) // ONE
-                for kept, scaled in zip(self._kept[place], self._scaled[place], strict=True)
+                fixed + (least * scaled + ONE // 2) // ONE
+                for fixed, scaled in zip(self._fixed[place], self._scaled[place], strict=True)
             ]
         )
         return parts, max(parts, default=0), not self._open[place]
@@ -238,8 +238,8 @@ class _Tree:
 class Hierarchy:
     """Hierarchical drf of one session.
 
-    ``held`` is what jobs hold that are no longer as in ``allocated``. A tree is kept for each set of resources that
-    are used up, and brought up to date by the log of jobs that changed when it is asked.
+    ``held`` has the jobs that hold something other than ``allocated``. Each set of used-up resources has its own tree,
+    which is updated from the log of changed jobs when it is needed.
     """
 
     def __init__(self, session: Session, held: dict[int, list[int]]) -> None:
@@ -260,18 +260,18 @@ class Hierarchy:
         self._standings: dict[int, tuple[int, Standing]] = {}
 
     def request_of(self, job: int) -> list[int]:
-        """What a job's tasks that did not end ask for in all."""
+        """Return what a job's tasks that have not ended request together."""
         return self.request[job].tolist()  # type: ignore[no-any-return]
 
     def moved(self, task: Task, times: int) -> None:
-        """A task's job holds what it asks for that many times more, or less."""
+        """Record that a task's job holds the task's request ``times`` more often; negative: less."""
         total = self._sum
         for column, amount in enumerate(task.amounts):
             total[column] += times * amount
         self._log.append(task.job.index)
 
     def standing(self, queue: Queue) -> Standing:
-        """Place by place from the top: whether it is saturated, and its share by weight."""
+        """Return for each place from the top whether it is saturated, and its share by weight."""
         stamp, found = self._standings.get(queue.index, (-1, ()))
         if stamp != len(self._log):
             found = self._key(self._tree(self._sum), queue)
@@ -279,21 +279,21 @@ class Hierarchy:
         return found
 
     def reclaimable(self, reclaimer: Task) -> Allowance:
-        """Tasks whose queue, without that task, would still come after the reclaimer's with the reclaimer."""
+        """Permit victims whose queue, without the victim, would still come after the reclaiming queue with its task."""
         return _ComesAfter(self, reclaimer)
 
     def would_come_after(self, reclaimer: Task, task: Task) -> bool:
-        """Whether a task's queue without the task would come after the reclaimer's with the reclaimer."""
+        """Return whether a task's queue without it would come after the reclaiming queue with the reclaiming task."""
         amounts = zip(self._sum, reclaimer.amounts, task.amounts, strict=True)
         tree = self._tree([have + more - less for have, more, less in amounts])
-        taker, giver = reclaimer.job.index, task.job.index
-        before = tree.held(taker)
-        tree.put(taker, [have + more for have, more in zip(before, reclaimer.amounts, strict=True)])
-        given = tree.held(giver)
-        tree.put(giver, [have - less for have, less in zip(given, task.amounts, strict=True)])
+        gaining, losing = reclaimer.job.index, task.job.index
+        before = tree.held(gaining)
+        tree.put(gaining, [have + more for have, more in zip(before, reclaimer.amounts, strict=True)])
+        held = tree.held(losing)
+        tree.put(losing, [have - less for have, less in zip(held, task.amounts, strict=True)])
         result = is_before(self._key(tree, reclaimer.job.queue), self._key(tree, task.job.queue))
-        tree.put(giver, given)
-        tree.put(taker, before)
+        tree.put(losing, held)
+        tree.put(gaining, before)
         return result
 
     def _key(self, tree: _Tree, queue: Queue) -> Standing:
@@ -306,7 +306,7 @@ class Hierarchy:
         )
 
     def _tree(self, total: list[int]) -> _Tree:
-        """The tree for what is used up when ``total`` is held, up to date."""
+        """Return the up-to-date tree for the resources that are used up when ``total`` is held."""
         full = tuple([have >= least for have, least in zip(total, self._least_full, strict=True)])
         tree = self._trees.get(full)
         log = self._log
@@ -322,13 +322,13 @@ class Hierarchy:
         tree.position = len(log)
         return tree
 
-    def complaints(self, queue: Queue) -> Iterator[Reason]:
-        """What is wrong with a queue's annotations."""
+    def annotation_problems(self, queue: Queue) -> Iterator[Reason]:
+        """Yield problems with a queue's annotations."""
         yield from self.places.wrong[queue.index]
 
 
 class _ComesAfter(Allowance):
-    """Tasks whose queue would still come after the reclaimer's; each is looked at by itself, as in Volcano."""
+    """Permits victims whose queue would still come after the reclaiming queue, each considered alone as in Volcano."""
 
     def __init__(self, hierarchy: Hierarchy, reclaimer: Task) -> None:
         self._hierarchy = hierarchy
@@ -344,17 +344,19 @@ class _ComesAfter(Allowance):
 
 
 def is_before(one: Standing, other: Standing) -> bool:
-    """Whether a queue is served before another: at the first place from the top, as far as both go, where they differ
-    it is not saturated and the other is, or has the smaller share by weight."""
+    """Return whether a queue is served before another.
+
+    At the first place from the top where they differ, it is the unsaturated one, or has the smaller share by weight.
+    """
     depth = min(len(one), len(other))
     return one[:depth] < other[:depth]
 
 
 class Rank(LiveKey):
-    """A queue's key that compares the queues as they stand at that moment.
+    """A queue's sort key that compares the current standings.
 
-    What is placed in one queue moves the others under the same place, also those that wait in a heap of queues:
-    Volcano looks at them when it compares them, not when they went in.
+    A placement in one queue changes the order of others in the same part of the tree, also while they are in a heap of
+    queues. Volcano also compares current values, not those of the time when a queue was added.
     """
 
     __slots__ = ("_standing",)
@@ -368,13 +370,13 @@ class Rank(LiveKey):
         return self._standing()
 
     def now(self) -> Rank:
-        """The key as the queues stand now."""
+        """Return the key, fixed at the current standing."""
         standing = self.standing
         return Rank(lambda: standing)
 
     @property
     def shares(self) -> tuple[tuple[float, bool], ...]:
-        """Place by place from the top: the queue's share by weight, and whether the place is saturated."""
+        """The queue's share by weight for each place from the top, and whether the place is saturated."""
         return tuple((share * GRAIN / ONE, saturated) for saturated, share in self.standing)
 
     def __lt__(self, other: Rank) -> bool:
@@ -390,7 +392,7 @@ class Rank(LiveKey):
 
 
 def _requests(session: Session) -> Ints:
-    """Per job, what its tasks that did not end ask for."""
+    """Return by job what tasks that have not ended request."""
     tasks = session.snapshot.tasks
     alive = (session.job_of_row >= 0) & tasks.alive
     return sums_by(session.job_of_row[alive], session.requests[tasks.shape[alive]], len(session.jobs))

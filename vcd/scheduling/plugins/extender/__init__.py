@@ -1,4 +1,4 @@
-"""extender: decisions of a server of one's own, asked over HTTP."""
+"""extender: delegate decisions to an external HTTP server."""
 
 from __future__ import annotations
 
@@ -45,32 +45,41 @@ _PLACEMENT_REFUSED = ReasonCode(
 
 
 def _verb(name: str, what: str) -> Argument:
-    return Argument(f"extender.{name}Verb", "str", "", f"The verb that {what}; not called where it is empty.")
+    return Argument(f"extender.{name}Verb", "str", "", f"The verb that {what}; not called if empty.")
 
 
 class ExtenderPlugin(Plugin):
-    """Asks a server of one's own at the extension points whose verbs are given, by POST of JSON to urlPrefix/verb.
+    """Call an external server at the extension points with a configured verb: POST of JSON to urlPrefix/verb.
 
-    What is sent are Volcano's own structures as Go writes them: `predicate` gets `{"task", "node"}`, `prioritize`
+    Requests are Volcano's own structures as Go encodes them: `predicate` gets `{"task", "node"}`, `prioritize`
     `{"task", "nodes"}`, `preemptable` and `reclaimable` `{"evictor", "evictees"}`, `jobEnqueueable`, `jobEnqueued` and
     `jobReady` `{"job"}`, `queueOverused` `{"queue"}`, the two events `{"task"}`, `onSessionOpen` the whole session and
     `onSessionClose` nothing.
 
-    Only pods that name one of managedResources in a container's requests or limits are asked about; queues and jobs
-    always are. An answer of the extender may take httpTimeout and 10 MB, its status must be 200. What follows where it
-    fails, and what where `ignorable` is true: predicate: the node is refused (passes); prioritize: no node is taken
-    (no points); preemptable, reclaimable: no victims (the same); jobEnqueueable: rejected (permitted); queueOverused:
-    overused (not); jobReady: ready (not ready); allocateFunc: the placement is refused (kept); deallocateFunc,
-    jobEnqueued, onSessionClose: nothing; onSessionOpen: no verb but onSessionClose is called in this session (nothing).
+    For tasks, the extender is called only if a container's requests or limits name one of managedResources. Queues and
+    jobs are always sent. A response may take at most httpTimeout and 10 MB, and its status must be 200. A failed call
+    has this result:
 
-    Once all that it is asked in a session took sessionTimeout, or it took longer in one session than a plugin may
-    (``--plugin-timeout``), it is out of the session: nothing is asked any more, each verb fails at once, an Event at
-    the configuration says so and ``vcd_extender_out`` is 1.
+    | verb | result | with `ignorable: true` |
+    | --- | --- | --- |
+    | predicate | the node is refused | it passes |
+    | prioritize | no node is chosen | no points |
+    | preemptable, reclaimable | no victims | no victims |
+    | jobEnqueueable | rejected | permitted |
+    | queueOverused | overused | not overused |
+    | jobReady | ready | not ready |
+    | allocateFunc | the placement is refused | it remains |
+    | deallocateFunc, jobEnqueued, onSessionClose | nothing | nothing |
+    | onSessionOpen | only onSessionClose is called in this session | nothing |
 
-    Each answer is in the log with its session, so that a replay needs no server. A question of the same bytes is asked
-    once in a session, unless the extender was told of an event in between. `predicate` is asked about nodes that
-    nothing else rules out, sixteen questions at a time, and once for pods of a job that only their names, UIDs and
-    numbers tell apart, until something is placed on the node. Source: Volcano ``plugins/extender``.
+    If all calls of a session together exceed sessionTimeout, or the plugin exceeds its time in one session
+    (``--plugin-timeout``), the extender is excluded from the session. It is not called again, each verb fails at once,
+    an Event at the configuration reports it, and ``vcd_extender_out`` is 1.
+
+    Each response is logged with its session, so that a replay needs no server. Identical requests are sent once in a
+    session, unless an event was sent in between. `predicate` is called only for nodes that nothing else excludes, up to
+    sixteen calls concurrently. Pods of a job that differ only in names, UIDs and numbers share one call, until
+    something is placed on the node. Source: Volcano ``plugins/extender``.
     """
 
     name = "extender"
@@ -86,39 +95,37 @@ class ExtenderPlugin(Plugin):
             "extender.urlPrefix",
             "url",
             "",
-            "The server's address; a user and password in it are sent, not logged.",
+            "The server's address. A user and password in it are sent, not logged.",
             required=True,
         ),
-        Argument("extender.httpTimeout", "duration", 1_000_000_000, "How long one answer may take.", minimum=1),
+        Argument("extender.httpTimeout", "duration", 1_000_000_000, "Timeout of one call.", minimum=1),
         Argument(
             "extender.sessionTimeout",
             "duration",
             3_000_000_000,
-            "How long all that it is asked in one session may take; then it is out of the session. vcd's own.",
+            "Timeout of all calls in one session together; then the extender is excluded. Not in Volcano.",
             minimum=1,
         ),
-        _verb("onSessionOpen", "is told of the session when it opens"),
-        _verb("onSessionClose", "is told that the session is over"),
-        _verb("predicate", "says whether a node takes a task"),
+        _verb("onSessionOpen", "announces that the session opens"),
+        _verb("onSessionClose", "announces that the session is over"),
+        _verb("predicate", "decides whether a node accepts a task"),
         _verb("prioritize", "gives nodes points for a task"),
-        _verb("preemptable", "says which tasks may be preempted"),
-        _verb("reclaimable", "says which tasks may be reclaimed"),
-        _verb("queueOverused", "says whether a queue has more than its share"),
-        _verb("jobEnqueueable", "says whether a job may be admitted"),
-        _verb("jobEnqueued", "is told that a job was admitted"),
-        _verb("jobReady", "says whether a job is ready to be bound"),
-        _verb("allocateFunc", "is told of each placement, trials included, and may refuse it"),
-        _verb("deallocateFunc", "is told of each placement that is taken back, and of each eviction"),
+        _verb("preemptable", "names the tasks that may be preempted"),
+        _verb("reclaimable", "names the tasks that may be reclaimed"),
+        _verb("queueOverused", "decides whether a queue is overused"),
+        _verb("jobEnqueueable", "decides whether a job is admitted"),
+        _verb("jobEnqueued", "announces that a job was admitted"),
+        _verb("jobReady", "decides whether a job is ready to be bound"),
+        _verb("allocateFunc", "announces each placement, including trials, and may refuse it"),
+        _verb("deallocateFunc", "announces each placement that is rolled back, and each eviction"),
+        Argument("extender.ignorable", "bool", False, "Whether a call that fails counts as agreement."),
         Argument(
-            "extender.ignorable", "bool", False, "Whether scheduling goes on as if the extender agreed when it fails."
-        ),
-        Argument(
-            "extender.managedResources", "strings", (), "Resources whose pods it is asked about; none given: all pods."
+            "extender.managedResources", "strings", (), "Resources whose pods the extender handles; empty: all pods."
         ),
     )
 
     def open(self, session: Session) -> None:
-        """Tell the extender of the session; where it fails and is not ignorable, leave it alone in this session."""
+        """Send onSessionOpen; if it fails and is not ignorable, use no other verb than onSessionClose."""
         self._ignorable: bool = self.values["extender.ignorable"]
         self._managed = frozenset(self.values["extender.managedResources"])
         self._is_managed = cache(partial(_names_managed, self._managed))
@@ -133,18 +140,18 @@ class ExtenderPlugin(Plugin):
             self._extender.out = "it was interrupted"
         self._wire = Wire(session)
         self._progress = Progress(session, self._is_managed)
-        self._asked = ExtenderSession(session, self._extender, self._wire, self._progress, self._ignorable)
+        self._context = ExtenderSession(session, self._extender, self._wire, self._progress, self._ignorable)
         self._active = True
         verb = self._verb("onSessionOpen")
         if verb:
-            said = self._extender.tell(verb, self._wire.everything(), Nothing)
-            self._active = not said.error or self._ignorable
+            response = self._extender.notify(verb, self._wire.everything(), Nothing)
+            self._active = not response.error or self._ignorable
 
     def close(self, session: Session) -> None:
-        """Tell the extender that the session is over."""
+        """Send onSessionClose."""
         verb = self._verb("onSessionClose")
         if verb:
-            self._extender.tell(verb, {}, Nothing)
+            self._extender.notify(verb, {}, Nothing)
 
     def _verb(self, name: str) -> str:
         verb: str = self.values[f"extender.{name}Verb"]
@@ -156,30 +163,30 @@ class ExtenderPlugin(Plugin):
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def predicates(self) -> Iterable[Predicate]:
-        """The verb predicate; and prioritize, as far as no node is taken without its answer."""
+        """Return the filter of the verb predicate, and the filter that needs a response of prioritize."""
         verb = self._active_verb("predicate")
         if verb:
-            yield ExtenderPredicate(self._asked, verb)
+            yield ExtenderPredicate(self._context, verb)
         verb = self._active_verb("prioritize")
         if verb:
-            yield ExtenderPriorities(self._asked, verb)
+            yield ExtenderPriorities(self._context, verb)
 
     def batch_node_order(self) -> Iterable[Score]:
-        """The verb prioritize."""
+        """Return the score of the verb prioritize."""
         verb = self._active_verb("prioritize")
         if verb:
-            yield ExtenderScore(self._asked, verb)
+            yield ExtenderScore(self._context, verb)
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
     @lets_go("whom the extender names at the verb preemptable")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task] | None:
-        """The verb preemptable."""
+        """Return the victims that the verb preemptable names."""
         return self._victims("preemptable", preemptor, tasks)
 
     @lets_go("whom the extender names at the verb reclaimable")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task] | None:
-        """The verb reclaimable."""
+        """Return the victims that the verb reclaimable names."""
         return self._victims("reclaimable", reclaimer, tasks)
 
     def _victims(self, name: str, evictor: Task, tasks: list[Task]) -> list[Task] | None:
@@ -187,57 +194,57 @@ class ExtenderPlugin(Plugin):
         if not verb or not self._is_managed(evictor.shape):
             return None
         request = {"evictor": self._wire.task(evictor), "evictees": [self._wire.task(task) for task in tasks]}
-        said = self._extender.ask(verb, request, VictimsAnswer)
-        if said.error:
+        response = self._extender.query(verb, request, VictimsAnswer)
+        if response.error:
             return []
-        if said.answer.status == 0:
+        if response.answer.status == 0:
             return None
-        named = frozenset(victim.uid for victim in said.answer.victims)
+        named = frozenset(victim.uid for victim in response.answer.victims)
         return [task for task in tasks if task.uid in named]
 
     # --- jobs and queues --------------------------------------------------------------------------------------------
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
-        """The verb jobEnqueueable."""
+        """Return the vote of the verb jobEnqueueable."""
         verb = self._active_verb("jobEnqueueable")
         if not verb:
             return Vote.ABSTAIN
-        said = self._extender.ask(verb, {"job": self._wire.job(job)}, EnqueueableAnswer)
-        if said.error:
-            return Vote.PERMIT if self._ignorable else _unanswered(said.error)
-        if said.answer.status < 0:
+        response = self._extender.query(verb, {"job": self._wire.job(job)}, EnqueueableAnswer)
+        if response.error:
+            return Vote.PERMIT if self._ignorable else _unanswered(response.error)
+        if response.answer.status < 0:
             return _NOT_ADMITTED()
-        return Vote.PERMIT if said.answer.status else Vote.ABSTAIN
+        return Vote.PERMIT if response.answer.status else Vote.ABSTAIN
 
     def job_enqueued(self, job: Job) -> None:
-        """The verb jobEnqueued."""
+        """Send the verb jobEnqueued."""
         verb = self._active_verb("jobEnqueued")
         if verb:
-            self._extender.tell(verb, {"job": self._wire.job(job)}, Nothing)
+            self._extender.notify(verb, {"job": self._wire.job(job)}, Nothing)
             self._progress.forget()
 
     def overused(self, queue: Queue) -> Reason | None:
-        """The verb queueOverused."""
+        """Return a reason if the verb queueOverused reports the queue as overused."""
         verb = self._active_verb("queueOverused")
         if not verb:
             return None
-        said = self._extender.ask(verb, {"queue": self._wire.queue(queue)}, OverusedAnswer)
-        if said.error:
-            return None if self._ignorable else _unanswered(said.error)
-        return _OVERUSED() if said.answer.overused else None
+        response = self._extender.query(verb, {"queue": self._wire.queue(queue)}, OverusedAnswer)
+        if response.error:
+            return None if self._ignorable else _unanswered(response.error)
+        return _OVERUSED() if response.answer.overused else None
 
     def job_ready(self, job: Job) -> bool:
-        """The verb jobReady."""
+        """Return the answer of the verb jobReady."""
         verb = self._active_verb("jobReady")
         if not verb:
             return True
-        said = self._extender.ask(verb, {"job": self._wire.job(job)}, ReadyAnswer)
-        return not self._ignorable if said.error else said.answer.status
+        response = self._extender.query(verb, {"job": self._wire.job(job)}, ReadyAnswer)
+        return not self._ignorable if response.error else response.answer.status
 
     # --- events -----------------------------------------------------------------------------------------------------
 
     def on_allocate(self, task: Task, row: int) -> Reason | None:
-        """The verb allocateFunc; a refusal takes this placement back, and no other."""
+        """Send the verb allocateFunc; a refusal rolls back this placement only."""
         if not self._active:
             return None
         self._moved(task, row)
@@ -245,7 +252,7 @@ class ExtenderPlugin(Plugin):
         return _PLACEMENT_REFUSED({"error": error}) if error else None
 
     def on_deallocate(self, task: Task, row: int) -> None:
-        """The verb deallocateFunc."""
+        """Send the verb deallocateFunc."""
         if not self._active:
             return
         self._moved(task, row)
@@ -256,33 +263,33 @@ class ExtenderPlugin(Plugin):
         self._progress.moved(row)
 
     def _event(self, name: str, task: Task) -> str:
-        """Tell of an event; why the extender refuses it."""
+        """Send an event; return why the extender refuses it, or an empty text."""
         verb = self._active_verb(name)
         if not verb or not self._is_managed(task.shape):
             return ""
-        said = self._extender.tell(verb, {"task": self._wire.task(task)}, EventAnswer)
+        response = self._extender.notify(verb, {"task": self._wire.task(task)}, EventAnswer)
         self._progress.forget()
-        if said.error:
-            return "" if self._ignorable else said.error
-        return said.answer.error_message
+        if response.error:
+            return "" if self._ignorable else response.error
+        return response.answer.error_message
 
     # --- gauges -----------------------------------------------------------------------------------------------------
 
     def gauges(self) -> Iterator[Gauge]:
-        """How many calls of the session got no answer, and whether the session went on without it."""
+        """Return the number of failed calls in the session, and whether the extender was excluded."""
         yield Gauge("vcd_extender_failed_calls", (), self._extender.failures)
         yield Gauge("vcd_extender_out", (), int(bool(self._extender.out)))
 
     def problems(self) -> Iterator[Problem]:
-        """That the session went on without it."""
+        """Report that the session continued without the extender."""
         if self._extender.out:
-            goes_on = "as if it agreed" if self._ignorable else "with what it has no say in only"
+            consequence = "as if it agreed" if self._ignorable else "with what it has no say in only"
             yield Problem(
                 "",
                 "",
                 f"plugin extender: {without_user_info(self.values['extender.urlPrefix'])} is not asked any more in "
                 f"this session, since {self._extender.out} (extender.sessionTimeout "
-                f"{format_duration(self.values['extender.sessionTimeout'])}); scheduling goes on {goes_on}",
+                f"{format_duration(self.values['extender.sessionTimeout'])}); scheduling goes on {consequence}",
             )
 
 
@@ -291,7 +298,7 @@ def _unanswered(error: str) -> Reason:
 
 
 def _names_managed(managed: frozenset[str], shape: Shape) -> bool:
-    """Whether an extender of some resources is asked about tasks of a shape; one of none is asked about all."""
+    """Return whether the extender handles tasks of a shape; without managedResources it handles all."""
     return not managed or any(
         name in managed
         for container in (*shape.spec.containers, *shape.spec.init_containers)

@@ -1,4 +1,4 @@
-"""Calls of an extender: the verb's URL, the request's bytes, and the answer as the verb's own structure."""
+"""Calls to an extender: URL and body of a request, and the response as the verb's structure."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ A = TypeVar("A", bound="Answer")
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """Base of what verbs answer; fields have the wire's names in lower case, since Go reads them in any."""
+    """Base of responses. Fields have the wire's names in lower case, because Go reads them in any case."""
 
 
 class Nothing(Answer, frozen=True):
-    """An answer of which only the status counts."""
+    """A response of which only the status matters."""
 
 
 class PredicateAnswer(Answer, frozen=True):
-    """``status`` says why the node does not take the task, empty where it does; ``code`` is Volcano's."""
+    """``status`` is why the node is refused, empty if it passes; ``code`` is Volcano's."""
 
     status: str = ""
     code: int = 0
@@ -40,55 +40,53 @@ class PrioritizeAnswer(Answer, frozen=True):
 
 
 class Victim(Answer, frozen=True):
-    """A task that may go, known by its UID."""
+    """A permitted victim, identified by its UID."""
 
     uid: str = ""
 
 
 class VictimsAnswer(Answer, frozen=True):
-    """``status`` 0 abstains."""
+    """The named victims; ``status`` 0 abstains."""
 
     status: int = 0
     victims: tuple[Victim, ...] = ()
 
 
 class EnqueueableAnswer(Answer, frozen=True):
-    """Below 0 rejects, above permits, 0 abstains."""
+    """``status`` below 0 rejects, above 0 permits, 0 abstains."""
 
     status: int = 0
 
 
 class OverusedAnswer(Answer, frozen=True):
-    """Whether a queue has more than its share."""
+    """Whether a queue is overused."""
 
     overused: bool = False
 
 
 class ReadyAnswer(Answer, frozen=True):
-    """Whether a job is ready."""
-
     status: bool = False
 
 
 class EventAnswer(Answer, frozen=True):
-    """Why a placement, or its reverse, is refused; empty where it is not."""
+    """Why a placement or its rollback is refused; empty if it is not."""
 
     error_message: str = msgspec.field(name="errormessage", default="")
 
 
-class Said(msgspec.Struct, Generic[A], frozen=True):
-    """What came of a call: the ``answer``, the verb's default where there is an ``error``."""
+class ExtenderResponse(msgspec.Struct, Generic[A], frozen=True):
+    """The result of a call: the ``answer``, or the verb's default with an ``error``."""
 
     answer: A
     error: str = ""
 
 
 class Extender:
-    """One extender in one session, which may take ``timeout`` for an answer and ``within`` for all (nanoseconds).
+    """One extender in one session, with ``timeout`` for a response and ``within`` for all calls (nanoseconds).
 
-    Answers to questions are kept for the session, for questions of the same bytes; they are forgotten when it is told
-    of something that happened, since what it answers may depend on that. Once it is ``out`` of the session it is not
-    asked any more, and the reason is what every question is answered by.
+    Responses are cached for the session by the bytes of the request. Sending an event clears the cache, because
+    responses may depend on events. Once the extender is ``out`` of the session, it is not called again, and every call
+    fails with that reason.
     """
 
     def __init__(self, plugin: str, outside: Outside, prefix: str, timeout: int, within: int) -> None:
@@ -97,59 +95,59 @@ class Extender:
         self._prefix = prefix.rstrip("/")
         self._timeout = timeout
         self._within = within
-        self._kept: dict[bytes, Said[Any]] = {}
+        self._cache: dict[bytes, ExtenderResponse[Any]] = {}
         self.out = ""
-        """Why it is not asked any more in this session; empty while it is."""
+        """Why the extender is excluded from this session; empty if it is not."""
         self.failures = 0
-        self.told = 0
-        """How often it was told of something."""
+        self.notifications = 0
+        """The number of events sent."""
 
-    def ask(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> Said[A]:
-        """The answer to a question, which changes nothing."""
-        return self.ask_all(verb, [request], kind)[0]
+    def query(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> ExtenderResponse[A]:
+        """Return the response to a request without side effects."""
+        return self.query_all(verb, [request], kind)[0]
 
-    def ask_all(self, verb: str, requests: Sequence[Mapping[str, Any]], kind: type[A]) -> list[Said[A]]:
-        """The answers to questions that change nothing, and are asked side by side."""
+    def query_all(self, verb: str, requests: Sequence[Mapping[str, Any]], kind: type[A]) -> list[ExtenderResponse[A]]:
+        """Return the responses to requests without side effects, which are sent concurrently."""
         if self.out:
-            return [Said(kind(), self.out)] * len(requests)
+            return [ExtenderResponse(kind(), self.out)] * len(requests)
         questions = [self._question(verb, request) for request in requests]
         keys = [question.digest() for question in questions]
-        new = {key: question for key, question in zip(keys, questions, strict=True) if key not in self._kept}
-        self._kept.update(zip(new, self._call(list(new.values()), kind), strict=True))
-        return [self._kept[key] for key in keys]
+        new = {key: question for key, question in zip(keys, questions, strict=True) if key not in self._cache}
+        self._cache.update(zip(new, self._call(list(new.values()), kind), strict=True))
+        return [self._cache[key] for key in keys]
 
-    def tell(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> Said[A]:
-        """The answer to something that happened."""
+    def notify(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> ExtenderResponse[A]:
+        """Send an event, and return the response."""
         if self.out:
-            return Said(kind(), self.out)
-        self.told += 1
-        self._kept.clear()
+            return ExtenderResponse(kind(), self.out)
+        self.notifications += 1
+        self._cache.clear()
         return self._call([self._question(verb, request)], kind)[0]
 
     def _question(self, verb: str, request: Mapping[str, Any]) -> Question:
         return Question(self._plugin, f"{self._prefix}/{verb}", encode(request), self._timeout, LARGEST_ANSWER)
 
-    def _call(self, questions: Sequence[Question], kind: type[A]) -> list[Said[A]]:
-        return [self._said(reply, kind) for reply in self._outside.ask_all(questions, self._within)]
+    def _call(self, questions: Sequence[Question], kind: type[A]) -> list[ExtenderResponse[A]]:
+        return [self._response(reply, kind) for reply in self._outside.ask_all(questions, self._within)]
 
-    def _said(self, reply: Reply, kind: type[A]) -> Said[A]:
+    def _response(self, reply: Reply, kind: type[A]) -> ExtenderResponse[A]:
         if reply.error == OUT_OF_TIME:
             self.out = OUT_OF_TIME
         try:
             if reply.error:
                 raise ValueError(reply.error)
-            return Said(_read(reply.body, kind))
+            return ExtenderResponse(_read(reply.body, kind))
         except (ValueError, RecursionError) as error:
             self.failures += 1
-            return Said(kind(), str(error) or type(error).__name__)
+            return ExtenderResponse(kind(), str(error) or type(error).__name__)
 
 
 def _read(body: bytes, kind: type[A]) -> A:
-    """An answer of bytes; msgspec's errors are ValueErrors. What is null, or not there, has its default."""
+    """Parse a response; null or missing fields have defaults. Raises ValueError, also msgspec's."""
     if kind is Nothing:
         return kind()
-    told = _folded(msgspec.json.decode(body))
-    answer = kind() if told is None else msgspec.convert(told, kind)
+    fields = _folded(msgspec.json.decode(body))
+    answer = kind() if fields is None else msgspec.convert(fields, kind)
     if isinstance(answer, PrioritizeAnswer):
         for name, points in (answer.node_score or {}).items():
             if not math.isfinite(points):
@@ -157,14 +155,14 @@ def _read(body: bytes, kind: type[A]) -> A:
     return answer
 
 
-def _folded(told: Any) -> Any:
-    """Fields' names in lower case, nulls left out: of the answer, and of the objects in its lists."""
-    if isinstance(told, list):
-        return [_folded(one) for one in told if one is not None]
-    if not isinstance(told, dict):
-        return told
+def _folded(fields: Any) -> Any:
+    """Return the response with field names in lower case and without nulls, including objects in lists."""
+    if isinstance(fields, list):
+        return [_folded(one) for one in fields if one is not None]
+    if not isinstance(fields, dict):
+        return fields
     return {
         name.casefold(): _folded(value) if isinstance(value, list) else value
-        for name, value in told.items()
+        for name, value in fields.items()
         if value is not None
     }

@@ -1,11 +1,11 @@
 """A session in the JSON that an extender reads: Volcano's own structures, as Go's encoding/json writes them.
 
-Fields have Go's names (``TaskInfo.Resreq``), objects of Kubernetes and Volcano their API's (``Pod.spec``). Amounts are
-cpu and scalars in thousandths, memory in bytes, pods in whole. What is encoded once is kept while nothing of it moves.
+Fields have Go's names (``TaskInfo.Resreq``); objects of Kubernetes and Volcano have those of their API (``Pod.spec``).
+Cpu and scalars are in thousandths, memory in bytes, pods in units. Encoded parts are cached until they change.
 
-Left out, and given as Go's empty value: of pods, nodes and groups what the projection does not keep; dynamic resource
-claims; NUMA information; devices (``NodeInfo.Others``); images (``ImageStates``, but ``Node.status.images`` is there);
-sub-jobs and network topologies; fit errors; generations. Source: Volcano ``pkg/scheduler/api``.
+Not provided, and sent as Go's zero value: fields of pods, nodes and groups that the watches do not store; dynamic
+resource claims; NUMA information; devices (``NodeInfo.Others``); images (``ImageStates``; but ``Node.status.images`` is
+sent); sub-jobs and network topologies; fit errors; generations. Source: Volcano ``pkg/scheduler/api``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ OVERSUBSCRIPTION_NODE = "volcano.sh/oversubscription"
 OFFLINE_JOB_EVICTING = "volcano.sh/offline-job-evicting"
 
 _PERIOD = "10m"
-"""The only period over which usage is averaged."""
+"""The only period of average usage."""
 _NO_TIME = "0001-01-01T00:00:00Z"
 _READY = 1
 _ON_NODE = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED, TaskStatus.BINDING)
@@ -50,7 +50,7 @@ Json = msgspec.Raw
 
 
 class Wire:
-    """Tasks, nodes, jobs and queues of a session as JSON; told of every task that moves in it."""
+    """Encodes tasks, nodes, jobs and queues of a session as JSON. Call ``moved`` for every task that changes."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -64,7 +64,7 @@ class Wire:
         self._usage = _usage_of(session)
 
     def moved(self, task: Task, row: int) -> None:
-        """A task was placed on a node or taken from it, in trial."""
+        """Record that a task was placed on a node or removed from it."""
         self._moved[task.row] = task
         arrived = self._arrived.setdefault(row, {})
         if task.node == row and task.status in _ON_NODE:
@@ -76,7 +76,7 @@ class Wire:
     # --- tasks ------------------------------------------------------------------------------------------------------
 
     def task(self, task: Task) -> Json:
-        """A TaskInfo, as the task is now."""
+        """Return a TaskInfo with the task's current state."""
         self._moved.setdefault(task.row, task)
         return self._task(task.row)
 
@@ -133,7 +133,7 @@ class Wire:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def node(self, row: int) -> Json:
-        """A NodeInfo, as the node is now, with its tasks."""
+        """Return a NodeInfo with the node's current state and tasks."""
         found = self._nodes.get(row)
         if found is None:
             found = self._nodes[row] = self._encoded_node(row)
@@ -171,7 +171,7 @@ class Wire:
         )
 
     def _tasks_on(self, row: int) -> list[int]:
-        """Rows of the tasks on a node, in order of key: those that were there, and those placed in trial."""
+        """Return the rows of the tasks on a node, sorted by key, including trial placements."""
         if self._rows_on is None:
             tasks = self._session.snapshot.tasks
             placed = np.flatnonzero(tasks.placed)
@@ -197,7 +197,7 @@ class Wire:
     # --- jobs and queues --------------------------------------------------------------------------------------------
 
     def job(self, job: Job) -> Json:
-        """A JobInfo, as the job is now, with its tasks."""
+        """Return a JobInfo with the job's current state and tasks."""
         session, group = self._session, job.record.group
         meta = group.metadata
         tasks = {task.uid: self.task(task) for task in job.tasks()}
@@ -205,7 +205,7 @@ class Wire:
         for task in job.tasks():
             by_status.setdefault(str(1 << task.status), {})[task.uid] = tasks[task.uid]
         requests = np.array([task.request for task in job.tasks()], np.int64)
-        asked = sum_of(requests.reshape(-1, len(session.nodes.resources)))  # of a job without pods, too
+        requested = sum_of(requests.reshape(-1, len(session.nodes.resources)))  # works for a job without pods, too
         return _raw(
             {
                 "UID": job.key,
@@ -228,7 +228,7 @@ class Wire:
                 "TaskMinAvailable": job.role_minima,
                 "TaskMinAvailableTotal": job.role_total,
                 "Allocated": self.resource(job.allocated),
-                "TotalRequest": self.resource(asked),
+                "TotalRequest": self.resource(requested),
                 "CreationTimestamp": meta.creation_timestamp,
                 "PodGroup": _group(group, job),
                 "ScheduleStartTimestamp": None,
@@ -239,7 +239,7 @@ class Wire:
         )
 
     def queue(self, queue: Queue) -> Json:
-        """A QueueInfo."""
+        """Return a QueueInfo."""
         found = queue.record.queue
         return _raw(
             {
@@ -253,7 +253,7 @@ class Wire:
         )
 
     def everything(self) -> dict[str, Any]:
-        """The session as OnSessionOpenRequest holds it."""
+        """Return the session as an OnSessionOpenRequest."""
         session = self._session
         nodes = {name: self.node(row) for row, name in enumerate(self._facts.names)}
         zones = [node.metadata.labels.get(ZONE) for node in self._facts.nodes]
@@ -267,13 +267,13 @@ class Wire:
         }
 
     def resource(self, values: Iterable[int], there: Any = None, *, pods: bool = False) -> dict[str, Any]:
-        """A Resource of amounts in the session's order; of the scalars those that are not 0, or ``there``."""
+        """Return a Resource of quantities in the session's order, with scalars that are not 0 or are ``there``."""
         amounts = dict(zip(self._session.nodes.resources, (int(value) for value in values), strict=True))
-        kept = dict(zip(amounts, there, strict=True)) if there is not None else {}
+        named = dict(zip(amounts, there, strict=True)) if there is not None else {}
         scalars = {
             name: amount * to_volcanos_unit(name)
             for name, amount in amounts.items()
-            if name not in (CPU, MEMORY) and (amount or kept.get(name, False))
+            if name not in (CPU, MEMORY) and (amount or named.get(name, False))
         }
         return {
             "MilliCPU": amounts.get(CPU, 0),
@@ -287,7 +287,7 @@ _EMPTY: dict[str, Any] = {"MilliCPU": 0, "Memory": 0, "ScalarResources": None, "
 
 
 def encode(request: Mapping[str, Any]) -> bytes:
-    """A request as the bytes that are sent; equal requests have equal bytes."""
+    """Encode a request; equal requests have equal bytes."""
     return _json.encode(request)
 
 
@@ -313,10 +313,10 @@ def _budget(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def _group(group: PodGroup, job: Job) -> dict[str, Any]:
-    """The group with the phase that it has in the session."""
-    told: dict[str, Any] = msgspec.to_builtins(group)
-    told["status"] = {**told.get("status", {}), "phase": job.phase.text}
-    return {**told, "Version": "v1beta1"}
+    """Return the group with its phase in the session."""
+    encoded: dict[str, Any] = msgspec.to_builtins(group)
+    encoded["status"] = {**encoded.get("status", {}), "phase": job.phase.text}
+    return {**encoded, "Version": "v1beta1"}
 
 
 def _namespaces(quotas: Mapping[str, Object]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""numa-aware: pods with CPUs of their own go where the kubelet's topology manager admits them."""
+"""numa-aware: place pods with exclusive CPUs only on nodes whose topology manager admits them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from vcd.scheduling.plugins.numa_aware.cpus import (
     Placed,
     TopologyError,
     assign,
+    cpus_to_reserve,
     exclusive_cpus,
     read_cpus,
-    replaced,
-    still_to_come,
+    unlisted_cpus,
     write_cpus,
 )
 from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
@@ -59,15 +59,15 @@ _NO_POLICY = ReasonCode(
 _FRESH = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
-class _Ask(msgspec.Struct, frozen=True):
-    """The policy that a pod wants of the kubelet (none: it takes any), and the whole CPUs of its containers."""
+class _CpuRequest(msgspec.Struct, frozen=True):
+    """The topology manager policy that a pod requires (none: any), and the exclusive CPUs of its containers."""
 
     policy: str
     counts: tuple[int, ...]
 
 
 class _Fitting:
-    """Where one ask fits, over all nodes: on how many NUMA nodes it would be, or why it cannot be there."""
+    """Where one request fits, over all nodes: the number of NUMA nodes that it would use, or why it does not fit."""
 
     def __init__(self, nodes: int) -> None:
         self.passed: Mask = np.zeros(nodes, np.bool_)
@@ -77,7 +77,7 @@ class _Fitting:
 
 
 class NumaAdmission(Predicate):
-    """Nodes whose topology manager admits a pod."""
+    """Accepts nodes whose topology manager admits a pod."""
 
     name: ClassVar[str] = "numa-aware"
     reason: ClassVar[Reason] = _NOT_ADMITTED
@@ -89,8 +89,8 @@ class NumaAdmission(Predicate):
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
-        ask = self._plugin.ask_of(task)
-        return ask is not None and ask.policy in POLICIES
+        request = self._plugin.request_of(task)
+        return request is not None and request.policy in POLICIES
 
     def kind_of(self, task: Task) -> str:
         return self._plugin.policy_of(task)
@@ -105,7 +105,7 @@ class NumaAdmission(Predicate):
 
 
 class NumaSpread(Score):
-    """100 - 100 x NUMA nodes / the most NUMA nodes on any feasible node, in whole numbers."""
+    """100 - 100 x NUMA nodes / the most NUMA nodes on any feasible node, rounded to integers."""
 
     name: ClassVar[str] = "numa-aware"
     depends: ClassVar[Depends] = Depends.PODS
@@ -117,8 +117,8 @@ class NumaSpread(Score):
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
-        ask = self._plugin.ask_of(task)
-        return ask is not None and ask.policy != NONE
+        request = self._plugin.request_of(task)
+        return request is not None and request.policy != NONE
 
     def kind_of(self, task: Task) -> str:
         return self._plugin.policy_of(task)
@@ -134,23 +134,23 @@ class NumaSpread(Score):
 
 
 class NumaAwarePlugin(Plugin):
-    """Pods whose containers have whole CPUs for themselves go only where the kubelet's topology manager admits them.
+    """Place pods with exclusive CPUs only on nodes whose kubelet's topology manager would admit them.
 
-    It looks at Guaranteed pods. One with the annotation ``volcano.sh/numa-topology-policy`` (best-effort, restricted,
-    single-numa-node) needs a node with a Numatopology, CPU manager policy static, the same topology manager policy and
-    free CPUs. Each container and sidecar must be admitted, without the annotation too where the node has such a policy:
-    best-effort takes any set of NUMA nodes with enough free CPUs, restricted none larger than necessary were all CPUs
-    free, single-numa-node one NUMA node. Of the sets the smallest, of these the lowest is taken, and of its CPUs whole
-    sockets before whole cores before single ones, less what the kubelet reserves. No eviction is tried for it: the
-    kubelet frees CPUs later.
+    The plugin handles Guaranteed pods. A pod with the annotation ``volcano.sh/numa-topology-policy`` (best-effort,
+    restricted, single-numa-node) needs a node with a Numatopology, CPU manager policy static, the same topology manager
+    policy and free CPUs. Each container and sidecar must be admitted, and without the annotation, too, if the node has
+    such a policy. best-effort accepts any set of NUMA nodes with enough free CPUs. restricted accepts only a set as
+    small as if all CPUs were free. single-numa-node accepts one NUMA node. The smallest set is chosen, of several the
+    lowest. Within it, whole sockets are assigned before whole cores, and those before single CPUs, without CPUs that
+    the kubelet reserves. Evictions are not tried for CPUs, because the kubelet frees them later.
 
     Score of a pod with a policy: weight x (100 - 100 x numaNodes / the most numaNodes on any feasible node).
 
-    The CPUs are written to the pod with its bind (``volcano.sh/numa-cpus``) and are kept for it until the
-    Numatopology's podAllocations name it or, where the exporter lists no pods, until so many are missing from the free
-    ones; where the kubelet gave some of them to others, as many others are kept.
-    CPUs are the only resource with hints, so merging them is taking the best one. With ``enablePredicate: false`` it
-    does nothing: what it scores and hands out is what the test of the node found. Source: Volcano
+    The bind writes the CPUs to the pod (``volcano.sh/numa-cpus``). They remain reserved for it until the Numatopology's
+    podAllocations name the pod. If the exporter lists no pods, they remain reserved until as many CPUs are missing from
+    the free ones. If the kubelet assigned some of them to other pods, the same number of other CPUs is reserved. CPUs
+    are the only resource with hints, so merging hints means taking the best one. With ``enablePredicate: false`` the
+    plugin does nothing, because its score and assignment use results of the filter. Source: Volcano
     ``plugins/numaaware``, design/numa-aware.md.
     """
 
@@ -158,15 +158,15 @@ class NumaAwarePlugin(Plugin):
     treats_alike = True
     kinds = ("Numatopology",)
     annotations = (POLICY, CPUS)
-    arguments = (Argument("weight", "int", 1, "How much the plugin's score counts beside other plugins' scores."),)
+    arguments = (Argument("weight", "int", 1, "Weight of the plugin's score relative to the scores of other plugins."),)
 
     def open(self, session: Session) -> None:
-        """Read the topologies, and what pods that the kubelets do not list yet are to get."""
+        """Read the topologies, and reserve CPUs of pods that the kubelets do not list yet."""
         self._session = session
         self._counts_of = cache(lambda shape: exclusive_cpus(shape.spec))
-        self._asks: dict[int, _Ask | None] = {}
-        self._assign = cache(assign)  # once for all nodes that are alike
-        self._fittings: dict[_Ask, _Fitting] = {}
+        self._requests: dict[int, _CpuRequest | None] = {}
+        self._assign = cache(assign)  # cached: computed once for all equivalent nodes
+        self._fittings: dict[_CpuRequest, _Fitting] = {}
         self._held: dict[int, tuple[int, int]] = {}
         self._log: list[int] = []
         self._topologies = self._read_topologies(session)
@@ -176,10 +176,10 @@ class NumaAwarePlugin(Plugin):
             for topology in self._topologies
         ]
         self._free = [topology.free if isinstance(topology, NodeTopology) else 0 for topology in self._topologies]
-        self._keep_for_coming(session)
+        self._reserve_unlisted(session)
 
     def _read_topologies(self, session: Session) -> list[NodeTopology | Reason]:
-        """Per node what its Numatopology says, or why it says nothing; read again only when the object changed."""
+        """Return each node's topology, or why it has none; an object is parsed again only after it changed."""
         objects = session.snapshot.others.get("Numatopology", {})
         facts = session.nodes.facts
         read: dict[str, tuple[Numatopology, NodeTopology | Reason]] = facts.cached("numa topologies", dict)
@@ -196,8 +196,8 @@ class NumaAwarePlugin(Plugin):
             found.append(known[1])
         return found
 
-    def _keep_for_coming(self, session: Session) -> None:
-        """Take what placed pods are to get, and their Numatopology does not show as theirs yet, from the free CPUs."""
+    def _reserve_unlisted(self, session: Session) -> None:
+        """Remove from the free CPUs what placed pods will get and their Numatopology does not list yet."""
         if not any(self._active):
             return
         tasks = session.snapshot.tasks
@@ -212,8 +212,8 @@ class NumaAwarePlugin(Plugin):
         for node, pods in by_node.items():
             topology = self._topologies[node]
             assert isinstance(topology, NodeTopology)
-            for cpus in still_to_come(topology, pods):
-                self._free[node] &= ~replaced(topology.layout, self._free[node], cpus)
+            for cpus in unlisted_cpus(topology, pods):
+                self._free[node] &= ~cpus_to_reserve(topology.layout, self._free[node], cpus)
 
     def _placed(self, session: Session, row: int) -> Placed:
         snapshot = session.snapshot
@@ -228,45 +228,45 @@ class NumaAwarePlugin(Plugin):
         runs = pod.status.phase == "Running"
         return Placed((key, pod.metadata.uid), runs, sum(self._counts_of(shape)), cpus)
 
-    # --- what pods ask for --------------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
-    def ask_of(self, task: Task) -> _Ask | None:
-        """What a task asks for; None where no node's NUMA topology matters to it."""
+    def request_of(self, task: Task) -> _CpuRequest | None:
+        """Return a task's request of CPUs; None if NUMA topology does not matter to it on any node."""
         counts = self._counts_of(task.shape)
         if not counts:
             return None
-        found = self._asks.get(task.row)
-        if found is None and task.row not in self._asks:
+        found = self._requests.get(task.row)
+        if found is None and task.row not in self._requests:
             policy = task.pod.metadata.annotations.get(POLICY) or NONE
-            minds = policy != NONE or (any(counts) and any(self._active))
-            found = self._asks[task.row] = _Ask(policy, counts) if minds else None
+            matters = policy != NONE or (any(counts) and any(self._active))
+            found = self._requests[task.row] = _CpuRequest(policy, counts) if matters else None
         return found
 
     def policy_of(self, task: Task) -> str:
-        """What a task asks for beside what its shape says: the policy."""
-        ask = self.ask_of(task)
-        return NONE if ask is None else ask.policy
+        """Return the task's policy, the only part of its request that is not in its shape."""
+        request = self.request_of(task)
+        return NONE if request is None else request.policy
 
     def fitting_of(self, task: Task) -> _Fitting:
-        """Where the task's ask fits, as things are."""
-        ask = self.ask_of(task)
-        assert ask is not None
-        fitting = self._fittings.get(ask)
+        """Return where the task's request fits now."""
+        request = self.request_of(task)
+        assert request is not None
+        fitting = self._fittings.get(request)
         if fitting is None:
-            fitting = self._fittings[ask] = _Fitting(len(self._topologies))
+            fitting = self._fittings[request] = _Fitting(len(self._topologies))
         start, fitting.position = fitting.position, len(self._log)
         rows: Iterable[int] = range(len(self._topologies)) if start < 0 else sorted(set(self._log[start:]))
         for row in rows:
-            self._look(fitting, ask, row)
+            self._refresh(fitting, request, row)
         return fitting
 
-    def _look(self, fitting: _Fitting, ask: _Ask, row: int) -> None:
-        """Find out again whether and how an ask fits one node."""
-        why = self._refusal(ask, row)
+    def _refresh(self, fitting: _Fitting, request: _CpuRequest, row: int) -> None:
+        """Recompute whether and how a request fits one node."""
+        why = self._refusal(request, row)
         cpus = 0
         topology = self._topologies[row]
         if why is None and self._active[row] and isinstance(topology, NodeTopology):
-            found = self._assign(topology.layout, self._free[row], topology.topology_policy, ask.counts)
+            found = self._assign(topology.layout, self._free[row], topology.topology_policy, request.counts)
             if found is None:
                 why = _NOT_ADMITTED
             else:
@@ -276,43 +276,43 @@ class NumaAwarePlugin(Plugin):
         if why is not None:
             fitting.why[row] = why
 
-    def _refusal(self, ask: _Ask, row: int) -> Reason | None:
-        """Why a node is none for the policy that a pod asks for."""
-        if ask.policy == NONE:
+    def _refusal(self, request: _CpuRequest, row: int) -> Reason | None:
+        """Return why a node does not meet the policy that a pod requires."""
+        if request.policy == NONE:
             return None
         topology = self._topologies[row]
         if isinstance(topology, Reason):
             return topology
-        if topology.topology_policy != ask.policy:
+        if topology.topology_policy != request.policy:
             return _OTHER_POLICY
         return None if self._free[row] else _NO_CPUS
 
     # --- points -------------------------------------------------------------------------------------------------------
 
     def pre_predicate(self, task: Task) -> Reason | None:
-        """A policy that no kubelet has."""
-        ask = self.ask_of(task)
-        if ask is None or ask.policy in POLICIES:
+        """Return a reason if the pod's policy does not exist."""
+        request = self.request_of(task)
+        if request is None or request.policy in POLICIES:
             return None
-        return _NO_POLICY({"value": repr(ask.policy)})
+        return _NO_POLICY({"value": repr(request.policy)})
 
     def predicates(self) -> Iterable[Predicate]:
-        """The test of policies and CPUs."""
+        """Return the filter of policies and CPUs."""
         yield NumaAdmission(self)
 
     def batch_node_order(self) -> Iterable[Score]:
-        """The score, unless its weight is 0."""
+        """Return the score, unless its weight is 0."""
         weight: int = self.values["weight"]
         if weight and self._on:
             yield NumaSpread(self, weight)
 
     def bind_annotations(self, task: Task, row: int) -> Mapping[str, str]:
-        """The CPUs that the task is to get."""
+        """Return the annotation with the task's CPUs."""
         held = self._held.get(task.row)
         return {} if held is None else {CPUS: write_cpus(held[1])}
 
     def on_allocate(self, task: Task, row: int) -> None:
-        """A task is placed: its CPUs are taken. One whose eviction is taken back never lost them."""
+        """Assign CPUs to a placed task. After the rollback of an eviction, the task still has its CPUs."""
         topology = self._topologies[row]
         if not self._active[row] or not isinstance(topology, NodeTopology) or task.status not in _FRESH:
             return
@@ -326,7 +326,7 @@ class NumaAwarePlugin(Plugin):
             self._log.append(row)
 
     def on_deallocate(self, task: Task, row: int) -> None:
-        """A placement is taken back. An evicted task keeps its CPUs until the kubelet frees them."""
+        """Free the CPUs of a placement that is rolled back. An evicted task holds them until the kubelet frees them."""
         held = self._held.get(task.row)
         if held is not None and task.status != TaskStatus.RELEASING:
             del self._held[task.row]

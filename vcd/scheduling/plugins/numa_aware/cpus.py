@@ -1,6 +1,6 @@
-"""CPUs of NUMA nodes: who can have which for itself. Sets of CPUs and of NUMA nodes are integers, one bit each.
+"""Choice of exclusive CPUs on NUMA nodes. Sets of CPUs and of NUMA nodes are integers, one bit each.
 
-What is chosen is what the kubelet's CPU manager (policy static) and topology manager would choose.
+The results equal those of the kubelet's CPU manager (policy static) and topology manager.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _UNREADABLE = ReasonCode(
 )()
 _MOST_CPUS = 4096
 _MOST_NUMA_NODES = 8
-"""The kubelet's own limit: more would make too many combinations."""
+"""The kubelet's own limit; more NUMA nodes have too many combinations."""
 
 
 class TopologyError(ValueError):
-    """A Numatopology that cannot be read; the message names the field."""
+    """An unreadable Numatopology; the message names the field."""
 
 
 # --- sets ---------------------------------------------------------------------------------------------------------
 
 
 def read_cpus(text: str) -> int:
-    """The set of a list such as ``0-3,8``. Raises TopologyError."""
+    """Parse a list such as ``0-3,8`` into a set. Raises TopologyError."""
     result = 0
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, dash, last = part.partition("-")
@@ -63,7 +63,7 @@ def _number(text: str) -> int | None:
 
 
 def write_cpus(cpus: int) -> str:
-    """The list of a set, with ranges."""
+    """Format a set as a list with ranges."""
     parts, numbers = [], list(bits(cpus))
     while numbers:
         length = 1
@@ -75,7 +75,7 @@ def write_cpus(cpus: int) -> str:
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The members of a set, ascending."""
+    """Yield the members of a set, ascending."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -93,7 +93,7 @@ def _union(sets: Iterable[int]) -> int:
 
 
 class Layout:
-    """Which CPUs a node's NUMA nodes, sockets and cores have."""
+    """The CPUs of a node's NUMA nodes, sockets and cores."""
 
     def __init__(self, detail: Mapping[str, CpuPlace]) -> None:
         self.numa: dict[int, int] = {}
@@ -121,22 +121,22 @@ class Layout:
             ),
             key=lambda mask: (mask[0].bit_count(), mask[0]),
         )
-        """Every set of NUMA nodes, fewest first, then the lowest, with its CPUs."""
+        """Every set of NUMA nodes with its CPUs, smallest sets first, then the lowest."""
         self._fewest: dict[int, int] = {}
 
     def fewest(self, count: int) -> int:
-        """How few NUMA nodes have so many CPUs, were all free; all of them where these are too few."""
+        """Return the fewest NUMA nodes that have ``count`` CPUs if all are free, or all nodes if these are too few."""
         if count not in self._fewest:
             enough = (nodes.bit_count() for nodes, cpus in self.masks if cpus.bit_count() >= count)
             self._fewest[count] = next(enough, len(self.numa))
         return self._fewest[count]
 
     def numa_nodes_of(self, cpus: int) -> int:
-        """On how many NUMA nodes CPUs are."""
+        """Return the number of NUMA nodes that the CPUs belong to."""
         return sum(bool(cpus & own) for own in self.numa.values())
 
     def take(self, free: int, count: int) -> int | None:
-        """``count`` of the ``free`` CPUs: whole sockets first, then whole cores, then single ones near them."""
+        """Return ``count`` of the ``free`` CPUs: whole sockets first, then whole cores, then single CPUs near them."""
         if free.bit_count() < count:
             return None
         taken = self._take_whole([self.sockets[socket] for socket in sorted(self.sockets)], free, count)
@@ -150,7 +150,7 @@ class Layout:
 
     @staticmethod
     def _take_whole(parts: Iterable[int], free: int, count: int) -> int:
-        """Parts that are wholly free, as long as as many CPUs are still wanted."""
+        """Return the parts that are entirely free, while as many CPUs are still needed."""
         taken = 0
         for cpus in parts:
             if cpus & free == cpus and cpus.bit_count() <= count - taken.bit_count():
@@ -158,12 +158,12 @@ class Layout:
         return taken
 
     def _cores_in_order(self, free: int) -> list[int]:
-        """CPUs of cores, those of sockets with the fewest free CPUs first."""
+        """Return the CPUs of cores, of sockets with the fewest free CPUs first."""
         order = sorted(self.sockets, key=lambda socket: ((self.sockets[socket] & free).bit_count(), socket))
         return [self.cores[core] for socket in order for core in sorted(self.cores) if core[0] == socket]
 
     def _single_ones(self, free: int, taken: int) -> list[int]:
-        """CPUs of sockets of which most was taken, then of the fullest socket, then of the fullest core."""
+        """Return CPUs of sockets with the most taken CPUs, then with the fewest free ones, then of such cores."""
 
         def key(core: tuple[int, int]) -> tuple[int, ...]:
             socket = self.sockets[core[0]]
@@ -174,19 +174,21 @@ class Layout:
 
 
 class NodeTopology(msgspec.Struct, frozen=True, eq=False):
-    """What a Numatopology says. ``free`` are the CPUs that no pod has for itself and the kubelet does not keep,
-    ``taken`` those that pods have."""
+    """A node's topology.
+
+    ``free`` are CPUs that neither a pod has exclusively nor the kubelet reserves, ``taken`` those that pods have.
+    """
 
     layout: Layout
     topology_policy: str
     free: int
     taken: int
     assigned: frozenset[str] = msgspec.field(default_factory=frozenset)
-    """Keys and UIDs of the pods that the kubelet gave CPUs, where the exporter lists them."""
+    """Keys and UIDs of the pods with CPUs from the kubelet, if the exporter lists them."""
 
     @classmethod
     def of(cls, obj: Numatopology, layouts: dict[tuple[tuple[str, CpuPlace], ...], Layout]) -> NodeTopology | Reason:
-        """What an object says, or why it says nothing (equal layouts are shared through ``layouts``)."""
+        """Parse an object, or return why it is unusable. Equal layouts are shared through ``layouts``."""
         spec = obj.spec
         if spec.policies.get(CPU_MANAGER) != STATIC:
             return _OTHER_MANAGER
@@ -198,18 +200,26 @@ class NodeTopology(msgspec.Struct, frozen=True, eq=False):
             listed = spec.numares.get("cpu")
             free = read_cpus(listed.allocatable) & layout.cpus if listed is not None else 0
             reserved = -(-parse_milli(spec.res_reserved.get("cpu", "0")) // 1000)
-            kept = layout.take(layout.cpus, min(reserved, layout.cpus.bit_count())) or 0
+            reserved_cpus = layout.take(layout.cpus, min(reserved, layout.cpus.bit_count())) or 0
         except (TopologyError, QuantityError):
             return _UNREADABLE
         pods = [(pod.uid, f"{pod.namespace}/{pod.name}") for pod in spec.pod_allocations]
         assigned = frozenset(text for pair in pods for text in pair if text)
         policy = spec.policies.get(TOPOLOGY_MANAGER, NONE)
-        return cls(layout, policy if policy in POLICIES else NONE, free & ~kept, layout.cpus & ~free & ~kept, assigned)
+        return cls(
+            layout,
+            policy if policy in POLICIES else NONE,
+            free & ~reserved_cpus,
+            layout.cpus & ~free & ~reserved_cpus,
+            assigned,
+        )
 
 
 class Placed(NamedTuple):
-    """A placed pod with CPUs of its own: its key and UID, whether it runs, how many CPUs it has, and those that it was
-    to get; none where nobody recorded that."""
+    """A placed pod with exclusive CPUs.
+
+    Its key and UID, whether it runs, the number of its CPUs, and the CPUs assigned by its bind (0 if not recorded).
+    """
 
     names: tuple[str, str]
     runs: bool
@@ -217,12 +227,13 @@ class Placed(NamedTuple):
     cpus: int
 
 
-def still_to_come(topology: NodeTopology, pods: Sequence[Placed]) -> list[int]:
-    """The CPUs that pods of a node are to get and that the Numatopology does not show as theirs yet, pod by pod.
+def unlisted_cpus(topology: NodeTopology, pods: Sequence[Placed]) -> list[int]:
+    """Return the CPUs assigned to pods of a node that the Numatopology does not list as theirs yet, one set per pod.
 
-    Where it lists pods, the others'. Where it does not, the CPUs that are missing from the free ones are those of pods
-    that run, and of such as come if they were to get some of these: as many pods as they suffice for are served. What
-    is missing without a pod to explain it may be that of one which is gone, so it serves nobody who does not run.
+    If it lists pods, these are the CPUs of the other pods. If it does not, CPUs missing from the free ones are
+    attributed to running pods, and to other pods that were assigned some of these CPUs, as long as their number
+    suffices. Missing CPUs that no assignment explains may belong to a deleted pod, so they are attributed to running
+    pods only.
     """
     if topology.assigned:
         return [pod.cpus for pod in pods if topology.assigned.isdisjoint(pod.names)]
@@ -240,7 +251,7 @@ def still_to_come(topology: NodeTopology, pods: Sequence[Placed]) -> list[int]:
 
 
 class Hint(NamedTuple):
-    """A set of NUMA nodes that can serve, and whether no smaller set could have, were all CPUs free."""
+    """A sufficient set of NUMA nodes, and whether no smaller set would suffice if all CPUs were free (preferred)."""
 
     nodes: int
     cpus: int
@@ -248,8 +259,7 @@ class Hint(NamedTuple):
 
 
 def hints(layout: Layout, free: int, count: int) -> Iterator[Hint]:
-    """The sets of NUMA nodes with enough free CPUs: fewer NUMA nodes first, then lower numbers; so preferred ones come
-    before others."""
+    """Yield the sets of NUMA nodes with enough free CPUs, smaller ones first, so that preferred sets come first."""
     least = layout.fewest(count)
     for nodes, cpus in layout.masks:
         if (cpus & free).bit_count() >= count:
@@ -257,7 +267,7 @@ def hints(layout: Layout, free: int, count: int) -> Iterator[Hint]:
 
 
 def best_hint(policy: str, found: Iterator[Hint]) -> Hint | None:
-    """The hint that a policy takes, which is the first or none; None: not admitted."""
+    """Return the hint that a policy accepts, which is the first or none (None: not admitted)."""
     hint = next(found, None)
     if hint is None or policy == BEST_EFFORT:
         return hint
@@ -265,9 +275,9 @@ def best_hint(policy: str, found: Iterator[Hint]) -> Hint | None:
 
 
 def assign(layout: Layout, free: int, policy: str, counts: Sequence[int]) -> int | None:
-    """The CPUs that containers get of the free ones, container by container; None where one cannot be served.
+    """Return the free CPUs assigned to containers, one container after the other; None if one cannot be served.
 
-    ``counts`` are the whole CPUs that each container has for itself, 0 for those that share the others.
+    ``counts`` are the exclusive CPUs of each container, 0 for containers that share the other CPUs.
     """
     result = 0
     for count in counts:
@@ -285,25 +295,29 @@ def assign(layout: Layout, free: int, policy: str, counts: Sequence[int]) -> int
     return result
 
 
-def replaced(layout: Layout, free: int, cpus: int) -> int:
-    """What to keep of the free CPUs for a pod that was to get ``cpus`` and does not have them yet: these, and for what
-    others got of them as many others, on the same NUMA nodes where possible."""
-    kept = cpus & free
-    missing = (cpus & layout.cpus).bit_count() - kept.bit_count()
+def cpus_to_reserve(layout: Layout, free: int, cpus: int) -> int:
+    """Return the free CPUs to reserve for a pod that was assigned ``cpus`` and does not have them yet.
+
+    CPUs that other pods got are replaced by as many others, on the same NUMA nodes if possible.
+    """
+    reserved_cpus = cpus & free
+    missing = (cpus & layout.cpus).bit_count() - reserved_cpus.bit_count()
     near = _union(own for own in layout.numa.values() if own & cpus)
-    for pool in (free & near & ~kept, free & ~near & ~kept):
+    for pool in (free & near & ~reserved_cpus, free & ~near & ~reserved_cpus):
         part = layout.take(pool, min(missing, pool.bit_count())) or 0
-        kept |= part
+        reserved_cpus |= part
         missing -= part.bit_count()
-    return kept
+    return reserved_cpus
 
 
 # --- pods ---------------------------------------------------------------------------------------------------------
 
 
 def exclusive_cpus(spec: PodSpec) -> tuple[int, ...]:
-    """The whole CPUs that each container of a Guaranteed pod has for itself, sidecars first, as the kubelet admits
-    them; empty for another pod. Other init containers give theirs to those that follow."""
+    """Return the exclusive CPUs of each container of a Guaranteed pod, sidecars first, as the kubelet admits them.
+
+    Empty for other pods. Other init containers pass their CPUs on to later containers.
+    """
     sidecars = [each for each in spec.init_containers if each.restart_policy == "Always"]
     try:
         if not is_guaranteed(spec):

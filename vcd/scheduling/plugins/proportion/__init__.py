@@ -1,4 +1,7 @@
-"""proportion: the cluster divided among queues by weight (docs/semantics/plugins.md)."""
+"""proportion: divide the cluster among queues by weight (docs/semantics/plugins.md).
+
+Accounts are computed lazily, because they depend on ``demand_of``, which needs the predicates of all plugins.
+"""
 
 from __future__ import annotations
 
@@ -76,16 +79,17 @@ _PLACED = (*_ALLOCATED, int(TaskStatus.PIPELINED))
 
 
 class _Share:
-    """One queue's account; amounts are float64 in the order of the session's resources.
+    """One queue's account; quantities are float64 in the order of the session's resources.
 
-    ``deserved`` by weight, never above ``real_capability``; ``elastic`` is what jobs hold above their minimum;
-    ``inqueue`` what admitted jobs may still take of theirs, one row per priority of jobs, ascending. ``request`` is
-    what it holds and its pending pods ask for, ``demand`` the same without those that no node can take.
+    ``deserved`` is the queue's share by weight, at most ``real_capability``. ``elastic`` is what jobs hold above their
+    minimum. ``inqueue`` is what admitted jobs may still take of theirs, one row per job priority, ascending.
+    ``request`` is allocated plus the requests of pending pods; ``demand`` is the same without pods that no node can
+    take.
     """
 
     def __init__(self, queue: Queue, width: int) -> None:
         self.queue = queue
-        self.weight = max(queue.weight, 0)  # a negative one would take the others' share from them
+        self.weight = max(queue.weight, 0)  # a negative weight would reduce the other queues' shares
         self.allocated: list[int] = [0] * width
         self.deserved: Amounts = np.zeros(width)
         self.deserved_list: list[float] = []
@@ -103,8 +107,10 @@ class _Share:
 
 
 class _Pool:
-    """All nodes but those ``beyond`` a pod, which others of ours can have and it cannot (None: there are none): what
-    each queue holds there, and its part of what can be had of them."""
+    """The nodes that a pod may use, with each queue's allocated resources and part of them.
+
+    ``beyond`` are the nodes that other pods of this scheduler may use and this pod may not; None if there are none.
+    """
 
     __slots__ = ("beyond", "held", "parts")
 
@@ -115,44 +121,49 @@ class _Pool:
 
 
 class _Loan:
-    """What can be lent in an allocate: ``free`` is idle, or being freed, and of use to our pods; ``kept`` of it is, by
-    the queue's index, what others deserve and can use."""
+    """Resources that can be lent in an allocate action.
 
-    def __init__(self, free: list[int], kept: dict[int, list[int]]) -> None:
+    ``free`` is idle or releasing and usable by pods of this scheduler. ``reserved`` is the portion of it that other
+    queues deserve and can use, by the queue's index.
+    """
+
+    def __init__(self, free: list[int], reserved: dict[int, list[int]]) -> None:
         self.free = free
-        self._kept = kept
-        self._sum: list[int] = [sum(column) for column in zip([0] * len(free), *kept.values(), strict=True)]
+        self._reserved = reserved
+        self._sum: list[int] = [sum(column) for column in zip([0] * len(free), *reserved.values(), strict=True)]
 
-    def kept_by_others(self, index: int, column: int) -> int:
-        """Return what is kept for queues other than one."""
-        own = self._kept[index][column] if index in self._kept else 0
+    def reserved_for_others(self, index: int, column: int) -> int:
+        """Return what is reserved for queues other than ``index``."""
+        own = self._reserved[index][column] if index in self._reserved else 0
         return self._sum[column] - own
 
     def owners(self, index: int, columns: list[int]) -> list[int]:
-        """Return the other queues that it is kept for."""
-        return [other for other, kept in self._kept.items() if other != index and any(kept[c] for c in columns)]
+        """Return the other queues with reservations in any of ``columns``."""
+        return [
+            other for other, reserved in self._reserved.items() if other != index and any(reserved[c] for c in columns)
+        ]
 
 
 class ProportionPlugin(KeepsShares):
-    """Divides the cluster among the queues that have jobs.
+    """Divide the cluster among the queues that have jobs, by weight.
 
-    - real capability = min(capability, total - guarantees of all + own guarantee);
-    - deserved grows by remaining x weight / weights of unsatisfied queues, round by round, up to real capability and
-      the queue's request, and is never below its guarantee; together queues deserve no more than there is;
-    - a queue's request leaves out pods that no node can take whatever else is placed (``framework/demand.py``), and
-      those of queues that are not Open;
-    - once allocate has served all queues within what they deserve, what is left is lent to jobs that still wait, but
-      for what other queues deserve and can use, and for what they are guaranteed. Reclaim gives it back;
-    - of the guarantee of a queue that is not Open, and so gets no placement, only what the queue holds counts;
-    - share = the largest allocated/deserved; queues with the smaller share come first, `spec.priority` before that;
-    - a queue that has its deserved amount in all resources is overused, and no task goes beyond deserved;
-    - a group is admitted while minResources + allocated + inqueue - elastic stays within the real capability, where
-      inqueue leaves out groups of lower priority than the one that asks, and what preempt could free for it counts as
-      free (docs/differences.md);
-    - a queue's part is what it deserves of what our pods can have: without what others' pods hold, nodes that none of
-      ours tolerates, and what is left of nodes by requests of one size; tasks of queues above their part may be
-      reclaimed, no others, whatever tier the plugin is in, and only for tasks that bring no queue above its own. For a
-      task that does not tolerate nodes which others of ours do, all of this is counted without those.
+    - real capability = min(capability, total - guarantees of all + own guarantee).
+    - Deserved grows by remaining x weight / weights of unsatisfied queues, round by round, up to the real capability
+      and the queue's request. It is never below the guarantee, and the queues together deserve at most the total.
+    - A queue's request excludes pods that no node can ever take (``framework/demand.py``), and all pods of queues that
+      are not Open.
+    - After allocate has served all queues within deserved, it lends the remaining resources to pending jobs, except
+      what other queues deserve and can use, or are guaranteed. Reclaim takes lent resources back.
+    - Of the guarantee of a queue that is not Open, only the allocated portion counts: the queue gets no placements.
+    - share = the largest allocated/deserved. Queues are ordered by `spec.priority`, then by the smaller share.
+    - A queue that has its deserved quantity of all resources is overused. No task is placed beyond deserved.
+    - A group is admitted if minResources + allocated + inqueue - elastic <= real capability. Inqueue excludes groups of
+      lower priority, and resources that preempt could free for the group count as free (docs/differences.md).
+    - A queue's part is its deserved share of what pods of this scheduler can have: without resources of other
+      schedulers' pods, nodes that none of these pods tolerates, and remainders that are too small for their requests.
+      Only tasks of queues above their part may be reclaimed, whichever tier decides, and only for a task with which its
+      own queue stays within its part. For a task that does not tolerate nodes which others do, all of this is
+      computed without these nodes.
 
     Source: Volcano ``plugins/proportion``.
     """
@@ -164,7 +175,6 @@ class ProportionPlugin(KeepsShares):
     queue_fields = ("weight", "capability", "guarantee", "priority")
 
     def open(self, session: Session) -> None:
-        """Make up the queues' accounts."""
         self._session = session
         self._width = len(session.nodes.resources)
         self._pods = session.nodes.column_of["pods"]
@@ -179,19 +189,18 @@ class ProportionPlugin(KeepsShares):
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         self._attempts = Attempts(session)
         self._loan: _Loan | None = None
-        """What is being lent, while allocate lends."""
+        """What can be lent; None outside the lending phase of allocate."""
         self._pools: dict[bytes, _Pool] = {}
         self._pool_of_shape: dict[Shape, _Pool] = {}
-        self._kept: dict[int, _Kept] = {}
-        """By the index of a job that would reclaim."""
-        self._parts_wanting: dict[int, dict[int, Amounts]] = {}
+        self._protected: dict[int, _ProtectedQueues] = {}
+        """By the index of the reclaiming job."""
+        self._parts_by_requester: dict[int, dict[int, Amounts]] = {}
 
     # --- accounts ---------------------------------------------------------------------------------------------------
 
     @cached_property
     def _shares(self) -> dict[int, _Share]:
-        """The accounts of queues that have jobs or pods, by index. Made once the predicates are known: they say which
-        pods no node can take."""
+        """The accounts of queues that have jobs or pods, by index."""
         session = self._session
         indices = sorted({*np.flatnonzero(np.bincount(session.jobs.queue)).tolist(), *session.orphans.queues.tolist()})
         shares = {index: _Share(session.queue_list[index], self._width) for index in indices}
@@ -203,12 +212,12 @@ class ProportionPlugin(KeepsShares):
 
     @cached_property
     def _held(self) -> Ints:
-        """What queues had allocated as the session began, as (queues, resources)."""
+        """What queues had allocated when the session began, as (queues, resources)."""
         return bounded(self._session.jobs.sums("allocated") + self._session.orphans.allocated)
 
     @cached_property
     def _guarantees(self) -> Guarantees:
-        """What queues are guaranteed together, and hold."""
+        """The sum of all guarantees, with the queues' allocated resources."""
         none = [0] * self._width
         guaranteed = {
             queue.name: none if self._as_volcano else self._guaranteed[queue.index].astype(np.int64).tolist()
@@ -221,7 +230,7 @@ class ProportionPlugin(KeepsShares):
 
     @cached_property
     def _guaranteed(self) -> dict[int, Amounts]:
-        """What other queues have to leave of each queue's guarantee, by index."""
+        """The portion of each queue's guarantee that is reserved against other queues, by index."""
         session = self._session
         held = self._held.tolist()
         found: dict[int, Amounts] = {}
@@ -256,7 +265,7 @@ class ProportionPlugin(KeepsShares):
 
     @cached_property
     def _reserving(self) -> GroupColumns:
-        """The groups with what they reserve."""
+        """The groups with the resources that they reserve."""
         return self._session.jobs if self._as_volcano else demand_of(self._session).groups
 
     def _amounts(self, values: dict[str, int], default: float = 0.0) -> Amounts:
@@ -266,7 +275,7 @@ class ProportionPlugin(KeepsShares):
         return result
 
     def _capability(self, queue: Queue) -> Amounts:
-        """What is not given is unlimited; so is cpu or memory of zero (Volcano's source)."""
+        """Return a queue's capability; resources that are not named, and cpu or memory of 0, are unlimited."""
         result = self._amounts(queue.record.capability, UNLIMITED)
         for name in ("cpu", "memory"):
             column = self._session.nodes.column_of[name]
@@ -279,8 +288,10 @@ class ProportionPlugin(KeepsShares):
     def _divided(
         self, shares: dict[int, _Share], total: Amounts, has: Ints | None = None, wants: Ints | None = None
     ) -> dict[int, Amounts]:
-        """What each queue gets of a total: rounds of remaining x weight / total weight until all are satisfied or
-        nothing remains. What queues have and want elsewhere is not divided."""
+        """Divide a total among queues: rounds of remaining x weight / total weight until all are satisfied.
+
+        ``has`` and ``wants`` are allocated and pending resources outside this total; they are subtracted.
+        """
         indices, accounts = list(shares), list(shares.values())
         none = np.zeros((len(indices), self._width), np.int64)
         has, wants = none if has is None else has[indices], none if wants is None else wants[indices]
@@ -298,19 +309,19 @@ class ProportionPlugin(KeepsShares):
         parts = self._rounds(weights, rest, request, most, used)
         above = parts - used
         sums = above.sum(axis=0)
-        room = np.maximum(rest - used.sum(axis=0), 0)
-        factors = np.divide(room, sums, out=np.ones_like(sums), where=sums > room)
+        available = np.maximum(rest - used.sum(axis=0), 0)
+        factors = np.divide(available, sums, out=np.ones_like(sums), where=sums > available)
         return dict(zip(indices, np.maximum(used + above * factors, least), strict=True))
 
     def _guaranteed_to_others(self, shares: dict[int, _Share]) -> Amounts:
-        """What is guaranteed to queues that have nothing and want nothing."""
+        """Return the guarantees of queues without jobs and pods."""
         others = [queue for queue in self._session.queue_list if queue.index not in shares]
         return sum((self._guaranteed[queue.index] for queue in others), np.zeros(self._width))
 
     def _rounds(self, weight_of: list[int], total: Amounts, request: Amounts, most: Amounts, least: Amounts) -> Amounts:
         """Divide a total by weight, round by round (Volcano's formula); one row per queue."""
         parts, remaining = np.zeros(request.shape), total
-        left = list(range(len(weight_of)))  # those that are not satisfied
+        left = list(range(len(weight_of)))  # the queues that are not satisfied
         while True:
             weights = sum(weight_of[place] for place in left)
             if weights == 0:
@@ -331,7 +342,7 @@ class ProportionPlugin(KeepsShares):
         return Reach(self._session)
 
     def _pool(self, task: Task) -> _Pool:
-        """What queues keep when this task would reclaim, and what its own may reclaim up to."""
+        """Return the nodes that a reclaiming task may use, with the queues' parts of them."""
         pool = self._pool_of_shape.get(task.shape)
         if pool is None:
             beyond = self._reach.beyond(task)
@@ -359,20 +370,20 @@ class ProportionPlugin(KeepsShares):
         return _Pool(beyond, dict(zip(self._shares, held.tolist(), strict=True)), parts)
 
     def _count_elsewhere(self, nodes: Mask, has: Ints, wants: Ints) -> None:
-        """Add up, by queue, what is held on some nodes, and what is wanted by pods that no other node takes."""
+        """Add up, by queue, what is allocated on ``nodes``, and requests of pending pods that only these nodes take."""
         session = self._session
         tasks, queues = session.snapshot.tasks, session.queue_of_row
         there = np.isin(tasks.status, _ALLOCATED) & (tasks.node >= 0) & (queues >= 0) & nodes[tasks.node]
-        never_here = self._reach.stays_out(~nodes)
+        excluded = self._reach.excluded_from(~nodes)
         if not self._as_volcano:
-            never_here = demand_of(session).without(never_here)  # these count nowhere
-        for rows, sums in ((there, has), (never_here, wants)):
+            excluded = demand_of(session).without(excluded)  # these pods are in no queue's request
+        for rows, sums in ((there, has), (excluded, wants)):
             sums += sums_by(queues[rows], session.requests[tasks.shape[rows]], len(sums))
         for task in dict.fromkeys(session.views.moves):
             gains = (task.status in _PLACED) - (tasks.status[task.row] in _PLACED)
             if gains and nodes[task.node]:
                 has[task.job.queue.index] += gains * task.request
-                if never_here[task.row]:
+                if excluded[task.row]:
                     wants[task.job.queue.index] -= gains * task.request
 
     def _is_empty(self, amounts: Amounts) -> bool:
@@ -393,14 +404,15 @@ class ProportionPlugin(KeepsShares):
 
     @labelled(PRIORITY, SHARE)
     def queue_order(self, queue: Queue) -> tuple[int, float]:
-        """Higher `spec.priority` first, then the smaller share."""
+        """Order queues by `spec.priority`, highest first, then by share, smallest first."""
         account = self._shares.get(queue.index)
         return (-queue.record.queue.spec.priority, 0.0 if account is None else account.share)
 
     def overused(self, queue: Queue) -> Reason | None:
-        """A queue that has all it deserves gets nothing more.
+        """Return a reason if the queue has all that it deserves.
 
-        A queue with pods that no node can take is asked task by task: these wait for nodes, not for their queue.
+        A queue with pods that no node can take is checked for each task instead: such a pod has to report why no node
+        takes it, not its queue's limit.
         """
         account = self._shares[queue.index]
         if self._loan is not None or account.has_excluded:
@@ -413,9 +425,10 @@ class ProportionPlugin(KeepsShares):
         return _OVERUSED(amounts=self._session.told(range(self._width), deserved=due, allocated=allocated))
 
     def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Whether a task stays within what its queue deserves, in the resources that it asks for.
+        """Return a reason if the task would exceed what its queue deserves of a requested resource.
 
-        One that no node can take has no share; it is held to the capability alone, so that it learns about the nodes.
+        A task that no node can take has no share. Only the capability applies to it, so that its reasons name the
+        nodes.
         """
         account = self._shares[queue.index]
         if account.has_excluded and demand_of(self._session).is_excluded(task):
@@ -423,36 +436,36 @@ class ProportionPlugin(KeepsShares):
         return self._within(queue, task.job, task.amounts)
 
     def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
-        """Whether tasks like one stay within it together."""
+        """Return whether ``count`` tasks like this one together stay within what the queue deserves."""
         return self._within(queue, task.job, [amount * count for amount in task.amounts]) is None
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
-        """Whether tasks together stay within what the queue deserves."""
+        """Return a reason if the tasks together would exceed what the queue deserves."""
         request = sum_of(np.array([task.request for task in tasks])).tolist()
         return self._beyond(queue, tasks[0].job, request, self._shares[queue.index].deserved_list)
 
     def lend(self, begins: bool) -> bool:
-        """Begin to lend what queues leave of their shares, if there is any, or end it."""
+        """Begin or end lending; return whether there is anything to lend."""
         self._loan = None
         if begins and not self._as_volcano:
             everywhere = np.ones(len(self._session.nodes), np.bool_)
             if (np.delete(self._session.nodes.usage.future_idle, self._pods, axis=0) <= 0).all():
-                return False  # the usual case of a full cluster, which costs no look at what pods can have
+                return False  # the usual case of a full cluster; it saves computing the reachable resources
             free = self._reach.total(np.zeros(self._width, np.int64), everywhere).tolist()
             if any(amount for column, amount in enumerate(free) if column != self._pods):
-                self._loan = _Loan(free, self._kept_shares())
+                self._loan = _Loan(free, self._reserved_shares())
         return self._loan is not None
 
-    def _kept_shares(self) -> dict[int, list[int]]:
-        """What queues do not have of their parts and can use, by index."""
+    def _reserved_shares(self) -> dict[int, list[int]]:
+        """Return the portion of each queue's part that is not allocated and that its pods can use, by queue index."""
         unused = np.zeros((len(self._session.queue_list), self._width), np.int64)
         for index, part in self._pool_without(None).parts.items():
             unused[index] = np.maximum(np.floor(part) - self._shares[index].allocated, 0)
         found = demand_of(self._session).usable(unused)
-        return {index: kept.tolist() for index, kept in found.items()}
+        return {index: reserved.tolist() for index, reserved in found.items()}
 
     def holds(self) -> Iterator[Hold]:
-        """What is kept for queues: unused guarantees, and what they deserve and can use."""
+        """Return the resources reserved for queues: unused guarantees, and unused shares that their pods can use."""
         resources = self._session.nodes.resources
 
         def held(kind: HoldKind, name: str, amounts: Sequence[int]) -> Hold:
@@ -460,12 +473,13 @@ class ProportionPlugin(KeepsShares):
 
         for name, unused in self._guarantees.unused():
             yield held(HoldKind.GUARANTEE, name, unused)
-        for index, kept in self._kept_shares().items():
-            yield held(HoldKind.SHARE, self._session.queue_list[index].name, kept)
+        for index, reserved in self._reserved_shares().items():
+            yield held(HoldKind.SHARE, self._session.queue_list[index].name, reserved)
 
     def _within(self, queue: Queue, job: Job, request: Sequence[int]) -> Reason | None:
         account, loan = self._shares[queue.index], self._loan
-        # what is lent ends at the capability, or else at what others are guaranteed: ``most`` names neither of them
+        # lent resources are limited by the capability, or else by others' guarantees: ``most`` tells these two not
+        # apart
         most = account.deserved_list if loan is None else account.capability_list
         refusal = self._beyond(queue, job, request, most)
         if refusal is not None:
@@ -475,17 +489,17 @@ class ProportionPlugin(KeepsShares):
             return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=request))
         if loan is None:
             return None
-        kept = [
+        short = [
             column
             for column, amount in enumerate(request)
             if amount
             and column != self._pods
-            and (others := loan.kept_by_others(queue.index, column)) > 0
+            and (others := loan.reserved_for_others(queue.index, column)) > 0
             and amount > loan.free[column] - others
         ]
-        if kept:
-            names = [self._session.queue_list[index].name for index in loan.owners(queue.index, kept)]
-            return _LENT({"queues": ", ".join(names)}, self._session.told(kept, asks=request))
+        if short:
+            names = [self._session.queue_list[index].name for index in loan.owners(queue.index, short)]
+            return _LENT({"queues": ", ".join(names)}, self._session.told(short, asks=request))
         return self._beyond(queue, job, request, account.most)
 
     def _beyond(self, queue: Queue, job: Job, request: Sequence[int], most: Sequence[float]) -> Reason | None:
@@ -493,7 +507,7 @@ class ProportionPlugin(KeepsShares):
             return queue.why_closed()
         account = self._shares[queue.index]
         allocated = account.allocated
-        most_pods = account.capability[self._pods]  # Volcano lets pods slip; never exceeded here (docs/laws.md, law 7)
+        most_pods = account.capability[self._pods]  # Volcano does not limit pods here; vcd does (docs/laws.md, law 7)
         over = [
             column
             for column, amount in enumerate(request)
@@ -503,14 +517,14 @@ class ProportionPlugin(KeepsShares):
             return None
         limits, deserved = account.capability_list, account.deserved_list
         if most is limits and any(deserved[column] < limits[column] < UNLIMITED for column in over):
-            shown = [0 if limit == UNLIMITED else int(limit) for limit in limits]
-            told = [*self._attempts.told(job, over, allocated), *self._session.told(over, capability=shown)]
-            return _LENT_TO_CAPABILITY({"queue": queue.name}, self._session.told(over, asks=request) + told)
-        told = self._session.told(over, asks=request, deserved=[int(amount) for amount in deserved])
-        return _BEYOND_DESERVED(amounts=told + self._attempts.told(job, over, allocated))
+            capabilities = [0 if limit == UNLIMITED else int(limit) for limit in limits]
+            amounts = [*self._attempts.told(job, over, allocated), *self._session.told(over, capability=capabilities)]
+            return _LENT_TO_CAPABILITY({"queue": queue.name}, self._session.told(over, asks=request) + amounts)
+        amounts = self._session.told(over, asks=request, deserved=[int(amount) for amount in deserved])
+        return _BEYOND_DESERVED(amounts=amounts + self._attempts.told(job, over, allocated))
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
-        """Whether the group's minimum stays within the queue's real capability."""
+        """Permit if the group's minimum stays within the queue's real capability, else return a reason."""
         queue = job.queue
         if not queue.is_open:
             return queue.why_closed()
@@ -531,39 +545,39 @@ class ProportionPlugin(KeepsShares):
         )
 
     def stays_within_share(self, job: Job) -> bool:
-        """Whether the queue could reclaim for a group, whose pods may not be there yet to count as request."""
+        """Return whether the queue could reclaim for a group. The group's pods may not exist yet."""
         index = job.queue.index
         needed = self._session.jobs.min_resources[job.index]
         ahead = self._shares[index].inqueue[self._rank(job) :].sum(axis=0)
         after = needed + np.array(self._shares[index].allocated) + ahead
-        over = (needed > 0) & (after >= self._parts_if_it_wants_all(index)[index] + TOLERANCE)
+        over = (needed > 0) & (after >= self._parts_if_it_requests_all(index)[index] + TOLERANCE)
         over[self._pods] = False
         return not over.any()
 
     def surplus(self, queue: Queue) -> Ints:
-        """What queues hold above their parts, if ``queue`` asks for all that it may have."""
+        """Return what queues hold above their parts if ``queue`` requested all that it may have."""
         found = np.zeros((len(self._session.queue_list), self._width), np.int64)
-        for index, part in self._parts_if_it_wants_all(queue.index).items():
+        for index, part in self._parts_if_it_requests_all(queue.index).items():
             found[index] = np.maximum(np.floor(self._shares[index].allocated - part), 0)
         return found
 
-    def _parts_if_it_wants_all(self, index: int) -> dict[int, Amounts]:
-        """What each queue's part would be if one queue asked for all that it may have."""
-        if index not in self._parts_wanting:
-            wanting = copy(self._shares[index])
-            wanting.demand = wanting.real_capability
-            self._parts_wanting[index] = self._divided({**self._shares, index: wanting}, self._reachable_total)
-        return self._parts_wanting[index]
+    def _parts_if_it_requests_all(self, index: int) -> dict[int, Amounts]:
+        """Return each queue's part if the queue at ``index`` requested all that it may have."""
+        if index not in self._parts_by_requester:
+            requesting = copy(self._shares[index])
+            requesting.demand = requesting.real_capability
+            self._parts_by_requester[index] = self._divided({**self._shares, index: requesting}, self._reachable_total)
+        return self._parts_by_requester[index]
 
     @cached_property
     def _reachable_total(self) -> Amounts:
-        """What our pods hold, and what else they could have of the cluster."""
+        """What pods of this scheduler hold, and what else of the cluster they could have."""
         held = np.array([account.allocated for account in self._shares.values()], np.int64).reshape(-1, self._width)
         everywhere = np.ones(len(self._session.nodes), np.bool_)
         return np.minimum(self._reach.total(sum_of(held), everywhere), self._total)
 
     def job_enqueued(self, job: Job) -> None:
-        """Count what an admitted group may take."""
+        """Count what an admitted group reserves."""
         if job.record.min_resources is not None:
             self._shares[job.queue.index].inqueue[self._rank(job)] += self._reserving.reservable(job.index)
 
@@ -572,22 +586,24 @@ class ProportionPlugin(KeepsShares):
 
     @lets_go("tasks of queues that hold more than their part of what can be had, as long as they do")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> VictimsAnswer:
-        """Tasks of queues that hold more than their part of what can be had, as long as they do.
+        """Permit victims of queues above their part, until they reach it.
 
-        Nobody, for a task with which its own queue would hold more than its part.
+        Return no victims for a task with which its own queue would exceed its part.
         """
         index, pool = reclaimer.job.queue.index, self._pool(reclaimer)
         held, part = pool.held[index], pool.parts[index]
-        kept = self._kept.get(reclaimer.job.index) or self._kept.setdefault(reclaimer.job.index, _Kept(reclaimer.job))
+        protected = self._protected.get(reclaimer.job.index) or self._protected.setdefault(
+            reclaimer.job.index, _ProtectedQueues(reclaimer.job)
+        )
         for column, amount in enumerate(reclaimer.amounts):
             if amount and column != self._pods and held[column] + amount >= part[column] + TOLERANCE:
                 for task in tasks:
-                    kept.add(task.job.queue.name)
+                    protected.add(task.job.queue.name)
                 return []
-        return _AbovePart(pool, kept)
+        return _AbovePart(pool, protected)
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """The queue holds more, or less."""
+        """Update what the queue holds."""
         task = tasks[0]
         index = task.job.queue.index
         account = self._shares[index]
@@ -603,19 +619,19 @@ class ProportionPlugin(KeepsShares):
         self._update_share(account)
 
     def close(self, session: Session) -> None:
-        """Jobs that found nobody to make room tell whose room was not for them, in one reason."""
-        for job in session.jobs_with_pending() if self._kept else ():
-            told = [one for one in job.why if one.plugin == self.name and _is_others_part(one.reason)]
-            if told:
-                job.why[:] = [one for one in job.why if one not in told]
-                names = {name for one in told if isinstance(one.reason, Reason) for _, name in one.reason.names}
+        """Merge each pending job's reasons about other queues' parts into one, unless the job is pipelined."""
+        for job in session.jobs_with_pending() if self._protected else ():
+            noted = [one for one in job.why if one.plugin == self.name and _is_others_part(one.reason)]
+            if noted:
+                job.why[:] = [one for one in job.why if one not in noted]
+                names = {name for one in noted if isinstance(one.reason, Reason) for _, name in one.reason.names}
                 if not job.waiting_count:
                     job.note("queue", self.name, _OTHERS_PART({"queues": ", ".join(sorted(names))}))
 
     # --- gauges -----------------------------------------------------------------------------------------------------
 
     def gauges(self) -> Iterator[Gauge]:
-        """Volcano's queue series."""
+        """Return Volcano's queue metrics."""
         resources = self._session.nodes.resources
         for queue in self._session.queue_list:
             account = self._shares.get(queue.index)
@@ -637,19 +653,21 @@ class ProportionPlugin(KeepsShares):
             yield queue_gauge("overused", queue.name, float(overused))
 
 
-class _Kept:
-    """The queues that kept tasks from a job that would reclaim: each is among the job's reasons at once, as these are
-    true of those, too, for which it is tried."""
+class _ProtectedQueues:
+    """The queues whose parts protected candidates from a reclaiming job.
 
-    __slots__ = ("_job", "_told")
+    Each is noted on the job at once, because the reasons also apply to the equivalent jobs that are not tried.
+    """
+
+    __slots__ = ("_job", "_noted")
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
     def add(self, name: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
+        if name not in self._noted:
+            self._noted.add(name)
             self._job.note("queue", ProportionPlugin.name, _OTHERS_PART({"queues": name}))
 
 
@@ -658,14 +676,16 @@ def _is_others_part(reason: Reason | str) -> bool:
 
 
 class _AbovePart(Allowance):
-    """Tasks of queues that hold more than their part of anything, each that goes leaving its queue less. ``kept`` gets
-    the names of those whose tasks stay."""
+    """Permits victims of queues that hold more than their part of any resource, until they reach it.
+
+    ``protected`` gets the names of queues whose tasks are protected.
+    """
 
     tells = True
 
-    def __init__(self, pool: _Pool, kept: _Kept) -> None:
+    def __init__(self, pool: _Pool, protected: _ProtectedQueues) -> None:
         self._pool = pool
-        self._kept = kept
+        self._protected = protected
         self._left: dict[int, list[int]] = {}
 
     def permits(self, task: Task) -> bool:
@@ -677,7 +697,7 @@ class _AbovePart(Allowance):
         return False
 
     def keeps(self, task: Task) -> None:
-        self._kept.add(task.job.queue.name)
+        self._protected.add(task.job.queue.name)
 
     def spend(self, task: Task) -> None:
         index = task.job.queue.index

@@ -1,4 +1,4 @@
-"""What of the cluster our pods can have: what queues divide among themselves."""
+"""The resources of the cluster that pods of this scheduler can have, which proportion divides among queues."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ _Kind = tuple[tuple[Toleration, ...], frozenset[tuple[str, str]], NodeSelector |
 
 _FIXED = (NodeUnschedulable, NodeAffinity, TaintToleration)
 _MOST_KINDS = 64
-"""Where pods tell nodes apart in more ways, all nodes that any of them takes are one: else each way is looked at."""
+"""With more kinds of pods, masks are not cached, and all nodes count as one pool: one mask per kind is too much."""
 
 
 class Reach:
-    """Which nodes take our pods, by what nothing that is placed changes: cordon, taints, node affinity, as far as these
-    are looked at. Pods that say the same of nodes are one kind."""
+    """Computes which nodes take pods of this scheduler, by properties that no placement changes.
+
+    These are cordons, taints and node affinity, if their filters are active. Pods with the same node requirements are
+    one kind.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -56,7 +59,7 @@ class Reach:
 
     @cached_property
     def open(self) -> Mask:
-        """The nodes that take any of our pods."""
+        """The nodes that at least one pod of this scheduler may use."""
         result = np.zeros(len(self._session.nodes), np.bool_)
         for task in self._examples.values():
             result |= self._of(task)
@@ -65,8 +68,10 @@ class Reach:
         return result
 
     def beyond(self, task: Task) -> Mask | None:
-        """The nodes that take others of our pods, and not this one by a taint or because they are cordoned; None where
-        there are none. Which of the others it asks for is its own affair."""
+        """Return the nodes that other pods of this scheduler may use, and this one may not for a taint or a cordon.
+
+        None if there are none. The task's own node affinity does not count: it restricts the task by choice.
+        """
         if len(self._examples) > _MOST_KINDS:
             return None
         tolerations = task.shape.spec.tolerations
@@ -77,10 +82,10 @@ class Reach:
         return result if result.any() else None
 
     def total(self, held: Ints, nodes: Mask) -> Ints:
-        """What our pods hold (``held``, by resource) and what else they could have on some of the nodes.
+        """Return what pods of this scheduler hold (``held``, by resource) plus what they could still get on ``nodes``.
 
-        That is what is free there, or being freed; and of each node whole multiples of the largest amount of which the
-        requests of all pods that it could take are multiples: four nodes with 1.5 CPU free each are 4 CPU to pods of 1.
+        Of each node, future idle resources count in multiples of the greatest common divisor of the requests of all
+        pods that may use ``nodes``: four nodes with 1.5 CPU free each count as 4 CPU for pods of 1 CPU.
         """
         free = np.maximum(self._session.nodes.usage.future_idle, 0)
         free[:, ~(nodes & self.open)] = 0
@@ -91,8 +96,8 @@ class Reach:
                 free[column] -= free[column] % grain
         return bounded(held + sum_of(free, axis=1))
 
-    def stays_out(self, nodes: Mask) -> Mask:
-        """Which rows are pending pods for which there is none of the nodes."""
+    def excluded_from(self, nodes: Mask) -> Mask:
+        """Return a mask of task rows: pending pods that none of the nodes takes."""
         tasks = self._session.snapshot.tasks
         shapes = self._shapes[~self._may_use(nodes)]
         pending = (self._session.job_of_row >= 0) & (tasks.status == TaskStatus.PENDING)
@@ -100,17 +105,16 @@ class Reach:
         return result
 
     def _may_use(self, nodes: Mask) -> Mask:
-        """Which shapes some of the nodes take that have any of all that they ask for; all shapes, where these are all
-        nodes."""
+        """Return which shapes some of the nodes take that offer all requested resources; all shapes for all nodes."""
         result = np.ones(len(self._kinds), np.bool_)
         if nodes.all():
             return result
         has = self._session.nodes.facts.allocatable > 0
         known: dict[tuple[_Kind, bytes], bool] = {}
-        for index, (kind, asks) in enumerate(zip(self._kinds, self._session.requests[self._shapes] > 0, strict=True)):
-            key = (kind, asks.tobytes())
+        for index, (kind, needs) in enumerate(zip(self._kinds, self._session.requests[self._shapes] > 0, strict=True)):
+            key = (kind, needs.tobytes())
             if key not in known:
-                known[key] = bool((self._of(self._examples[kind]) & nodes & has[:, asks].all(axis=1)).any())
+                known[key] = bool((self._of(self._examples[kind]) & nodes & has[:, needs].all(axis=1)).any())
             result[index] = known[key]
         return result
 

@@ -1,4 +1,4 @@
-"""rescheduling: running pods leave busy nodes, by what the nodes really use (Volcano ``plugins/rescheduling``)."""
+"""rescheduling: move running pods off busy nodes, by measured usage (Volcano ``plugins/rescheduling``)."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ _PLACED = (TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING)
 
 
 class ReschedulingPlugin(Plugin):
-    """Names the pods that the action shuffle evicts to even out what the nodes really use.
+    """Name the pods that the action shuffle evicts to balance the measured usage of nodes.
 
-    lowNodeUtilization: a node that takes pods and uses less than `thresholds` of cpu and of memory is idle, one that
-    uses more than `targetThresholds` of either is busy. From the busiest node (cpu + memory) down pods go, lower
-    priority first, then best-effort before burstable before guaranteed, while the node uses at least its target and
-    what the idle nodes may still take up to theirs is not used up by the requests of those that went. A pod stays that
-    is not preemptable, has the priority of `thresholdPriorityClassName` or more, would leave its group below
-    minMember, or that no idle node takes beside those that go (`nodeFit`). offlineOnly leaves only pods that say
-    ``volcano.sh/preemptable: "true"``; lowPriorityFirst, shortLifeTimeFirst, bigObjectFirst (largest part of a node)
-    and moreReplicasFirst put others in front, in the order of the list. Without lowNodeUtilization nobody goes.
+    lowNodeUtilization: a schedulable node is idle if it uses less than `thresholds` of cpu and of memory. A node that
+    uses more than `targetThresholds` of either is busy. Pods are evicted from the busiest node (cpu + memory) down,
+    lower priority first, then best-effort before burstable before guaranteed. This continues while the node uses at
+    least its target, and until the requests of the victims exhaust what idle nodes can take up to their targets. A pod
+    is not evicted if it is not preemptable, if it has the priority of `thresholdPriorityClassName` or more, if its
+    group would fall below minMember, or if no idle node takes it in addition to earlier victims (`nodeFit`).
+    offlineOnly restricts victims to pods with ``volcano.sh/preemptable: "true"``. lowPriorityFirst, shortLifeTimeFirst,
+    bigObjectFirst (largest part of a node) and moreReplicasFirst change the order of victims, in the order of the list.
+    Without lowNodeUtilization no pod is evicted.
 
-    Usage is the last sample's (percent of capacity) less what is releasing. Nodes without one that is at most five
-    minutes old are unknown: neither idle nor busy. Rounds follow recorded time alone: one is due in the first
-    twentieth (1 s to 30 s) of each interval counted from the epoch, and is over once it evicted something: in the same
-    interval none follows. Source: Volcano ``plugins/rescheduling``, design/rescheduling.md.
+    Usage is the last sample (percent of capacity) less releasing resources. Nodes without a sample of at most five
+    minutes are unknown: neither idle nor busy. Rounds depend only on recorded time. A round is due in the first
+    twentieth (1 s to 30 s) of each interval, counted from the epoch. After a round with an eviction, no other follows
+    in the same interval. Source: Volcano ``plugins/rescheduling``, design/rescheduling.md.
     """
 
     name = "rescheduling"
@@ -61,25 +62,25 @@ class ReschedulingPlugin(Plugin):
             "metricsPeriod",
             "duration",
             5 * _MINUTE,
-            "Over which usage is averaged.",
+            "The period of average usage.",
             without_effect="samples are averages over what their source says",
         ),
         Argument(
             "strategies",
             "list",
             ({"name": LOW_NODE_UTILIZATION},),
-            "Who goes, and in which order.",
+            "The strategies: which pods are evicted, and in which order.",
             fields=(
                 Argument("name", "str", "", "The strategy.", choices=STRATEGIES, required=True),
                 Argument("params", "mapping", {}, f"For {LOW_NODE_UTILIZATION}.", fields=PARAMS),
             ),
         ),
-        Argument("queueSelector", "strings", (), "Only pods of these queues go; of all where none is given."),
+        Argument("queueSelector", "strings", (), "Only pods of these queues are evicted; empty: of all queues."),
         Argument(
             "labelSelector",
             "mapping",
             {},
-            "Only pods with all of these labels go.",
+            "Only pods with all of these labels are evicted.",
             fields=(Argument("<label>", "scalar", "", "The label's value."),),
         ),
     )
@@ -110,18 +111,18 @@ class ReschedulingPlugin(Plugin):
         self._victims: frozenset[str] = frozenset()
 
     def victim_tasks(self, tasks: list[Task]) -> list[Task]:
-        """Whom the strategies want elsewhere, when a round is due."""
+        """Return the victims of the strategies, if a round is due."""
         if self._low_node is None or not self._known.nodes or not self.is_due():
             return []
         session = self._session
         balance = Rebalance(session, self._low_node, self._known.nodes)
-        chosen = balance.victims([task for task in tasks if self._may_go(task)], self._orders)
+        chosen = balance.victims([task for task in tasks if self._is_selected(task)], self._orders)
         rows = {task.row for task in chosen}
         self._victims = frozenset(task.key for task in chosen)
         return [task for task in tasks if task.row in rows]
 
-    def _may_go(self, task: Task) -> bool:
-        """Whether a task is one of those that the arguments select."""
+    def _is_selected(self, task: Task) -> bool:
+        """Return whether the arguments select a task."""
         meta = task.pod.metadata
         if task.status != TaskStatus.RUNNING or task.node < 0 or not task.preemptable:
             return False
@@ -132,11 +133,11 @@ class ReschedulingPlugin(Plugin):
         return all(meta.labels.get(key) == value for key, value in self._labels.items())
 
     def is_due(self) -> bool:
-        """Whether a round may be held in this session."""
+        """Return whether a round is due in this session."""
         return self._in_window and self._session.snapshot.rounds.get(self.name, -1) < self._began
 
     def close(self, session: Session) -> None:
-        """What left of those that it named was a round."""
+        """Record a round if any of the named victims was evicted."""
         if self._victims and any(
             operation.verb == "evict" and operation.key in self._victims
             for statement in session.trial.statements
@@ -145,6 +146,6 @@ class ReschedulingPlugin(Plugin):
             session.rounds[self.name] = None
 
     def gauges(self) -> Iterator[Gauge]:
-        """How many pods the last session wanted elsewhere, and how many nodes' usage it knew."""
+        """Return the number of victims in the last session, and of nodes with known usage."""
         yield Gauge("vcd_rescheduling_victims", (), len(self._victims))
         yield Gauge("vcd_rescheduling_known_nodes", (), len(self._known.nodes))

@@ -1,4 +1,4 @@
-"""lowNodeUtilization: which running pods leave busy nodes for idle ones, by what the nodes really use."""
+"""lowNodeUtilization: choose running pods to move from busy to idle nodes, by measured usage."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Order = Callable[[Session, Task], Any]
 
 
 def _largest_part(session: Session, task: Task) -> float:
-    """The largest part of its node that a task asks for, of any resource, negative: larger ones come first."""
-    room = session.nodes.usage.allocatable[:, task.node].tolist()
-    return -max((asked / has for asked, has in zip(task.amounts, room, strict=True) if has), default=0.0)
+    """Return the largest fraction of its node that a task requests, negated to sort larger ones first."""
+    size = session.nodes.usage.allocatable[:, task.node].tolist()
+    return -max((requested / has for requested, has in zip(task.amounts, size, strict=True) if has), default=0.0)
 
 
 ORDERS: dict[str, Order] = {
@@ -40,7 +40,7 @@ ORDERS: dict[str, Order] = {
     "bigObjectFirst": _largest_part,
     "moreReplicasFirst": lambda session, task: -task.job.task_count,
 }
-"""Strategies that say who goes first."""
+"""Strategies that order victims; the smallest key first."""
 OFFLINE_ONLY = "offlineOnly"
 STRATEGIES = (LOW_NODE_UTILIZATION, OFFLINE_ONLY, *ORDERS)
 
@@ -56,20 +56,20 @@ _PERCENTAGES = (
 PARAMS = (
     Argument("thresholds", "mapping", {}, "A node that uses less of all is idle.", fields=_PERCENTAGES),
     Argument("targetThresholds", "mapping", {}, "A node that uses more of one is busy.", fields=_PERCENTAGES),
-    Argument("thresholdPriorityClassName", "str", SYSTEM_CLUSTER_CRITICAL, "Pods of this priority or more stay."),
-    Argument("nodeFit", "bool", True, "Whether a pod stays that no idle node would take."),
+    Argument("thresholdPriorityClassName", "str", SYSTEM_CLUSTER_CRITICAL, "Pods of this priority or more are exempt."),
+    Argument("nodeFit", "bool", True, "Whether only pods are evicted that some idle node would take."),
     Argument(
         "numberOfNodes",
         "int",
         0,
-        "How many idle nodes there must be.",
+        "The minimum number of idle nodes.",
         without_effect="Volcano decides nothing by it either",
     ),
 )
 
 
 class LowNodeUtilization(msgspec.Struct, frozen=True):
-    """The parameters: percent below which a node is idle, and above which it is busy, by resource."""
+    """Parameters of the strategy: percent below which a node is idle, and above which it is busy, by resource."""
 
     low: Mapping[str, float]
     high: Mapping[str, float]
@@ -78,13 +78,13 @@ class LowNodeUtilization(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, params: ArgumentValues) -> LowNodeUtilization:
-        """From the configuration."""
+        """Build the parameters from the configuration."""
         low, high = ({name: params[key][name] for name in RESOURCES} for key in ("thresholds", "targetThresholds"))
         return cls(low, high, params["thresholdPriorityClassName"], params["nodeFit"])
 
 
 class Rebalance:
-    """One choice of victims from samples of usage (percent of capacity, by node)."""
+    """One choice of victims, from samples of usage (percent of capacity, by node)."""
 
     def __init__(self, session: Session, params: LowNodeUtilization, samples: Mapping[str, NodeUsage]) -> None:
         self._session = session
@@ -101,32 +101,34 @@ class Rebalance:
             self._capacity[row] = capacity
             freed = [int(releasing[column, row]) for column in self._columns]
             parts = zip((sample.cpu, sample.memory), freed, capacity, strict=True)
-            self._used[row] = [percent - 100 * gone / has for percent, gone, has in parts]
+            self._used[row] = [percent - 100 * released / has for percent, released, has in parts]
         self.low = [row for row in self._used if self._is_low(row)]
         self.high = [row for row in self._used if self._is_high(row)]
-        self._room: Ints = session.nodes.usage.future_idle[:, self.low]
-        """What idle nodes have left beside those that go, by resource and place in ``low``."""
+        self._free_on_low: Ints = session.nodes.usage.future_idle[:, self.low]
+        """What idle nodes have left in addition to earlier victims, by resource and position in ``low``."""
 
     def _is_low(self, row: int) -> bool:
-        """Whether a node takes pods and is idle in every resource."""
+        """Return whether a node is schedulable, and idle in every resource."""
         if self._session.nodes.facts.nodes[row].spec.unschedulable:
             return False
         return all(used < self._params.low[name] for name, used in zip(RESOURCES, self._used[row], strict=True))
 
     def _is_high(self, row: int) -> bool:
-        """Whether a node is busy in some resource, and not idle."""
+        """Return whether a node is busy in some resource, and not idle."""
         over = any(used > self._params.high[name] for name, used in zip(RESOURCES, self._used[row], strict=True))
         return over and row not in self.low
 
     def victims(self, tasks: Sequence[Task], orders: Sequence[Order]) -> list[Task]:
-        """Whom to evict of running tasks: from the busiest node down, on each the least important first, until it is
-        not busy or the idle nodes would be."""
+        """Return the running tasks to evict, from the busiest node down, the least important first.
+
+        This continues until each node is below its target or the idle nodes would reach theirs.
+        """
         if not self.low or not self.high:
             return []
         on_node: dict[int, list[Task]] = {}
         for task in tasks:
             on_node.setdefault(task.node, []).append(task)
-        left = self._room_on_low()
+        left = self._capacity_of_low()
         bound = self._priority_bound()
         spare: dict[int, int] = {}
         chosen: list[Task] = []
@@ -140,20 +142,20 @@ class Rebalance:
                     break
                 job = task.job
                 above = spare.setdefault(job.index, job.ready_count - job.min_available)
-                if above <= 0 or (task.shape.spec.priority or 0) >= bound or not self._finds_place(task):
+                if above <= 0 or (task.shape.spec.priority or 0) >= bound or not self._fits_on_low(task):
                     continue
                 spare[job.index] = above - 1
                 self._take(row, task, left)
                 chosen.append(task)
         return chosen
 
-    def _room_on_low(self) -> list[int]:
-        """What the idle nodes may take until they reach the target, cpu in milli and memory in bytes."""
+    def _capacity_of_low(self) -> list[int]:
+        """Return what idle nodes can take until they reach their targets, cpu in milli and memory in bytes."""
         allocatable, total = self._session.nodes.usage.allocatable, [0, 0]
         for row in self.low:
             for part, name in enumerate(RESOURCES):
-                room = float(allocatable[self._columns[part], row])
-                total[part] += int(self._params.high[name] * room * 0.01) - int(self._used[row][part] * room * 0.01)
+                size = float(allocatable[self._columns[part], row])
+                total[part] += int(self._params.high[name] * size * 0.01) - int(self._used[row][part] * size * 0.01)
         return total
 
     def _is_over(self, row: int) -> bool:
@@ -167,27 +169,27 @@ class Rebalance:
             self._used[row][part] -= 100 * amount / self._capacity[row][part]
 
     def _priority_bound(self) -> int:
-        """Pods of this priority and above stay."""
+        """Return the priority from which pods are not evicted."""
         name = self._params.priority_class
         found = self._session.snapshot.others.get("PriorityClass", {}).get(name)
         return found.value if isinstance(found, PriorityClass) else _SYSTEM.get(name, _UNLIMITED)
 
-    def _finds_place(self, task: Task) -> bool:
-        """Whether an idle node takes a task, as things are, beside those that go already; it is given that room."""
+    def _fits_on_low(self, task: Task) -> bool:
+        """Return whether an idle node takes a task in addition to earlier victims; reserve its resources there."""
         if not self._params.node_fit:
             return True
         if framework_of(self._session).pre_predicate(task) is not None:
             return False
         passing = framework_of(self._session).candidates(task).passing()
-        places = np.flatnonzero(passing[self.low] & fits(task.floor, self._room))
+        places = np.flatnonzero(passing[self.low] & fits(task.floor, self._free_on_low))
         if not places.size:
             return False
-        self._room[:, places[0]] -= task.request
+        self._free_on_low[:, places[0]] -= task.request
         return True
 
 
 def _importance(task: Task) -> tuple[Any, ...]:
-    """The least important first: by priority, without one first; then by quality of service; then by name."""
+    """Return a sort key, least important first: by priority (none first), quality of service, and name."""
     priority = task.shape.spec.priority
     try:
         service = _service(task.shape.spec)
@@ -197,17 +199,16 @@ def _importance(task: Task) -> tuple[Any, ...]:
 
 
 def _service(spec: PodSpec) -> int:
-    """A pod's quality of service, by cpu and memory alone: 0 for best-effort, 1 burstable, 2 guaranteed. Raises
-    QuantityError."""
+    """Return a pod's QoS by cpu and memory: 0 best-effort, 1 burstable, 2 guaranteed. Raises QuantityError."""
     if is_guaranteed(spec):
         return 2
     parts = [spec.resources or c.resources for c in (*spec.init_containers, *spec.containers)]
-    asked = [each.get(name, 0) for part in parts for each in (part.requests, part.limits) for name in RESOURCES]
-    return int(any(parse_milli(amount) for amount in asked))
+    requested = [each.get(name, 0) for part in parts for each in (part.requests, part.limits) for name in RESOURCES]
+    return int(any(parse_milli(amount) for amount in requested))
 
 
 def _capacity(node: Node) -> tuple[int, ...]:
-    """A node's cpu (milli) and memory (bytes), 0 for what cannot be read."""
+    """Return a node's cpu (milli) and memory (bytes), 0 for unreadable quantities."""
 
     def amount(stated: Quantities, name: str) -> int:
         try:

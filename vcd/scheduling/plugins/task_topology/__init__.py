@@ -1,4 +1,4 @@
-"""task-topology: tasks of a job that talk to each other go to the same nodes."""
+"""task-topology: place tasks of a job that communicate on the same nodes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from vcd.state.records import TASK_SPEC
 _INVALID = ReasonCode("task-topology-invalid", Cause.INVALID, "the group's task topology is invalid, it is ignored")
 
 MAXIMUM = 100.0
-"""The most points that a node gets before the weight (kube-scheduler's MaxNodeScore)."""
+"""The highest score of a node before the weight (kube-scheduler's MaxNodeScore)."""
 
 
 class TaskTopology(Score):
-    """100 x weight x tasks / size of the job's largest bucket; see the plugin."""
+    """100 x weight x tasks / size of the job's largest bucket; see TaskTopologyPlugin."""
 
     name = "task topology"
     depends = Depends.JOB
@@ -46,23 +46,26 @@ class TaskTopology(Score):
 
 
 class TaskTopologyPlugin(Plugin):
-    """Puts the tasks of a job together, or apart, by what its group says of their roles (`volcano.sh/task-spec`).
+    """Place tasks of a job together or apart, by affinity between their roles (`volcano.sh/task-spec`).
 
-    The group's annotations list roles: `volcano.sh/task-topology-affinity: "ps,worker;chief"` (ps and worker like each
-    other's nodes, chief those of its own tasks), `volcano.sh/task-topology-anti-affinity` likewise (they shun them),
-    `volcano.sh/task-topology-task-order: "ps,worker"` (ps first). They count while the job has pending tasks; with a
-    role that no task of the job has, or one twice in a set, none of the three does.
+    The group's annotations list roles. `volcano.sh/task-topology-affinity: "ps,worker;chief"` means that ps and worker
+    prefer each other's nodes, and chief prefers nodes with other chief tasks. `volcano.sh/task-topology-anti-affinity`
+    is the opposite. `volcano.sh/task-topology-task-order: "ps,worker"` schedules ps first. The annotations apply while
+    the job has pending tasks. If one of them names a role that no task of the job has, or a role twice in a set, all
+    three are ignored.
 
-    When a session begins, the tasks of roles that a rule names are put into buckets: those on nodes by node; then the
-    others, in the given order, those that shun themselves before those that like others, themselves, or shun others,
-    then by name: each into the bucket of which it likes most tasks, less those that it shuns, of several the one whose
-    waiting tasks ask for least, or into a new one where it shuns more than it likes.
+    When a session begins, tasks of the named roles are put into buckets. Tasks on nodes come first, one bucket per
+    node. The others follow in the given order, then by rule (anti-affinity to the own role, affinity to other roles,
+    affinity to the own role, anti-affinity to other roles), then by name. Each task is added to the bucket with the
+    highest number of tasks that it has affinity to, less tasks that it has anti-affinity to. Of several, the bucket
+    whose pending tasks request least is chosen. If the number is negative for all, the task begins a new bucket.
 
-    - Tasks in buckets come first, those of the bucket with more waiting tasks before others, then of the older bucket,
-      then by the given order.
-    - Points of a node: 100 x weight x n / (tasks of the job's largest bucket), n being the bucket's tasks that are
-      there, less the tasks there that the task shuns, plus those that wait and would fit there together (the last ones
-      left out first). 0 where the task does not fit even in what is being freed, or is in no bucket.
+    - Tasks in buckets come first: those of the bucket with more pending tasks, then of the older bucket, then in the
+      given order.
+    - Score of a node: 100 x weight x n / (tasks of the job's largest bucket). n is the number of the bucket's tasks on
+      the node, less tasks there that the task has anti-affinity to, plus pending tasks of the bucket that would fit
+      there together (the last ones are left out first). The score is 0 if the task does not fit into idle and releasing
+      resources, or is in no bucket.
 
     Source: Volcano ``plugins/task-topology``.
     """
@@ -70,12 +73,10 @@ class TaskTopologyPlugin(Plugin):
     name = "task-topology"
     treats_alike = True
     annotations = (*ANNOTATIONS, TASK_SPEC)
-    arguments = (
-        Argument("task-topology.weight", "int", 1, "How much the points count; below 0 nodes are liked the less."),
-    )
+    arguments = (Argument("task-topology.weight", "int", 1, "Weight of the score; below 0 it is subtracted."),)
 
     def open(self, session: Session) -> None:
-        """Put the tasks of jobs with a topology and pending tasks into buckets."""
+        """Build the buckets of jobs with a topology and pending tasks."""
         self._jobs: dict[int, JobTopology] = {}
         self._errors: dict[int, TopologyError] = {}
         for index in np.flatnonzero(session.jobs.counts[:, TaskStatus.PENDING]).tolist():
@@ -91,41 +92,41 @@ class TaskTopologyPlugin(Plugin):
                 self._jobs[index] = JobTopology(topology, tasks)
 
     def close(self, session: Session) -> None:
-        """Tell of the groups whose annotations count for nothing."""
+        """Note invalid annotations on their jobs."""
         for index, error in self._errors.items():
-            mend = f"name roles that pods of the job have in {TASK_SPEC}, each once in a set"
-            session.job(index).note("annotation", self.name, _INVALID({"error": str(error), "mend": mend}))
+            remedy = f"name roles that pods of the job have in {TASK_SPEC}, each once in a set"
+            session.job(index).note("annotation", self.name, _INVALID({"error": str(error), "mend": remedy}))
 
     def kind_of(self, task: Task) -> tuple[str, str] | None:
-        """What tasks of one job share for which the nodes rate alike: bucket and role; None in no bucket."""
+        """Return bucket and role, by which tasks of one job have equal scores; None in no bucket."""
         topology = self._jobs.get(task.job.index)
         return None if topology is None else topology.kind_of(task)
 
     def topology_of(self, task: Task) -> JobTopology:
-        """The buckets of a task that is in one."""
+        """Return the topology of a task that is in a bucket."""
         return self._jobs[task.job.index]
 
     # --- points -----------------------------------------------------------------------------------------------------
 
     def task_order(self, task: Task) -> tuple[int, int, int, int, int]:
-        """Tasks in buckets first, the fullest bucket first; tasks of jobs without a topology are alike."""
+        """Order tasks in buckets first, of the bucket with the most pending tasks first; other tasks are equal."""
         topology = self._jobs.get(task.job.index)
         return (1, 0, 0, 0, 0) if topology is None else topology.order(task)
 
     def node_order(self) -> Iterable[Score]:
-        """The one score, if any job has buckets and the weight is not 0."""
+        """Return the score, if any job has buckets and the weight is not 0."""
         weight: int = self.values["task-topology.weight"]
         if weight and self._jobs:
             yield TaskTopology(self, weight)
 
     def on_allocate(self, task: Task, row: int) -> None:
-        """A task of the bucket, if it is in one, is on the node."""
+        """Count the task on the node."""
         topology = self._jobs.get(task.job.index)
         if topology is not None:
             topology.placed(task, row)
 
     def on_deallocate(self, task: Task, row: int) -> None:
-        """A task is on the node no more."""
+        """Stop counting the task on the node."""
         topology = self._jobs.get(task.job.index)
         if topology is not None:
             topology.removed(task, row)

@@ -1,4 +1,4 @@
-"""The tasks of one job in buckets: which belong together, by what the group's annotations say of its roles.
+"""Buckets of one job's tasks that belong on the same node, by the affinity of their roles.
 
 Source: Volcano ``plugins/task-topology``.
 """
@@ -26,18 +26,18 @@ TASK_ORDER = "volcano.sh/task-topology-task-order"
 ANNOTATIONS = (AFFINITY, ANTI_AFFINITY, TASK_ORDER)
 
 _SELF_ANTI, _INTER, _SELF, _INTER_ANTI = 4, 3, 2, 1
-"""How much earlier a role's tasks come for a rule of that kind; the highest counts."""
+"""Rank of a role by the kinds of its rules; the highest counts, and higher ranks are placed first."""
 _MIB = 1024 * 1024
 _NOWHERE = -1
-"""The node of a task that has none."""
+"""The node of a task without a node."""
 
 
 class TopologyError(ValueError):
-    """Annotations that name no topology of the job; the message says which and why."""
+    """Annotations that do not describe a topology of the job; the message names the annotation and the problem."""
 
 
 class Topology(NamedTuple):
-    """Sets of roles that like each other's nodes, or shun them (one role alone: its own tasks), and roles in order."""
+    """Sets of roles with affinity or anti-affinity (a single role: to its own tasks), and ordered roles."""
 
     affinity: tuple[tuple[str, ...], ...] = ()
     anti_affinity: tuple[tuple[str, ...], ...] = ()
@@ -45,7 +45,7 @@ class Topology(NamedTuple):
 
 
 def read_topology(annotations: Mapping[str, str], roles: Collection[str]) -> Topology:
-    """The topology that a group's annotations state. Raises TopologyError."""
+    """Parse a group's annotations. Raises TopologyError."""
     affinity, anti, order = (annotations.get(key) for key in ANNOTATIONS)
     return Topology(
         () if affinity is None else _sets_of(AFFINITY, affinity.split(";"), roles),
@@ -68,14 +68,14 @@ def _sets_of(key: str, texts: Iterable[str], roles: Collection[str]) -> tuple[tu
 
 
 class _Relations:
-    """Who likes and shuns whom: role -> roles, its own among them."""
+    """Affinity and anti-affinity between roles: role -> roles, possibly including itself."""
 
     def __init__(self, topology: Topology) -> None:
-        self.likes: dict[str, dict[str, None]] = {}
-        self.shuns: dict[str, dict[str, None]] = {}
+        self.affinity: dict[str, dict[str, None]] = {}
+        self.anti_affinity: dict[str, dict[str, None]] = {}
         self.priority: dict[str, int] = {}
-        self._relate(self.likes, topology.affinity, _SELF, _INTER)
-        self._relate(self.shuns, topology.anti_affinity, _SELF_ANTI, _INTER_ANTI)
+        self._relate(self.affinity, topology.affinity, _SELF, _INTER)
+        self._relate(self.anti_affinity, topology.anti_affinity, _SELF_ANTI, _INTER_ANTI)
         count = len(topology.order)
         self.order = {name: count - place for place, name in enumerate(topology.order)}
 
@@ -89,21 +89,23 @@ class _Relations:
                 self.priority[name] = max(self.priority.get(name, 0), alone if len(names) == 1 else together)
 
     def affinity_between(self, role: str, other: str) -> int:
-        """1 where a role likes another, -1 where it shuns it, 0 for neither or both."""
-        return (other in self.likes.get(role, ())) - (other in self.shuns.get(role, ()))
+        """Return 1 for affinity of a role to another, -1 for anti-affinity, 0 for neither or both."""
+        return (other in self.affinity.get(role, ())) - (other in self.anti_affinity.get(role, ()))
 
     def roles_against(self, role: str) -> list[str]:
-        """The roles that shun a role."""
-        return [other for other, shuns in self.shuns.items() if role in shuns]
+        """Return the roles with anti-affinity to a role."""
+        return [other for other, disliked in self.anti_affinity.items() if role in disliked]
 
     def rank(self, role: str) -> tuple[int, int]:
-        """The smaller comes first: the order that the user gave, then the kind of rule."""
+        """Return a sort key, smallest first: the order that the user gave, then the kind of rule."""
         return -self.order.get(role, 0), -self.priority.get(role, 0)
 
 
 class Bucket:
-    """Tasks that belong together: ``waiting`` counts those without a node, ``placed`` the others by node. Its name is
-    that of its first task."""
+    """Tasks that belong together. ``waiting`` counts those without a node, ``placed`` the others by node.
+
+    The bucket has the name of its first task.
+    """
 
     def __init__(self, index: int, name: str, width: int) -> None:
         self.index = index
@@ -111,7 +113,7 @@ class Bucket:
         self.total = 0
         self.placed: dict[int, int] = {}
         self.request = [0] * width
-        """What those that wait ask for together."""
+        """What the pending tasks request together."""
         self._place_of: dict[int, int] = {}
         self._waiting: dict[int, int] = {}
         self._amounts: list[tuple[int, ...]] = []
@@ -120,11 +122,11 @@ class Bucket:
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait."""
+        """The number of pending tasks."""
         return len(self._waiting)
 
     def add(self, task: Task) -> None:
-        """Take a task in, waiting or on a node."""
+        """Add a task, pending or on a node."""
         self.total += 1
         if task.node == _NOWHERE:
             self._place_of[task.row] = len(self._shapes)
@@ -135,7 +137,7 @@ class Bucket:
             self.placed[task.node] = self.placed.get(task.node, 0) + 1
 
     def moved(self, task: Task, sign: int) -> None:
-        """A task that had no node when the session began waits (``sign`` 1), or does no more (-1)."""
+        """Count a task that was pending when the session began as pending (``sign`` 1), or as placed (-1)."""
         if task.row not in self._place_of:
             return
         if sign > 0:
@@ -146,17 +148,17 @@ class Bucket:
             self.request[column] += sign * amount
 
     def others(self, task: Task) -> Ints:
-        """Requests (tasks, resources) of those that wait beside a task like the given one, in the order of adding."""
+        """Return the requests (tasks, resources) of the pending tasks except one like ``task``, in order of adding."""
         if self._matrix is None:
             self._matrix = np.array(self._amounts, np.int64)
         places = sorted(self._waiting.values())
-        like = next((place for place in places if self._shapes[place] is task.shape), None)
-        others: Ints = self._matrix[[place for place in places if place != like]]
+        place_of_task = next((place for place in places if self._shapes[place] is task.shape), None)
+        others: Ints = self._matrix[[place for place in places if place != place_of_task]]
         return others
 
 
 class _Filling:
-    """The buckets of a job while they are filled, in columns: tasks by role, and what the waiting ones ask for."""
+    """The buckets of a job while they are built, as columns: tasks by role, and the load of pending tasks."""
 
     def __init__(self, relations: _Relations, tasks: int) -> None:
         self._code_of = {role: code for code, role in enumerate(relations.priority)}
@@ -168,33 +170,35 @@ class _Filling:
         self._buckets = 0
 
     def add(self, index: int, role: str, load: float) -> None:
-        """A task was put into a bucket."""
+        """Count a task in a bucket."""
         self._buckets = max(self._buckets, index + 1)
         self._counts[index, self._code_of[role]] += 1
         self._loads[index] += load
 
     def best(self, role: str) -> int | None:
-        """The bucket that a task likes most, of several the one with the least load, then the oldest; None where it
-        shuns all."""
+        """Return the bucket with the highest affinity for a role, at equality the least load, then the oldest.
+
+        None if anti-affinity prevails in all.
+        """
         if not self._buckets:
             return None
         affinity = self._counts[: self._buckets] @ self._affinity[self._code_of[role]]
         most = affinity.max()
         if most < 0:
             return None
-        alike = np.flatnonzero(affinity == most)
-        return int(alike[self._loads[alike].argmin()])
+        ties = np.flatnonzero(affinity == most)
+        return int(ties[self._loads[ties].argmin()])
 
 
 def _load(task: Task) -> float:
-    """What a task asks for in one number: a thousandth of a unit counts as much as a mebibyte of memory."""
-    asked = dict(task.shape.requests)
-    cpu, memory = asked.pop(CPU, 0), asked.pop(MEMORY, 0)
-    return cpu + memory / _MIB + sum(amount * to_volcanos_unit(name) for name, amount in asked.items())
+    """Return a task's request as one number: a thousandth of a unit counts as much as a mebibyte of memory."""
+    requested = dict(task.shape.requests)
+    cpu, memory = requested.pop(CPU, 0), requested.pop(MEMORY, 0)
+    return cpu + memory / _MIB + sum(amount * to_volcanos_unit(name) for name, amount in requested.items())
 
 
 class JobTopology:
-    """The buckets of one job. Tasks without a role, or of one that no rule names, are in none."""
+    """The buckets of one job. Tasks without a role, or with a role without rules, are in none."""
 
     def __init__(self, topology: Topology, tasks: Iterable[Task]) -> None:
         self._relations = _Relations(topology)
@@ -202,15 +206,15 @@ class JobTopology:
         self.bucket_of: dict[int, Bucket] = {}
         self.largest = 0
         self._role_of: dict[int, str] = {}
-        self._shunned: dict[str, dict[int, int]] = {}
-        """Role -> node -> how many tasks there it shuns."""
+        self._avoided: dict[str, dict[int, int]] = {}
+        """Role -> node -> the number of tasks there to which the role has anti-affinity."""
         self._kind_of: dict[int, tuple[str, str]] = {}
         self._build(tasks)
 
     # --- building ---------------------------------------------------------------------------------------------------
 
     def _build(self, tasks: Iterable[Task]) -> None:
-        """Tasks on nodes first, a bucket for each node; then each task into the bucket that it likes best."""
+        """Build buckets of tasks on nodes, one per node, and then add each other task to its best bucket."""
         concerned = []
         for task in tasks:
             role = task.pod.metadata.annotations.get(TASK_SPEC, "")
@@ -222,7 +226,7 @@ class JobTopology:
                 concerned.append(task)
         filling = _Filling(self._relations, len(concerned))
         by_node: dict[int, Bucket] = {}
-        # rows are in order of name; nodes that are gone, whose names nobody knows any more, are one
+        # rows are sorted by name; all deleted nodes, whose names are unknown, count as one
         for task in sorted(concerned, key=lambda task: (task.node == GONE, task.node)):
             if task.node != _NOWHERE:
                 by_node[task.node] = self._put(by_node.get(task.node), task, filling)
@@ -235,7 +239,7 @@ class JobTopology:
             self._kind_of[task.row] = (bucket.name, role)
 
     def _put(self, bucket: Bucket | None, task: Task, filling: _Filling) -> Bucket:
-        """Put a task into a bucket, a new one where none is given."""
+        """Add a task to a bucket, to a new one if None is given."""
         if bucket is None:
             bucket = Bucket(len(self.buckets), task.name, len(task.amounts))
             self.buckets.append(bucket)
@@ -245,16 +249,16 @@ class JobTopology:
         self.largest = max(self.largest, bucket.total)
         return bucket
 
-    # --- what happens -----------------------------------------------------------------------------------------------
+    # --- placements -------------------------------------------------------------------------------------------------
 
     def _count(self, row: int, node: int, change: int) -> None:
         role = self._role_of.get(row)
         for other in () if role is None else self._relations.roles_against(role):
-            shunned = self._shunned.setdefault(other, {})
-            shunned[node] = shunned.get(node, 0) + change
+            avoided = self._avoided.setdefault(other, {})
+            avoided[node] = avoided.get(node, 0) + change
 
     def placed(self, task: Task, node: int) -> None:
-        """A task was given a node, or back to it."""
+        """Record that a task was placed on a node, or that its eviction was rolled back."""
         self._count(task.row, node, 1)
         bucket = self.bucket_of.get(task.row)
         if bucket is not None:
@@ -262,40 +266,43 @@ class JobTopology:
             bucket.moved(task, -1)
 
     def removed(self, task: Task, node: int) -> None:
-        """A task was taken from a node; it waits again if it did when the session began."""
+        """Record that a task was removed from a node; it is pending again if it was when the session began."""
         self._count(task.row, node, -1)
         bucket = self.bucket_of.get(task.row)
         if bucket is not None:
             bucket.placed[node] = bucket.placed.get(node, 0) - 1
             bucket.moved(task, 1)
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------------
 
     def kind_of(self, task: Task) -> tuple[str, str] | None:
-        """The name of its bucket and its role, of a task that waited when the session began; None in no bucket."""
+        """Return bucket name and role of a task that was pending when the session began; None in no bucket."""
         return self._kind_of.get(task.row)
 
     def order(self, task: Task) -> tuple[int, int, int, int, int]:
-        """The smaller key is placed first."""
+        """Return a sort key, smallest first."""
         bucket = self.bucket_of.get(task.row)
         if bucket is None:
             return 1, 0, 0, 0, 0
         return 0, -bucket.waiting, bucket.index, *self._relations.rank(self._role_of[task.row])
 
     def points(self, task: Task, usage: Usage) -> Scores:
-        """How much of the task's bucket is on each row of ``usage``, less the tasks that it shuns, or would fit there
-        with it; 0 where the task itself would not fit even in what is being freed."""
+        """Return the score of each row of ``usage`` before weight.
+
+        It counts the bucket's tasks there, less tasks that the task has anti-affinity to, plus pending ones that would
+        fit with it. It is 0 if the task does not fit into idle and releasing resources.
+        """
         bucket = self.bucket_of[task.row]
-        room = usage.idle + usage.releasing
-        fits = (room >= task.floor[:, None]).all(axis=0)
+        free = usage.idle + usage.releasing
+        fits = (free >= task.floor[:, None]).all(axis=0)
         score = np.full(len(usage), bucket.waiting, np.int64)
         self._add_present(score, bucket, self._role_of[task.row], usage)
-        score -= _misfits(bucket, task, room)
+        score -= _misfits(bucket, task, free)
         return np.where(fits, score, 0).astype(np.float64)
 
     def _add_present(self, score: Ints, bucket: Bucket, role: str, usage: Usage) -> None:
-        """Add what the nodes hold of the bucket and take off what they hold of shunned roles."""
-        for count, sign in ((bucket.placed, 1), (self._shunned.get(role, {}), -1)):
+        """Add the bucket's tasks on the nodes, and subtract tasks to which the role has anti-affinity."""
+        for count, sign in ((bucket.placed, 1), (self._avoided.get(role, {}), -1)):
             nodes = np.fromiter(count.keys(), np.intp, len(count))
             numbers = np.fromiter(count.values(), np.int64, len(count)) * sign
             if usage.rows is None:
@@ -305,14 +312,13 @@ class JobTopology:
                 score += np.array([sign * count.get(row, 0) for row in usage.rows.tolist()], np.int64)
 
 
-def _misfits(bucket: Bucket, task: Task, room: Ints) -> Ints:
-    """How many of the bucket's other tasks must go elsewhere, the last added first, until the rest fits into the room
-    of each node."""
-    misfits = np.zeros(room.shape[1], np.int64)
+def _misfits(bucket: Bucket, task: Task, free: Ints) -> Ints:
+    """Return by node how many other pending tasks of the bucket do not fit with the task, the last added first."""
+    misfits = np.zeros(free.shape[1], np.int64)
     tight = [
         column
         for column, amount in enumerate(bucket.request)
-        if (amount or column < 2) and amount > room[column].min(initial=LARGEST_SUM)  # the sum may be beyond int64
+        if (amount or column < 2) and amount > free[column].min(initial=LARGEST_SUM)  # the sum may exceed int64
     ]
     if not tight:
         return misfits
@@ -321,6 +327,6 @@ def _misfits(bucket: Bucket, task: Task, room: Ints) -> Ints:
         amounts = others[:, column].tolist()
         own = min(bucket.request[column] - sum(amounts), LARGEST_SUM)
         together = sums_up_to(np.array([own, *amounts]))
-        over = len(together) - np.searchsorted(together, room[column], side="right")
+        over = len(together) - np.searchsorted(together, free[column], side="right")
         np.maximum(misfits, np.minimum(over, len(others)), out=misfits)
     return misfits

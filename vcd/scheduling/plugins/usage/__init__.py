@@ -1,4 +1,4 @@
-"""usage: nodes by what they really use, as a monitoring system measures it."""
+"""usage: filter and score nodes by measured usage."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _JUST_PLACED = (TaskStatus.ALLOCATED, TaskStatus.BINDING, TaskStatus.BOUND)
 
 
 class UsageThresholds(Predicate):
-    """Nodes whose cpu or memory is used more than a threshold take nothing; one whose usage is unknown passes."""
+    """Rejects nodes whose cpu or memory usage is above a threshold; nodes with unknown usage pass."""
 
     name = "usage"
     reason = ReasonCode("usage", Cause.NODE_POLICY, "the node uses more than a threshold allows", nodes_help=True)()
@@ -39,7 +39,7 @@ class UsageThresholds(Predicate):
     unresolvable = True
 
     def __init__(self, percent: Floats, cpu: int, memory: int) -> None:
-        self._above_cpu: Mask = percent[0] > cpu  # NaN, unknown, is above nothing
+        self._above_cpu: Mask = percent[0] > cpu  # comparisons with NaN (unknown) are false
         self._above_memory: Mask = percent[1] > memory
         self._passed: Mask = ~(self._above_cpu | self._above_memory)
         self._all = bool(self._passed.all())
@@ -61,10 +61,10 @@ class UsageThresholds(Predicate):
 
 
 class LeastUsed(Score):
-    """100 x the weighed mean of what is unused of cpu and memory, estimates included; 0 where usage is unknown."""
+    """100 x the weighted mean of the unused fractions of cpu and memory, including estimates; 0 if usage is unknown."""
 
     name = "usage"
-    depends = Depends.TIME  # computed anew at each change, so it follows the estimates, too
+    depends = Depends.TIME  # recomputed after each change, so it includes new estimates
 
     def __init__(self, load: Load, known: Mask, weights: tuple[int, int], weight: int) -> None:
         super().__init__(1)
@@ -76,12 +76,12 @@ class LeastUsed(Score):
         self._points = self._rate(np.arange(len(known)))
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        """The same for all pods; only nodes whose estimates moved are rated anew."""
+        """Return scores that are the same for all pods; only nodes with changed estimates are rescored."""
         moved = self._load.log[self._position :]
         if moved:
             self._position += len(moved)
             rows = np.array(moved)
-            self._points = self._points.copy()  # others may hold what they were given
+            self._points = self._points.copy()  # earlier results are shared
             self._points[rows] = self._rate(rows)
         result: Scores = at_rows(self._points, usage)
         return result
@@ -96,23 +96,24 @@ class LeastUsed(Score):
 
 
 class UsagePlugin(Plugin):
-    """Fewer pods for nodes that are busy, whatever was requested of them.
+    """Prefer nodes with low measured usage, whatever their pods request.
 
-    The section `metrics` of the configuration names where samples of the nodes' usage come from (percent of capacity,
-    averaged over ten minutes). A node above `thresholds` in cpu or memory takes no pod (flag enablePredicate), and
-    evicting pods does not help. Each node gets
+    The section `metrics` of the configuration states the source of samples (percent of capacity, averaged over ten
+    minutes). A node above `thresholds` in cpu or memory accepts no pod (flag enablePredicate), and evictions are not
+    tried there. The score of a node is
 
         score = ((1 - cpu) x cpu.weight + (1 - memory) x memory.weight) / (cpu.weight + memory.weight)
                 x 100 x usage.weight
 
-    where cpu and memory are the parts that are used, plus what pods that were placed since, or began running less than
-    a sampling interval ago, are estimated to use: (request x request_ratio + (limit - request) x burst_ratio), 20%
-    more on nodes above risk_threshold, at most the limit; `estimator` holds these numbers.
+    where cpu and memory are the used fractions, including estimates of pods that were placed since the sample or that
+    began running less than a sampling interval ago. The estimate of a pod is
+    request x request_ratio + (limit - request) x burst_ratio, times risk_factor on nodes above risk_threshold, at most
+    the limit. These are fields of `estimator`.
 
-    A sample holds for five minutes, from when its source says it was measured (metrics_server, prometheus_adaptor),
-    else from when it was taken. A node without one is unknown: it passes, gets 0 points and is counted in
-    `vcd_usage_unknown_nodes` with the cause; a monitoring system that fails makes no node look idle. Source: Volcano
-    ``plugins/usage``.
+    A sample is valid for five minutes, from the time of measurement if the source states it (metrics_server,
+    prometheus_adaptor), else from the time of the query. A node without a valid sample is unknown: it passes, scores 0
+    and is counted in `vcd_usage_unknown_nodes` with the cause. So a failed monitoring system makes no node look idle.
+    Source: Volcano ``plugins/usage``.
     """
 
     name = "usage"
@@ -125,7 +126,7 @@ class UsagePlugin(Plugin):
     )
     arguments = (
         Argument(
-            "usage.weight", "int", 5, "How much the score counts beside other plugins' scores; below 0 it means 5."
+            "usage.weight", "int", 5, "Weight of the score relative to the scores of other plugins; below 0 it means 5."
         ),
         Argument("cpu.weight", "int", 1, "Weight of cpu in the score; below 0 it means 1."),
         Argument("memory.weight", "int", 1, "Weight of memory in the score; below 0 it means 1."),
@@ -133,7 +134,7 @@ class UsagePlugin(Plugin):
             "thresholds",
             "mapping",
             {},
-            "Above which a node takes no pods.",
+            "The usage above which a node accepts no pods.",
             fields=(
                 Argument("cpu", "int", 80, "Percent of cpu.", minimum=0, maximum=100),
                 Argument("mem", "int", 80, "Percent of memory.", minimum=0, maximum=100),
@@ -143,7 +144,7 @@ class UsagePlugin(Plugin):
             "estimator",
             "mapping",
             {},
-            "What pods are estimated to use that no sample shows yet.",
+            "How the usage of pods is estimated that samples do not include yet.",
             fields=ESTIMATOR,
         ),
     )
@@ -157,7 +158,7 @@ class UsagePlugin(Plugin):
         self.estimator = Estimator(**{key: float(value) for key, value in arguments["estimator"].items()})
 
     def open(self, session: Session) -> None:
-        """Put the last sample into columns, and estimate what it does not show yet."""
+        """Read the last sample, and estimate what it does not include."""
         nodes = session.nodes.facts
         known = known_usage(session.snapshot.answers, session.now)
         self._why = known.why or "no sample of the node"
@@ -171,16 +172,16 @@ class UsagePlugin(Plugin):
             np.float64,
         ).reshape(2, len(nodes))
         self._known: Mask = ~np.isnan(self._percent[0])
-        shown = np.where(self._known, self._percent, 0.0)
-        self._load = Load(self.estimator, shown, _capacity(session), self.weights)
+        measured = np.where(self._known, self._percent, 0.0)
+        self._load = Load(self.estimator, measured, _capacity(session), self.weights)
         self._any = bool(self._known.any())
         self._evicted: dict[int, Estimate | None] = {}
-        """What of pods that were evicted was estimated beside what samples show, None where they show them."""
+        """Estimates of evicted pods, for a rollback; None for pods that samples include."""
         if self._any:
             self._count_unseen(session)
 
     def _count_unseen(self, session: Session) -> None:
-        """Pods that were placed, or began running, after what the last sample shows."""
+        """Add pods that were placed, or began running, after the last sample."""
         tasks, shapes = session.snapshot.tasks, session.snapshot.shapes
         placed = tasks.node >= 0
         fresh = np.flatnonzero(placed & np.isin(tasks.status, _JUST_PLACED)).tolist()
@@ -197,32 +198,32 @@ class UsagePlugin(Plugin):
                 self._load.add(row, shape, int(tasks.node[row]))
 
     def predicates(self) -> Iterable[Predicate]:
-        """The thresholds."""
+        """Return the filter of the thresholds."""
         yield UsageThresholds(self._percent, *self.thresholds)
 
     def node_order(self) -> Iterable[Score]:
-        """The score, unless it is the same for all nodes."""
+        """Return the score, unless it is the same for all nodes."""
         if self._any and self.weight and sum(self.weights):
             yield LeastUsed(self._load, self._known, self.weights, self.weight)
 
     def on_allocate(self, task: Task, row: int) -> None:
-        """A pod more that no sample shows."""
+        """Add the estimate of a placed pod."""
         if not self._any:
             return
         if task.row not in self._evicted:
             self._load.add(task.row, task.shape, row)
             return
-        estimate = self._evicted.pop(task.row)  # it stays after all, as it was
+        estimate = self._evicted.pop(task.row)  # its eviction is rolled back
         if estimate is not None:
             self._load.put_back(task.row, estimate)
 
     def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """Pods more that no sample shows."""
+        """Add the estimates of placed pods."""
         for task, row in zip(tasks, rows, strict=True):
             self.on_allocate(task, row)
 
     def on_deallocate(self, task: Task, row: int) -> None:
-        """A pod less that no sample shows."""
+        """Subtract the estimate of a removed pod."""
         if not self._any:
             return
         estimate = self._load.remove(task.row)
@@ -230,7 +231,7 @@ class UsagePlugin(Plugin):
             self._evicted[task.row] = estimate
 
     def gauges(self) -> Iterator[Gauge]:
-        """How many nodes' usage is known, and how many's is not for which cause."""
+        """Return how many nodes have known usage, and how many do not, by cause."""
         known = int(self._known.sum())
         yield Gauge("vcd_usage_known_nodes", (), known)
         if known < len(self._known):
@@ -242,19 +243,19 @@ def _at_least_zero(value: int, otherwise: int) -> int:
 
 
 def _interval(metrics: Mapping[str, str]) -> int:
-    """Nanoseconds between samples."""
+    """Return the nanoseconds between samples."""
     values, _ = read_arguments(METRICS, metrics)
     interval: int = values["interval"]
     return interval
 
 
 def _text_of(moment: int) -> str:
-    """A time as a pod's status has it, so that texts compare as times do."""
+    """Format a time like a pod's status, so that texts compare like times."""
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=moment // 1000)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _capacity(session: Session) -> Floats:
-    """Cpu in thousandths and memory in bytes of each node, shape (2, nodes): its capacity, else its allocatable."""
+    """Return the cpu (thousandths) and memory (bytes) of each node, shape (2, nodes): capacity, else allocatable."""
     facts, columns = session.nodes.facts, session.nodes.column_of
 
     def read() -> Floats:

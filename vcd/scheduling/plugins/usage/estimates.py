@@ -1,9 +1,9 @@
-"""What pods that no sample shows yet are going to use: the estimates of the plugin usage.
+"""Estimates of the usage of pods that samples do not include yet, for the plugin usage.
 
-estimate = (request x request_ratio + (limit - request) x burst_ratio) x risk, within 0 and the limit; a limit that is
-missing, or below the request, is the request. Best-effort pods count be_cpu and be_mem x risk. Risk is risk_factor
-while the node's load, weighed over cpu and memory, is at least risk_threshold, else 1. Source: Volcano
-``plugins/usage/estimator.go`` and ``shadow_cache.go``.
+estimate = (request x request_ratio + (limit - request) x burst_ratio) x risk, between 0 and the limit. A limit that is
+missing, or below the request, counts as the request. Best-effort pods count be_cpu x risk and be_mem x risk. Risk is
+risk_factor while the node's load, the weighted mean of cpu and memory, is at least risk_threshold, else 1. Source:
+Volcano ``plugins/usage/estimator.go`` and ``shadow_cache.go``.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 
 Estimate = tuple[int, float, float]
-"""A node's row, and the cpu (thousandths) and memory (bytes) that a pod there is estimated to use."""
+"""A node's row, and the estimated cpu (thousandths) and memory (bytes) of a pod there."""
 
 MEBIBYTE = 1 << 20
 
 
 ESTIMATOR = (
-    Argument("request_ratio", "float", 0.7, "The part of a request that is used.", minimum=0, maximum=1),
-    Argument("burst_ratio", "float", 0.0, "The part used of a limit beyond the request.", minimum=0, maximum=1),
+    Argument("request_ratio", "float", 0.7, "The fraction of a request that is used.", minimum=0, maximum=1),
+    Argument("burst_ratio", "float", 0.0, "The fraction used of limit - request.", minimum=0, maximum=1),
     Argument("risk_threshold", "float", 0.6, "The load from which on a node is at risk.", minimum=0, maximum=1),
-    Argument("risk_factor", "float", 1.2, "How many times as much pods use on a node at risk.", minimum=1),
+    Argument("risk_factor", "float", 1.2, "Factor of the estimates on a node at risk.", minimum=1),
     Argument("be_cpu", "cpu", 250, "The cpu of a best-effort pod."),
     Argument("be_mem", "memory", 200 * MEBIBYTE, "The memory of a best-effort pod."),
 )
 
 
 class Estimator(msgspec.Struct, frozen=True):
-    """The section ``estimator``: ``be_cpu`` in thousandths, ``be_mem`` in bytes."""
+    """The argument ``estimator``: ``be_cpu`` in thousandths, ``be_mem`` in bytes."""
 
     request_ratio: float
     burst_ratio: float
@@ -52,7 +52,7 @@ class Estimator(msgspec.Struct, frozen=True):
 
 
 class Load:
-    """The nodes' load, cpu in row 0 and memory in row 1: what samples show, and the estimates on top of it.
+    """The nodes' load, cpu in row 0 and memory in row 1: samples plus estimates.
 
     ``percent`` and ``capacity`` have shape (2, nodes); ``weights`` are those of cpu and memory.
     """
@@ -61,23 +61,23 @@ class Load:
         self._estimator = estimator
         self._capacity = capacity
         self._there = capacity > 0
-        self._shown = percent / 100.0 * capacity
+        self._measured = percent / 100.0 * capacity
         self._weights = weights
         self.estimated: Floats = np.zeros_like(percent)
         self.log: list[int] = []
-        """The nodes in the order in which their estimates changed, so that who keeps something of each knows which."""
+        """The nodes in the order in which their estimates changed, so that callers can update what they derived."""
         self._estimates: dict[int, Estimate] = {}
         self._amounts_of = cache(_amounts_of)
 
     def composite(self, rows: Rows) -> Floats:
-        """The part of some nodes' cpu and memory that is, or soon will be, used: 0 to 1, 0 where they have none."""
-        used, capacity = self._shown[:, rows] + self.estimated[:, rows], self._capacity[:, rows]
+        """Return the fractions of some nodes' cpu and memory that are or soon will be used; 0 without capacity."""
+        used, capacity = self._measured[:, rows] + self.estimated[:, rows], self._capacity[:, rows]
         parts = np.zeros_like(capacity)
         np.divide(used, capacity, out=parts, where=self._there[:, rows])
         return np.clip(parts, 0.0, 1.0)
 
     def add(self, task: int, shape: Shape, row: int) -> None:
-        """A pod that no sample shows yet is on a node; ``task`` is its row."""
+        """Add a pod on a node that no sample includes yet; ``task`` is the pod's row."""
         self.remove(task)
         risk = self._risk(row)
         if shape.best_effort:
@@ -88,14 +88,14 @@ class Load:
         self.put_back(task, (row, cpu, memory))
 
     def put_back(self, task: int, estimate: Estimate) -> None:
-        """A pod is there, with an estimate that was made before."""
+        """Add a pod with an earlier estimate."""
         row, cpu, memory = self._estimates[task] = estimate
         self.log.append(row)
         self.estimated[0, row] += cpu
         self.estimated[1, row] += memory
 
     def remove(self, task: int) -> Estimate | None:
-        """A pod is not there any more: exactly what it added goes, and is returned; None where it added nothing."""
+        """Subtract what a pod added, and return it; None if it added nothing."""
         found = self._estimates.pop(task, None)
         if found is not None:
             row, cpu, memory = found
@@ -111,7 +111,7 @@ class Load:
             for part, weight in enumerate(self._weights):
                 capacity = self._capacity[part, row]
                 if capacity > 0:
-                    used = (self._shown[part, row] + self.estimated[part, row]) / capacity
+                    used = (self._measured[part, row] + self.estimated[part, row]) / capacity
                     load += min(max(used, 0.0), 1.0) * weight
             load /= total
         return self._estimator.risk_factor if load >= self._estimator.risk_threshold else 1.0
@@ -124,14 +124,13 @@ class Load:
 
 
 def _amounts_of(shape: Shape) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Requests and limits of cpu and memory."""
+    """Return requests and limits of cpu and memory."""
     requests = (float(shape.requests.get(CPU, 0)), float(shape.requests.get(MEMORY, 0)))
     return requests, (pod_limit(shape.spec, CPU), pod_limit(shape.spec, MEMORY))
 
 
 def pod_limit(spec: PodSpec, resource: str) -> float:
-    """The most that a pod may use of a resource: its containers' and sidecars' limits, or the largest init step's;
-    a limit that is missing, or cannot be read, is 0."""
+    """Return the limit of a pod: of its containers and sidecars, or of its largest init step; 0 if unreadable."""
 
     def of(quantities: Mapping[str, str | int | float]) -> int:
         text = quantities.get(resource)

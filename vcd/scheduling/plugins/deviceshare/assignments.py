@@ -1,8 +1,8 @@
-"""Pods that have cards and were not handed them yet: a device plugin tells by their times whose turn it is.
+"""Pods that are bound and still wait for their device plugin to assign their cards.
 
-The kubelet does not tell a device plugin for which pod it asks; it takes the pod of its node that waits longest. So
-pods of one node get times of their own, and with NodeLockEnable a node gets the next such pod when it has served the
-one before (Volcano ``plugins/util/nodelock``).
+The kubelet does not tell a device plugin which pod it allocates for. The plugin takes the pod of its node with the
+earliest bind time. So pods of one node get distinct times, and with NodeLockEnable a node gets the next such pod only
+when it has served the one before (Volcano ``plugins/util/nodelock``).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from vcd.state.facts import NodeFacts
 from vcd.state.records import seconds_of
 
 EXPIRES = 5 * 60
-"""Seconds after which nobody waits any more for a device plugin."""
+"""Seconds after which vcd stops waiting for a device plugin."""
 _SECOND = 1_000_000_000
 _BEFORE = ("", "Pending")
-"""The phases of a pod that may wait for its cards: one that runs has them."""
+"""The phases of pods that may still wait for their cards; a running pod has them."""
 
 
-class Handing:
-    """When pods that still wait for their cards were bound, by node; times in ``unit`` nanoseconds."""
+class Assignments:
+    """Bind times of pods that still wait for their cards, by node, in ``unit`` nanoseconds."""
 
     def __init__(self, facts: NodeFacts, now: int, *, vgpu_cards: bool) -> None:
         self.unit = _SECOND if vgpu_cards else 1
@@ -35,10 +35,10 @@ class Handing:
         self._times: dict[int, list[int]] = {}
         lock = vgpu.NODE_LOCK if vgpu_cards else gpushare.NODE_LOCK
         locks: dict[int, int] = facts.cached(("locks", lock), lambda: _locks(facts.nodes, lock))
-        self._kept = [row for row, since in locks.items() if now // _SECOND - since <= EXPIRES]
+        self._locked = [row for row, since in locks.items() if now // _SECOND - since <= EXPIRES]
 
     def time_of(self, annotations: Mapping[str, str], phase: str) -> int | None:
-        """When a placed pod was bound, None where it has its cards, or no time that can be."""
+        """Return when a placed pod was bound; None if it has its cards, or no plausible time."""
         vgpu_cards = self.unit == _SECOND
         if phase not in _BEFORE or (vgpu_cards and annotations.get(vgpu.BIND_PHASE) != vgpu.ALLOCATING):
             return None
@@ -47,28 +47,28 @@ class Handing:
         return None if time is None or time > self._latest else time
 
     def next(self, row: int) -> int:
-        """A time for a pod that is bound now: after those of the node's others."""
+        """Return a time for a pod that is bound now, after the times of the node's other pods."""
         latest: int = max([self.now - 1, *self._times.get(row, ())])
         return latest + 1
 
     def add(self, row: int, time: int) -> None:
-        """A pod with cards comes to a node."""
+        """Record a pod with cards on a node."""
         self._times.setdefault(row, []).append(time)
 
     def remove(self, row: int, time: int) -> None:
-        """What ``add`` did is taken back."""
+        """Undo ``add``."""
         self._times[row].remove(time)
 
     def busy(self, count: int) -> Mask:
-        """Of ``count`` nodes those that still have a pod to serve."""
+        """Return a mask of ``count`` nodes: those with a pod that still waits for its cards."""
         result = np.zeros(count, np.bool_)
-        result[self._kept] = True
+        result[self._locked] = True
         result[[row for row, times in self._times.items() if any(time >= self._oldest for time in times)]] = True
         return result
 
 
 def _locks(nodes: Sequence[Node], lock: str) -> dict[int, int]:
-    """Since when (seconds) others keep nodes by an annotation, by row."""
+    """Return since when (seconds) other schedulers lock nodes by an annotation, by row."""
     found: dict[int, int] = {}
     for row, node in enumerate(nodes):
         text = node.metadata.annotations.get(lock)
@@ -76,5 +76,5 @@ def _locks(nodes: Sequence[Node], lock: str) -> dict[int, int]:
             if text:
                 found[row] = seconds_of(text)
         except ValueError:
-            continue  # nobody can tell when it ends, and what its pods wait for they say themselves
+            continue  # its end is unknown; waiting pods are recognized by their own annotations
     return found
