@@ -1,4 +1,8 @@
-"""What the page asks about a log. This runs in a process of its own, so that a heavy question stops nobody's loop."""
+"""The questions of the page: parse their parameters and answer them from the log.
+
+`answer` runs in a worker process (`worker.py`), so that an expensive question does not block the event loop of the
+server. Each question has two functions: one for users who may see everything, and one that filters by `PartialSight`.
+"""
 
 from __future__ import annotations
 
@@ -39,21 +43,21 @@ PAGE = 2000
 """Sessions in one answer at most."""
 
 _MILLISECONDS = range(10**8, 253_402_300_800_000)
-"""Numbers that are times since the epoch: longer than a date without dashes, and up to the year 9999."""
+"""Numbers that are milliseconds since the epoch: larger than a date without dashes, and up to the year 9999."""
 
 Answer = tuple[int, bytes]
-"""HTTP's status, and JSON."""
+"""HTTP status and JSON body."""
 
 
 def answer(
     path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str = ""
 ) -> Answer | Unasked:
-    """The answer to one of QUESTIONS about the log at ``path``, which errors name as it is ``called``; mistakes of the
-    asker and of the file are answers, too.
+    """Answer one of QUESTIONS about the log at ``path``, which errors name as ``called``. Wrong parameters and
+    unreadable logs are answers with an error status.
 
-    ``given`` are the values of the question's parameters, as they were written; empty for what was not given. Who asks
-    gets what ``sight`` lets them see (None: everything); where that depends on rights that it does not hold, these are
-    the answer.
+    ``given`` are the raw values of the question's parameters, empty if not given. ``sight`` filters the answer (None:
+    the user may see everything). If the answer depends on rights that ``sight`` does not know, these rights are
+    returned instead.
     """
     found = _answered(path, question, given, sight, called or path)
     return found if sight is None or not sight.unasked else sight.missing()
@@ -73,13 +77,13 @@ def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSi
     except api.LogError as error:
         return _error(500, str(error))
     except BaseException:
-        forget()  # it may have stopped half-way through a fold
+        forget()  # the failure may have interrupted a fold
         raise
 
 
 def _pinned(path: str, question: str) -> AbstractContextManager[None]:
-    """Let one answer agree with itself while the log is written. Long ones read once, and must not hold up the writer's
-    WAL."""
+    """Pin the log's head for one answer, so that it is consistent while the log is written. A long question reads the
+    log once; a pinned head would stop the writer from truncating its WAL."""
     return nullcontext() if question in LONG else log_of(path).pinned()
 
 
@@ -90,7 +94,7 @@ def _error(status: int, sentence: str) -> Answer:
 
 
 class _Mistake(Exception):
-    """A parameter that cannot be read; the message says how to write it."""
+    """A parameter that cannot be read; the message states the expected form."""
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
@@ -105,7 +109,7 @@ def _number(name: str, text: str, default: int) -> int:
 
 
 def _session(path: str, name: str, text: str) -> int:
-    """A session that is in the log; the last one where none is given."""
+    """Return the number of a session that is in the log; by default, of the last one."""
     ends = api.ends(log_of(path).history)
     number = _number(name, text, ends.last)
     if not ends.last:
@@ -117,13 +121,13 @@ def _session(path: str, name: str, text: str) -> int:
 
 
 def _session_or_end(path: str, text: str) -> int | None:
-    """A session that is in the log; None, for the log's end, where none is given."""
+    """Return the number of a session that is in the log; by default None, the log's end."""
     number = _session(path, "session", text)
     return number if text else None
 
 
 def _session_or_none_yet(path: str, text: str) -> int:
-    """A session that is in the log; 0 where none is given, and none is in it yet."""
+    """Return the number of a session that is in the log; by default the last one, or 0 if there is none."""
     return _session(path, "session", text) if text or api.ends(log_of(path).history).last else 0
 
 
@@ -139,7 +143,7 @@ def _head_for(sight: PartialSight, path: str) -> bytes:
 
 
 def _at(path: str, time: str) -> bytes:
-    """The session that was the last one at a time: RFC 3339, or milliseconds since the epoch, as Grafana has them."""
+    """Return the last session at a time: RFC 3339, or milliseconds since the epoch as Grafana writes them."""
     log = log_of(path)
     is_number = time.isascii() and time.isdigit() and len(time) <= 15 and int(time) in _MILLISECONDS
     moment = int(time) * 1_000_000 if is_number else log.time(time)
@@ -147,7 +151,7 @@ def _at(path: str, time: str) -> bytes:
 
 
 def _beyond(log: api.Log, moment: int) -> str:
-    """Why the last session may not be the last one at a time: others may have logged more until then."""
+    """Return why the last session may not be the last one at a time: a log that ends earlier may lack later events."""
     reader = log.history.reader
     stands = None if moment <= reader.last_time() else api.standing(reader.path)
     return f"the log ends at {api.moment(reader.last_time())}: {stands.words}" if stands and stands.lacks else ""
@@ -225,7 +229,7 @@ def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     number = _session_or_end(path, session)
     job = _job_seen(path, key, number)
     answer, story = explained(job, sight.sees)
-    for episode in story.episodes:  # a job that it had to go for is named to who may see it
+    for episode in story.episodes:  # a job's victims and preemptors are named only if the user may see them
         if episode.group:
             sight.sees("PodGroup", episode.group)
     lines = indented(map(sight.without_others, story.lines()))
@@ -233,7 +237,7 @@ def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
 
 
 def _job_seen(path: str, key: str, session: int | None) -> api.LoggedJob:
-    """A job; of one that is not there nothing is said of those that have such names elsewhere."""
+    """Return a job. The error of a missing job does not suggest jobs of the same name in other namespaces."""
     try:
         return log_of(path).job(key, session=session)
     except api.NotFound:
@@ -295,8 +299,8 @@ def _whatif_told(path: str, key: str, queue: str, priority: str) -> WhatIf:
 
 
 class PageQuestion(NamedTuple):
-    """A question: what it is about, its parameters, the functions that answer it to a user who may see everything and
-    to one who may see a part, and the type of the answer."""
+    """A question: its description, its parameters, the functions that answer it for users who may see everything and
+    for users who may see a part, and the type of the answer."""
 
     about: str
     parameters: tuple[str, ...]
@@ -340,6 +344,6 @@ PARAMETERS: dict[str, str] = {
     "time": "RFC 3339, or milliseconds since the epoch; required",
     "to": "number of the last session; the log's last by default",
 }
-"""What the parameters of questions mean, by name."""
+"""Descriptions of the parameters by name."""
 LONG = frozenset({"eta", "whatif"})
-"""Questions that may take many seconds: nobody else is to wait for them."""
+"""Questions that may take many seconds. A separate worker answers them, so that they delay no other question."""
