@@ -1,4 +1,8 @@
-"""Who asks, by their bearer token, and what they may do in the cluster: the API server says, and it is kept a while."""
+"""Authentication of bearer tokens and authorization of their users by reviews of the API server, with caches and
+limits.
+
+A client that guesses tokens, or queries many rights, must overload neither the API server nor delay other users.
+"""
 
 from __future__ import annotations
 
@@ -17,44 +21,44 @@ from vcd.serving.access import Access
 _log = structlog.get_logger(__name__)
 
 KEPT_SECONDS = 60.0
-"""How long a yes is kept: that a token is somebody's, and that they may do something."""
+"""How long a positive review is cached, of a token or of a right."""
 REFUSED_SECONDS = 10.0
-"""How long a no is kept."""
+"""How long a negative review is cached."""
 MOST_AT_ONCE = 4
-"""Reviews under way: of tokens that one address shows, and of what one person may do."""
+"""Concurrent reviews: of tokens from one address, and of one user's rights."""
 MOST_OF_ALL = 16
-"""Reviews of tokens under way, whoever shows them."""
+"""Concurrent reviews of tokens from all addresses."""
 MOST_A_SECOND = 10
-"""Reviews of tokens that were not good before from one address, and of what one person asks by name."""
+"""Reviews per second: of tokens from one address that were not valid before, and of rights that one user names."""
 
 _KEPT = 1000
-"""Of how many tokens either is kept at most, and of how many addresses what they asked for."""
+"""Cached tokens, valid and invalid ones each, and addresses with a rate limit, at most."""
 _KEPT_RIGHTS = 20_000
-"""Of how many things it is kept at most whether a person may do them."""
+"""Cached rights of one user, at most."""
 
 T = TypeVar("T")
 
 
 class TokenHolder(Protocol):
-    """Whom a token stands for."""
+    """The user that a token authenticates."""
 
     @property
     def name(self) -> str:
-        """Their name in the cluster."""
+        """The user's name in the cluster."""
 
 
 class Reviews(Protocol):
-    """Kubernetes' reviews. Either raises what went wrong with asking."""
+    """Kubernetes' reviews. Both methods raise what failed in the request."""
 
     async def who(self, token: str) -> TokenHolder | None:
-        """Whom a bearer token stands for (a TokenReview); None: nobody."""
+        """Return the user of a bearer token (a TokenReview), or None if it is not valid."""
 
     async def may(self, who: Any, access: Access) -> bool:
-        """Whether one whom ``who`` gave may do something (a SubjectAccessReview)."""
+        """Return whether a user that `who` returned has a right (a SubjectAccessReview)."""
 
 
 class Budget:
-    """MOST_A_SECOND of something; ``now`` is a clock in seconds."""
+    """Rate limiter for MOST_A_SECOND events a second; ``now`` is a clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -62,7 +66,7 @@ class Budget:
         self._filled = now()
 
     def take(self) -> bool:
-        """Take one, where one is left."""
+        """Count an event. Return False if it exceeds the rate."""
         now = self._now()
         self._left = min(float(MOST_A_SECOND), self._left + (now - self._filled) * MOST_A_SECOND)
         self._filled = now
@@ -73,8 +77,8 @@ class Budget:
 
 
 class Person:
-    """Somebody whom the API server knows. What they may do is reviewed once in KEPT_SECONDS (a no: REFUSED_SECONDS),
-    MOST_AT_ONCE reviews at a time, and what they name themselves MOST_A_SECOND times."""
+    """An authenticated user. Each right is reviewed once in KEPT_SECONDS (a missing one: in REFUSED_SECONDS), with at
+    most MOST_AT_ONCE reviews at a time, and MOST_A_SECOND for objects that the user names."""
 
     def __init__(self, account: TokenHolder, reviews: Reviews, now: Callable[[], float]) -> None:
         self.name = account.name
@@ -86,16 +90,16 @@ class Person:
         self._asking = asyncio.Lock()
 
     async def may(self, access: Access) -> bool:
-        """Whether they may do something. Raises HTTPTooManyRequests and HTTPServiceUnavailable."""
+        """Return whether the user has a right. Raises HTTPTooManyRequests and HTTPServiceUnavailable."""
         return (await self.rights([access], named=True))[access]
 
     def known(self) -> dict[Access, bool]:
-        """What is known at this moment."""
+        """Return the rights whose reviews have not expired."""
         now = self._now()
         return {access: allowed for access, (until, allowed) in self._rights.items() if now < until}
 
     async def rights(self, accesses: Collection[Access], *, named: bool) -> dict[Access, bool]:
-        """Whether they may do each of some things; ``named``: they choose themselves what is asked about.
+        """Return whether the user has each of some rights; ``named``: the user chose them, so their rate is limited.
 
         Raises HTTPTooManyRequests and HTTPServiceUnavailable.
         """
@@ -121,11 +125,11 @@ class Person:
 
 
 class Tokens:
-    """Bearer tokens, each reviewed once in KEPT_SECONDS (one that is nobody's: REFUSED_SECONDS).
+    """Bearer tokens, each reviewed once in KEPT_SECONDS (an invalid one: in REFUSED_SECONDS).
 
-    Of tokens that were not good before at most ``MOST_AT_ONCE`` of one address are under way, ``MOST_OF_ALL`` of all,
-    and an address gets ``MOST_A_SECOND``, so that who guesses tokens troubles neither the API server nor those
-    elsewhere who have one. ``now`` is a clock in seconds.
+    Reviews of tokens that were not valid before are limited to ``MOST_AT_ONCE`` at a time and ``MOST_A_SECOND`` for
+    one address, and to ``MOST_OF_ALL`` at a time for all. A client that guesses tokens then affects neither the API
+    server nor users at other addresses. ``now`` is a clock in seconds.
     """
 
     def __init__(self, reviews: Reviews, now: Callable[[], float] = time.monotonic) -> None:
@@ -135,13 +139,13 @@ class Tokens:
         self._refused: OrderedDict[bytes, float] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[TokenHolder | None]] = {}
         self._asking: Counter[str] = Counter()
-        """Of how many tokens reviews are under way, by the address that shows them."""
+        """Reviews of tokens under way by the client's address."""
         self._budgets: OrderedDict[str, Budget] = OrderedDict()
 
     async def person(self, request: web.Request) -> Person:
-        """Who shows the token of a request.
+        """Return the user of a request's token.
 
-        Raises HTTPUnauthorized, HTTPTooManyRequests, and HTTPServiceUnavailable when nobody could be asked.
+        Raises HTTPUnauthorized, HTTPTooManyRequests, and HTTPServiceUnavailable if the API server cannot be reached.
         """
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
@@ -170,7 +174,7 @@ class Tokens:
         return self._good[digest][1]
 
     def _admit(self, address: str) -> None:
-        """Raises HTTPTooManyRequests where one more review would be too many."""
+        """Raise HTTPTooManyRequests if another review exceeds a limit."""
         budget = self._budgets.setdefault(address, Budget(self._now))
         self._budgets.move_to_end(address)
         while len(self._budgets) > _KEPT:
@@ -182,7 +186,7 @@ class Tokens:
     def _keep(self, digest: bytes, address: str, done: asyncio.Task[TokenHolder | None]) -> None:
         del self._under_way[digest]
         self._asking[address] -= 1
-        self._asking += Counter()  # drops those at 0
+        self._asking += Counter()  # drops addresses without reviews
         if done.cancelled() or done.exception() is not None:
             return
         account = done.result()
@@ -198,7 +202,7 @@ class Tokens:
 
 
 async def _asked(answer: Awaitable[T], about: str) -> T:
-    """What the API server answers. Raises HTTPServiceUnavailable where it does not."""
+    """Return the API server's answer. Raises HTTPServiceUnavailable if there is none."""
     try:
         return await answer
     except Exception as error:
