@@ -1,4 +1,4 @@
-"""A diagnosis as text, by cause: ``said`` is the sentence of an answer, ``phrase`` the few words of a row in a list."""
+"""The sentence that states a diagnosis. `phrases.py` has its short form for rows of a list."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from vcd.text.amounts import number, resource_name
 from vcd.text.phrases import existing_values
 
 LONGEST = 200
-"""Characters that a verdict has at most."""
+"""Characters of a sentence with `shortened`, at most."""
 
 
 _LONG = 50
-"""Characters that a name has at most in a sentence."""
+"""Characters of a name in a sentence, at most."""
 JOBS = ("holder", "ahead")
 """Roles of the jobs that a sentence names."""
 
 
 def said(diagnosis: Diagnosis) -> str:
-    """What a job waits for."""
+    """Return what a job waits for, as a sentence."""
     subject = {role: cut(name) if role in JOBS else name for role, name in diagnosis.subject.items()}
     return _said(msgspec.structs.replace(diagnosis, subject=subject))
 
 
 def for_namespace(diagnosis: Diagnosis, namespace: str) -> Diagnosis:
-    """Return a diagnosis for objects of a namespace, which its users can read: jobs of other namespaces are unnamed."""
+    """Return a diagnosis for readers in one namespace: jobs of other namespaces are not named."""
     subject, words = dict(diagnosis.subject), diagnosis.words
     for role, name in diagnosis.subject.items():
         if role in JOB_ROLES:
@@ -39,13 +39,13 @@ def for_namespace(diagnosis: Diagnosis, namespace: str) -> Diagnosis:
 
 
 def cut(name: str) -> str:
-    """A name as a sentence has it: a long one without its middle, as the end tells names apart that begin alike."""
+    """Shorten a long name in the middle: names of one owner begin alike and differ at the end."""
     half = (_LONG - 3) // 2
     return name if len(name) <= _LONG else f"{name[:half]}...{name[-half:]}"
 
 
 def _said(diagnosis: Diagnosis) -> str:
-    if "passes" in diagnosis.amounts.get("", {}):  # a clause, whatever it comes to
+    if "passes" in diagnosis.amounts.get("", {}):  # a clause of a node selector, taint or claim, whatever the cause
         return _of_claim(diagnosis) if "claim" in diagnosis.subject else _of_clause(diagnosis)
     if diagnosis.words:
         return _of_namespace(diagnosis) if diagnosis.cause == Cause.NAMESPACE_QUOTA else _as_given(diagnosis)
@@ -53,7 +53,8 @@ def _said(diagnosis: Diagnosis) -> str:
 
 
 def shortened(text: str, end: str = "") -> str:
-    """A sentence of LONGEST characters at most; its end stays, and as many of its first parts as there is room for."""
+    """Return a sentence cut to LONGEST characters: ``end`` is kept whole, and as many leading clauses as fit before
+    it."""
     left = LONGEST - len(end)
     if len(text) > left:
         parts = max(text.rfind(mark, 0, left) for mark in ("; ", ", "))
@@ -62,7 +63,7 @@ def shortened(text: str, end: str = "") -> str:
 
 
 class _Figures:
-    """The amounts of the resource that is short first, and the plain counts, as text."""
+    """Quantities of the first resource that is short, and the counts, as text."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         self.counts = diagnosis.amounts.get("", {})
@@ -70,16 +71,16 @@ class _Figures:
         self._amounts = diagnosis.amounts.get(self.resource, {}) if self.resource else {}
 
     def __getitem__(self, role: str) -> str:
-        """An amount without its resource; ``none`` where it is not there."""
+        """Return a quantity without its resource; ``none`` if it is missing."""
         return number(self.resource, self._amounts[role]) if role in self._amounts else "none"
 
     def of(self, role: str) -> str:
-        """The same with the resource: ``8 GPU``."""
+        """Return a quantity with its resource: ``8 GPU``."""
         return f"{self[role]} {resource_name(self.resource)}"
 
     @property
     def needs(self) -> str:
-        """How many pods are missing and how many of them have room: ``it needs 4 pods, 2 fit``."""
+        """Return how many pods are missing and how many of them fit: ``it needs 4 pods, 2 fit``."""
         needs, fits = self.counts.get("needs", 1), self.counts.get("fits", 0)
         return "it needs 1 pod" if needs == 1 else f"it needs {needs} pods, {fits} fit"
 
@@ -121,7 +122,7 @@ def _node_room(diagnosis: Diagnosis) -> str:
     figures, subject = _Figures(diagnosis), diagnosis.subject
     held = f", held by {subject['holder']}" if "holder" in subject else ""
     most = f"{subject['node']} has most, {figures['most']}{held}"
-    if fits := figures.counts.get("fits"):  # a pod has room, and not as many as it needs
+    if fits := figures.counts.get("fits"):  # some pods fit, but fewer than needed
         needs = counted(figures.counts["needs"], "pod")
         return f"nodes that it may use fit {fits} of {needs} of {figures.of('asks')} ({most})"
     return f"no node that it may use has {figures.of('asks')} free ({most})"
@@ -156,7 +157,7 @@ def _limit(diagnosis: Diagnosis) -> str:
         what = "what queue {} deserves and can use" if field == "spec.weight" else "what is guaranteed to queue {}"
         kept = f"{what.format(subject['queue'])} ({field}) leaves {figures.of('limit')}"
         return f"{kept}: {taken}"
-    # a plugin from outside need not state the field of its limit
+    # a third-party plugin need not declare the field of its limit
     return f"queue {subject['queue']} may use {figures.of('limit')}{f' ({field})' if field else ''}: {taken}"
 
 
@@ -219,4 +220,4 @@ _SENTENCES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.ORDER: _order,
     Cause.LEAVING: _leaving,
 }
-"""By cause, of what is neither a clause nor said as a reason gave it."""
+"""Sentences by cause, for diagnoses without a clause and without words of their own."""

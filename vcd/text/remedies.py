@@ -1,4 +1,4 @@
-"""What would end a wait, by its cause. It is stated of many jobs at once, so nothing is decided to verify it."""
+"""What would end a wait, by its cause. Lists state it for many jobs at once, so no simulation verifies it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def remedy_of(diagnosis: Diagnosis, reasons: Iterable[ev.Waiting]) -> str:
 
 
 def _short(diagnosis: Diagnosis) -> tuple[str, dict[str, int]]:
-    """The resource that is short, and its amounts by role."""
+    """Return the first resource that is short, and its quantities by role."""
     return next(((name, of) for name, of in diagnosis.amounts.items() if name), ("", {}))
 
 
 def _lacks(diagnosis: Diagnosis, limit: str, has: str) -> str:
-    """By how much a limit is too low for what is requested: ``4 cpu``; empty if the amounts do not state it."""
+    """Return by how much a limit is too low for the request: ``4 cpu``; empty if the quantities are missing."""
     resource, of = _short(diagnosis)
     if not {limit, has, "asks"} <= of.keys():
         return ""
@@ -50,8 +50,9 @@ def _full(diagnosis: Diagnosis) -> str:
 
 def _room(diagnosis: Diagnosis) -> str:
     resource, of = _short(diagnosis)
-    pod = of.get("pod", of.get("asks", 0))  # with ``pod``, ``asks`` is of all that are missing
-    if pod <= max(of.get("most", 0), of.get("largest", 0)):  # a node has that, and not all else, or not for all
+    pod = of.get("pod", of.get("asks", 0))  # with ``pod``, ``asks`` is the sum of all missing pods
+    # a node has enough of this resource, but not of another one, or not for all pods
+    if pod <= max(of.get("most", 0), of.get("largest", 0)):
         return "more free capacity on a node"
     return f"{amount_of(resource, pod)} free on one node: fewer pieces of it in use, or another node"
 
@@ -88,4 +89,4 @@ _REMEDIES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.PODS_MISSING: lambda diagnosis: f"{diagnosis.subject.get('owner', 'its owner')} creates the missing pods",
     Cause.ORDER: _order,
 }
-"""By cause, if neither time ends it nor the reason declares a remedy."""
+"""Remedies by cause, for causes that neither time ends nor a reason's own remedy."""
