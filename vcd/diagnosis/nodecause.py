@@ -1,4 +1,5 @@
-"""What keeps a job from nodes: its pods' size, a clause that excludes nodes with room, other pods, or want of room."""
+"""Diagnoses of nodes: the pods' size, a clause that excludes nodes with capacity, other pods, or too little
+capacity."""
 
 from __future__ import annotations
 
@@ -19,21 +20,21 @@ from vcd.state.sums import sum_of
 _OF_NODES = (Cause.NODE_ROOM, Cause.SHAPE, Cause.SELECTOR, Cause.TAINT, Cause.UNSCHEDULABLE_NODE, Cause.NODE_POLICY)
 
 _VALUES = 5
-"""Values of a label that a diagnosis names; how many there are it always states."""
+"""Values of a label that a diagnosis names; it always states how many there are."""
 
 
 def is_of_nodes(funnel: Funnel, reason: ev.Waiting) -> bool:
-    """Whether the nodes tell more of a cause than the reason does: which clause, and how many."""
+    """Return whether the nodes determine the cause more precisely than the reason: which clause, and how many nodes."""
     if not isinstance(reason.reason, str) and "claim" in dict(reason.reason.names):
         return False
     return cause_of(reason) in {*_OF_NODES, *(clause.cause for clause in (*funnel.lasting, *funnel.moving))}
 
 
 def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
-    """Why the nodes do not take what is missing of a job."""
+    """Return why the nodes do not fit the missing pods of a job."""
     if funnel.never:
         return of_shape(case, funnel)
-    if not funnel.allowed.any():  # though no room is there beyond them, either
+    if not funnel.allowed.any():  # the clauses come first, even if the other nodes have no capacity either
         return _excluded(case, funnel, min(funnel.lasting, key=lambda one: int(one.passes.sum())))
     if funnel.fits < case.missing_alike or case.is_short:
         clause = _decisive(case, funnel)
@@ -47,13 +48,13 @@ def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
     others = [one for one in case.reasons if cause_of(one) not in (*_OF_NODES, Cause.GANG_INCOMPLETE)]
     if others:
         return _in_turn(case, funnel, others[0])
-    if case.missing_alike < case.missing or case.job.partition is not None:  # each fits, and not all together
+    if case.missing_alike < case.missing or case.job.partition is not None:  # each pod fits alone, but not all together
         return _overtaken(case, funnel) or as_given(case.reasons[0])
     return _overtaken(case, funnel) or Diagnosis(Cause.ORDER, {}, _counts(case, funnel))
 
 
 def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
-    """That no node takes a pod, however empty: the allowed node that comes nearest, and what it lacks."""
+    """Return the diagnosis that no empty node fits the pod: the allowed node that comes nearest, and what it lacks."""
     allowed = funnel.wanted if funnel.wanted.any() else np.ones_like(funnel.wanted)
     room, request = case.session.nodes.usage.allocatable, funnel.task.request
     row = _nearest(allowed, room, request)
@@ -70,18 +71,18 @@ def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
 
 
 def _decisive(case: Case, funnel: Funnel) -> Clause | None:
-    """Of the lasting clauses that keep the job from nodes with room for it, the one whose removal gives most."""
+    """Return the lasting clause whose removal adds most capacity; None if nodes outside the clauses have too little."""
     if funnel.now.sum() < case.missing_alike:
         return None
     gains = [(int(funnel.now[funnel.without(one)].sum()), one) for one in funnel.lasting]
     best = max(gains, key=lambda each: each[0], default=None)
-    if best is None or best[0] == funnel.fits:  # several exclude the same nodes
+    if best is None or best[0] == funnel.fits:  # several clauses exclude the same nodes
         return max(funnel.lasting, key=lambda one: int(funnel.now[~one.passes].sum()), default=None)
     return best[1]
 
 
 def _excluded(case: Case, funnel: Funnel, clause: Clause) -> Diagnosis:
-    """How many nodes a clause leaves, and how many with room it excludes."""
+    """Return how many nodes a clause leaves, and how many nodes with capacity it excludes."""
     counts, with_room = _counts(case, funnel), (funnel.now > 0) & ~clause.passes
     counts[""] |= {"passes": int(clause.passes.sum()), "excluded with room": int(with_room.sum())}
     subject, values = _named(clause), _existing(case, clause)
@@ -92,13 +93,13 @@ def _excluded(case: Case, funnel: Funnel, clause: Clause) -> Diagnosis:
 
 
 def _existing(case: Case, clause: Clause) -> list[str]:
-    """The values on nodes of the label of which a clause wants others; none if a node passes it."""
+    """Return the values on nodes of the label that a clause requires; empty if a node passes the clause."""
     label = dict(clause.reason.names).get("label", "")
     return [] if clause.passes.any() else case.session.nodes.facts.label(label)[1]
 
 
 def _in_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
-    """What kept a pod out in its turn, beside others of the job that had places then."""
+    """Return what excluded a pod at its turn, when other pods of the job had places."""
     alike = [one for one in funnel.moving if one.cause == cause_of(reason)]
     code = reason.reason if isinstance(reason.reason, str) else reason.reason.code
     clause = next((one for one in alike if one.reason.code == code), next(iter(alike), None))
@@ -110,7 +111,7 @@ def _in_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
 
 
 def _named(clause: Clause) -> dict[str, str]:
-    """What a clause is about: what it names, its text as a clause of nodes or a term of pods."""
+    """Return what a clause names, and its text: a "clause" of nodes or a "term" about pods."""
     names = {role: name for role, name in clause.reason.names if role not in ("clause", "label", "taint")}
     return {**names, "clause" if clause.cause in _OF_NODES else "term": clause.text}
 
@@ -119,11 +120,12 @@ def _counts(case: Case, funnel: Funnel) -> Amounts:
     return {"": {"nodes": len(funnel.now), "needs": case.missing_alike, "fits": funnel.fits}}
 
 
-# --- room -------------------------------------------------------------------------------------------------------------
+# --- capacity
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _of_room(case: Case, funnel: Funnel) -> Diagnosis:
-    """Nodes that may take the job have no room: too little in sum, in pieces too small, or held by others."""
+    """Return the diagnosis that allowed nodes lack capacity: too little in sum, fragmented, or held by other jobs."""
     usage, names = case.session.nodes.usage, case.session.nodes.resources
     if funnel.freed[funnel.allowed].sum() >= case.missing_alike and not case.is_short:
         return case.leaving()
@@ -146,13 +148,13 @@ def _of_room(case: Case, funnel: Funnel) -> Diagnosis:
 
 
 def _nearest(allowed: Mask, room: Ints, request: Ints) -> int:
-    """The allowed node that has the largest part of what a pod asks for."""
+    """Return the allowed node that has the largest part of a pod's request."""
     part = (room / np.maximum(request, 1)[:, None])[request > 0].min(axis=0)
     return int(np.where(allowed, part, -1).argmax())
 
 
 def _lacking(request: Ints, room: Ints) -> list[int]:
-    """The resources of which a node has too little, that first of which it has the smallest part."""
+    """Return the columns of the resources of which a node has too little, the smallest part of the request first."""
     lacking: list[int] = np.flatnonzero((request > 0) & (room < request)).tolist()
     return sorted(
         lacking or np.flatnonzero(request > 0).tolist()[:1], key=lambda column: room[column] / request[column]
@@ -160,7 +162,7 @@ def _lacking(request: Ints, room: Ints) -> list[int]:
 
 
 def _full(case: Case, columns: list[int], free: Ints) -> Diagnosis:
-    """Less is free in sum than the job needs: who holds most."""
+    """Return the diagnosis that less is idle in sum than the job needs, and which job holds most."""
     columns.sort(key=lambda column: free[column] / case.needed[column])
     held = held_in(case.session, None, case.session.nodes.resources[columns[0]])
     amounts = case.told(columns, asks=case.needed, free=free, total=case.session.nodes.total)
@@ -168,7 +170,8 @@ def _full(case: Case, columns: list[int], free: Ints) -> Diagnosis:
 
 
 def _overtaken(case: Case, funnel: Funnel) -> Diagnosis | None:
-    """Whether the room that others were given while it waited would let it in."""
+    """Return the diagnosis that the job would fit without the pods that were placed while it waited; None if it would
+    not."""
     idle = case.session.nodes.usage.idle
     room, by_job = idle.copy(), dict[str, dict[int, Ints]]()
     for task in case.placed_meanwhile():
