@@ -1,4 +1,4 @@
-"""``vcd bisect``: which change of the configuration, a queue, a quota or a priority class made it worse."""
+"""``vcd bisect``: find the change of the configuration, a queue, a quota or a priority class that made waits worse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _last = click.option("--to", "last", type=NUMBER, help="Changes up to this sessi
 
 
 def _stretched(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command with the options that all of them have."""
+    """Add the options that all bisect commands have."""
     for option in (text_output, _last, _first):
         command = option(command)
     return command
@@ -44,10 +44,10 @@ def job(
 ) -> None:
     """Find the change without which a job would have started.
 
-    Each change is taken back at the sessions after it in which the job waits, and they are decided again; what other
-    jobs did meanwhile stays. Says of each change at which session the job starts without it.
+    Each change is reverted in the sessions after it in which the job waits, and these sessions are decided again. What
+    other jobs did in the log stays. The output has, for each change, the session in which the job starts without it.
 
-    Exits with 0, with 2 if the file cannot be used, there is nothing of that name in it, or it never waits.
+    Exits with 0; with 2 if the file cannot be used, the log has no such job, or the job never waits.
     """
     with event_log.reading() as log:
         found = api.bisect_job(log, name, namespace or event_log.namespace, first, last)
@@ -65,10 +65,11 @@ def job(
 def waits(queue: str, period: float, event_log: EventLog, first: int | None, last: int | None, output: str) -> None:
     """Find the change without which jobs would have waited least.
 
-    What was submitted comes again in simulated time, with all changes and without each; of more than eight, halves are
-    tried first, as long as that helps. The 95th percentile of waits decides, then the mean.
+    The logged workload runs again in simulated time, once with all changes and once without each. With more than eight
+    changes, halves are tried first, as long as that helps. Runs are compared by the 95th percentile of waits, then by
+    the mean.
 
-    Exits with 0, with 2 if the file cannot be used or no job was in the queue.
+    Exits with 0; with 2 if the file cannot be used or no job was in the queue.
     """
     with event_log.reading() as log, progress_bars() as told:
         found = api.bisect_waits(log, queue, first, last, period=round(period * SECOND), progress=told)

@@ -1,4 +1,4 @@
-"""``vcd conf``: is a configuration file right, and what does it come to?"""
+"""``vcd conf``: check, compare and print configuration files, and print the roles that they need."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ from vcd.cli.printing import add_row, print_json, print_lines, print_tables, tab
 
 
 class _Invalid(InvalidConf):
-    """A file that was read and holds problems, which was the question: exit code 1."""
+    """A configuration file that was read and has problems: exit code 1, since the question was whether it has."""
 
     exit_code = 1
 
 
 @click.group(cls=Group)
 def conf() -> None:
-    """Check and show the scheduler's configuration."""
+    """Check, compare and print the scheduler's configuration."""
 
 
 @conf.command()
@@ -68,14 +68,14 @@ def conf() -> None:
 @text_output
 @says_errors
 def check(file: str, files: tuple[str, ...], strict: bool, output: str) -> None:
-    """Check FILE (- for standard input), the file that vc-scheduler reads, and print what is wrong with it.
+    """Check FILE (- for standard input), a configuration of vc-scheduler, and print its problems.
 
-    FILE may be a ConfigMap that holds it, or the values of vcd's or Volcano's Helm chart.
+    FILE may be a ConfigMap that contains the configuration, or the values of vcd's or Volcano's Helm chart.
 
-    Fields of Queues that none of its plugins reads are named, too: what a queue states there has no effect.
+    Fields of Queues that no plugin of FILE reads are listed, too: a value there has no effect.
 
-    Exits with 0 if it can be used (there may be warnings), with 1 if not, or something of the manifests is refused or,
-    with --strict, not understood, with 2 if a file cannot be read.
+    Exits with 0 if FILE can be used (it may have warnings); with 1 if it cannot, if something in the manifests is
+    refused, or, with --strict, is not understood; with 2 if a file cannot be read.
     """
     reading = read(read_manifests(files), to_create=False)
     stated = queues_in(reading)
@@ -106,7 +106,7 @@ def check(file: str, files: tuple[str, ...], strict: bool, output: str) -> None:
 @text_output
 @says_errors
 def diff(old: str, new: str, output: str) -> None:
-    """Say what changes in decisions if the configuration OLD becomes NEW. Comments and order of keys are no change.
+    """Print how decisions change if the configuration OLD becomes NEW. Comments and the order of keys do not matter.
 
     Exits with 0 if nothing changes, with 1 if something does, with 2 if a file cannot be read or used.
     """
@@ -145,12 +145,12 @@ def _unread_in_words(field: str, plugins: list[str]) -> str:
 @output_option("table", "json", "yaml")
 @says_errors
 def show(file: str | None, event_log: EventLog | None, output: str) -> None:
-    """Show the policy that FILE (- for standard input) comes to; without FILE, the compiled-in default.
+    """Print the policy of FILE (- for standard input); without FILE, the compiled-in default.
 
-    With --event-log or --from-cluster, and no FILE, the version in force: the one that the scheduler which writes the
-    log decides under.
+    With --event-log or --from-cluster, and without FILE, print the policy in force: the one that the scheduler that
+    writes the log decides with.
 
-    Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
+    Exits with 0, with 1 if FILE has problems, with 2 if it cannot be read.
     """
     if file is not None and log_is_asked_for():
         raise click.UsageError("FILE and a log are two configurations; give one of them")
@@ -178,10 +178,10 @@ def show(file: str | None, event_log: EventLog | None, output: str) -> None:
 def rbac(file: str | None, service_account: str, namespace: str) -> None:
     """Print the roles that let a scheduler read what FILE's plugins declare, for kubectl apply.
 
-    deploy/base allows what vcd's own plugins read with their default arguments. More is needed where an argument names
-    another object, and for plugins of other distributions that bring kinds of their own.
+    deploy/base allows what vcd's built-in plugins read with their default arguments. More is needed if an argument
+    names another object, and for third-party plugins that read kinds of their own.
 
-    Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
+    Exits with 0, with 1 if FILE has problems, with 2 if it cannot be read.
     """
     policy = _policy(file, None if file is None else read_configuration(file))
     roles = roles_for(policy, service_account, namespace)
@@ -244,7 +244,7 @@ def _print_policy(name: str, described: Mapping[str, Any]) -> None:
 
 
 def _rows(head: tuple[str, ...], arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
-    """A row for each argument, defaults dim; what describes all of them stands in the first row only."""
+    """Yield a row for each argument, defaults dimmed; ``head`` is only in the first row."""
     if not arguments:
         yield (*head, "", "", "")
     for index, (key, argument) in enumerate(arguments.items()):

@@ -1,4 +1,4 @@
-"""``vcd gate``: whether a change of the configuration may be merged, by the workload of a log."""
+"""``vcd gate``: judge a change of the configuration by the workload of a log."""
 
 from __future__ import annotations
 
@@ -66,20 +66,20 @@ def gate(
     all_of_it: bool,
     output: str,
 ) -> None:
-    """Run a log's workload under two configurations, and fail where the new one does worse than is allowed.
+    """Run a log's workload under two configurations, and fail if the new one does worse than allowed.
 
-    What users submitted, when, and how long it ran is taken from the log; the scheduler decides anew, under each
-    configuration with each seed, which orders equal nodes. The medians over the seeds are compared.
+    What users submitted, when, and how long it ran is taken from the log. The scheduler decides it again, under each
+    configuration and with each seed, which orders equal nodes. The medians over the seeds are compared.
 
-    A condition is METRIC OP VALUE: wait.p95, wait.max{queue=research}, evictions, started, utilisation.nvidia.com/gpu
-    and others (what is no metric is answered with all of them); one of > >= < <=; and an amount (30m, 0.5, 12) or a
-    change from old to new (+10%, -5%).
+    A condition is METRIC OP VALUE. METRIC is wait.p95, wait.max{queue=research}, evictions, started,
+    utilisation.nvidia.com/gpu and others (an unknown metric is answered with the list of all). OP is one of > >= < <=.
+    VALUE is a quantity (30m, 0.5, 12) or a change from old to new (+10%, -5%).
 
     BEFORE is the old configuration, AFTER the new one. The baseline is the workload under the log's own configuration.
 
-    Exits with 0 if no condition holds, with 1 if one does, and with 2 if that cannot be judged: a file, a configuration
-    or a condition cannot be used, the baseline does not reproduce the record, jobs start after the end of pods whose
-    run time is assumed, or nothing starts under either configuration.
+    Exits with 0 if no condition holds, with 1 if one does, and with 2 if that cannot be judged: a file, a
+    configuration or a condition cannot be used, the baseline does not reproduce the record, jobs start after the end
+    of pods whose run time is assumed, or nothing starts under either configuration.
     """
     if begin is not None and since is not None:
         raise click.UsageError("--from and --since both say where to begin; leave one out")
@@ -122,7 +122,7 @@ def gate(
 
 
 def _checked(name: str) -> str:
-    """The text of a configuration that can be used. Raises Unusable, InvalidConf."""
+    """Return the text of a valid configuration. Raises Unusable, InvalidConf."""
     text = read_configuration(name)
     try:
         api.read_policy(text)

@@ -1,4 +1,4 @@
-"""``vcd log``: look into event logs, prove them sound, and make other files of them.
+"""``vcd log``: list, verify, export, merge and compact event logs.
 
 Exit codes: 0 done, 1 ``verify`` found problems, 2 a wrong option or a file that cannot be used.
 """
@@ -46,7 +46,7 @@ _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def _span(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """A length of time like 36h or 14d, in nanoseconds."""
+    """Parse a duration like 36h or 14d to nanoseconds."""
     if value is None:
         return None
     if not (match := re.fullmatch(r"(\d+)([smhdw])", value)):
@@ -55,7 +55,7 @@ def _span(context: click.Context, option: click.Parameter, value: str | None) ->
 
 
 def _size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """A number of bytes like 500Mi or 20Gi."""
+    """Parse a size like 500Mi or 20Gi to bytes."""
     if value is None:
         return None
     if not (match := re.fullmatch(r"(\d+)(?:([kmgt])i?)?b?", value.lower())):
@@ -64,7 +64,7 @@ def _size(context: click.Context, option: click.Parameter, value: str | None) ->
 
 
 def _head(context: click.Context, option: click.Parameter, value: str | None) -> logfile.Head | None:
-    """An event's link, as ``verify`` prints it."""
+    """Parse the head of a chain, as ``verify`` prints it."""
     if value is None:
         return None
     if not (match := re.fullmatch(r"([0-9a-f]{32})@(\d{1,18})", value)):
@@ -74,7 +74,7 @@ def _head(context: click.Context, option: click.Parameter, value: str | None) ->
 
 @click.group(cls=Group)
 def log() -> None:
-    """Look into event logs, prove them sound, export, merge and compact them."""
+    """List, verify, export, merge and compact event logs."""
 
 
 @log.command("ls")
@@ -99,7 +99,7 @@ def ls(
     limit: int,
     output: str,
 ) -> None:
-    """List the events of FILE, or its sessions, in order. With -o json, one object a line."""
+    """List the events of FILE, or its sessions, in order. With -o json, one object per line."""
     if sessions and (kind or key or type_):
         raise click.UsageError("--kind, --key and --type choose events; leave them out with --sessions")
     most = limit + 1 if limit else None
@@ -113,7 +113,7 @@ def ls(
 
 
 def _noted(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Iterator[dict[str, Any]]:
-    """The lines; where there are none of an object or a kind, a note says so."""
+    """Yield the lines; if there are none for an object or a kind, print a note."""
     first = next(lines, None)
     if first is not None:
         yield first
@@ -129,7 +129,7 @@ def _noted(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Iterator[
 @list_output
 @says_errors
 def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
-    """Print the last events of FILE. With -o json, one object a line."""
+    """Print the last events of FILE. With -o json, one object per line."""
     if not follow:
         with event_log.reading() as log:
             _show(logfile.tail(log, count), LogEvent, 0, output)
@@ -144,7 +144,7 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
 
 
 def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
-    """The last events and what comes after them, of whichever file has the log; without end."""
+    """Yield the last events and all later ones, without end, also after another file replaced the log's."""
     told: dict[str, Any] | None = None
     for path in files_of(followed, say):
         for line in logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path), told=told):  # type: ignore[misc]
@@ -158,10 +158,10 @@ def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
 @table_output
 @says_errors
 def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
-    """Prove that FILE is sound; exit code 1 and a line for each problem when it is not.
+    """Verify FILE; exit with 1 and print a line for each problem if it has any.
 
-    Prints the head of its chain, too: noted elsewhere and given as --head later, it shows whether anything up to that
-    event was changed since, or is missing.
+    Prints the head of its hash chain, too. If you store the head elsewhere and pass it as --head later, the command
+    reports whether any event up to it was changed or removed since.
     """
     with event_log.reading() as log:
         found = logfile.verify(log, head)
@@ -185,10 +185,10 @@ def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
 @table_output
 @says_errors
 def export(event_log: EventLog, out: Path, first: int | None, last: int | None, anonymise: bool, output: str) -> None:
-    """Write sessions of FILE, and of before what their replay needs and no more, to the new file OUT.
+    """Write sessions of FILE, with the earlier events that their replay needs, to the new file OUT.
 
-    With --anonymise to be given away: names of objects, label values, images and so on are other words, the same for
-    the same everywhere; labels and annotations that nothing reads are left out. The sessions decide the same.
+    With --anonymise, you can share OUT: names of objects, label values, images and so on are replaced, each by the
+    same word everywhere; labels and annotations that nothing reads are left out. The sessions decide the same.
     """
     if first and last and first > last:
         raise click.UsageError(f"--from {first} comes after --to {last}")
@@ -212,7 +212,7 @@ def export(event_log: EventLog, out: Path, first: int | None, last: int | None, 
 @table_output
 @says_errors
 def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
-    """Merge the FILES of several replicas by the epochs that they led into the new file OUT."""
+    """Merge the logs FILES of several replicas into the new file OUT, by the epochs in which each led."""
     with ExitStack() as stack:
         logs = [stack.enter_context(FileLog(file).reading()) for file in files]
         _written(logfile.import_logs(logs, out), out, output)
@@ -225,9 +225,9 @@ def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
 @table_output
 @says_errors
 def compact(event_log: Path, max_age: int | None, max_size: int | None, output: str) -> None:
-    """Rewrite FILE without free room, and bring it to this version's schema. Nobody may be writing it.
+    """Rewrite FILE without free space, and upgrade it to this version's schema. No process may be writing it.
 
-    History is removed up to a checkpoint, and never the newest checkpoint.
+    History is removed up to a checkpoint; the newest checkpoint always stays.
     """
     done = logfile.compact(event_log, max_age, max_size)
     if output == "json":
@@ -245,10 +245,10 @@ def compact(event_log: Path, max_age: int | None, max_size: int | None, output: 
 @table_output
 @says_errors
 def downgrade(event_log: Path, version: str, output: str) -> None:
-    """Take FILE back to what an older vcd reads. Nobody may be writing it.
+    """Convert FILE for an older vcd. No process may be writing it.
 
-    All events, sessions and checkpoints stay; what that version has no place for goes. This version brings the file up
-    to date again when it writes it.
+    All events, sessions and checkpoints stay; what that version cannot store is dropped. This version upgrades the
+    file again when it writes it.
     """
     done = logfile.downgrade(event_log, version)
     if output == "json":

@@ -1,4 +1,4 @@
-"""``vcd log restore``: a log out of an archive.
+"""``vcd log restore``: restore a log from an archive.
 
 Exit codes: 0 done, 1 something is missing in the archive or was changed there, 2 a wrong option or nothing to restore.
 """
@@ -30,10 +30,11 @@ from vcd.cli.printing import print_json, printable
 def restore(
     source: str, file: Path | None, at: str | None, last: int | None, epoch: int | None, check: bool, output: str
 ) -> None:
-    """Write the newest log of an archive to the new FILE, or tell with --check whether the archive is sound.
+    """Write the newest log of an archive to the new FILE, or check with --check that the archive is complete.
 
-    SOURCE is what `vcd run --archive` was given: a directory, or s3://BUCKET/PREFIX. Each event is held against the
-    chain. What is missing or was changed is named, with exit code 1; the log then begins with the next state after it.
+    SOURCE is the value of `vcd run --archive`: a directory, or s3://BUCKET/PREFIX. Each event is verified by the hash
+    chain. Missing and changed parts are reported, with exit code 1; the log then begins with the next state after
+    them.
     """
     if check:
         if file or at or last or epoch is not None:

@@ -11,7 +11,7 @@ from vcd.cli.fromcluster import Decorator
 from vcd.cli.printing import print_lines, print_rows
 
 WIDTH = 100
-"""Columns of a row at most that is printed to no terminal."""
+"""Columns of a row if the output is not a terminal, at most."""
 
 
 def output_option(*forms: str, help: str | None = None) -> Decorator:
@@ -28,9 +28,11 @@ list_output = output_option(
 
 
 class Listing(NamedTuple):
-    """A list as a table. The first column names a row; the last one is a sentence, which gives way where there is
-    little space. Columns that only ``-o wide`` has are named in ``wide``; in other forms a row that is printed to no
-    terminal has ``width`` columns at most (None: any number)."""
+    """A list as a table. The first column names a row; the last one is a sentence, which is cut if space is short.
+
+    ``wide`` names the columns that only ``-o wide`` prints. In other forms, a row that is not printed to a terminal
+    has at most ``width`` columns (None: any number).
+    """
 
     columns: Sequence[str]
     rows: Iterable[Sequence[str]]

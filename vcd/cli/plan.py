@@ -1,4 +1,4 @@
-"""``vcd plan``: one cycle over plain manifests, or over what a running cluster holds."""
+"""``vcd plan``: decide one cycle over manifests, or over the objects of a running cluster."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from vcd.cli.output import WIDTH, Listing, output_option, print_listing
 from vcd.cli.printing import print_json, print_lines
 from vcd.daemon.options import OptionError, Options, parse_options
 
-if TYPE_CHECKING:  # what talks to an API server takes longer to import than most plans take
+if TYPE_CHECKING:  # importing the API client takes longer than most plans take
     from vcd.daemon.reader.cluster_listing import Listed
 
 _kubeconfig, _context, *_ = CLUSTER_OPTIONS
 _LACKING = " of what is read; see the notes"
 OURS = ("volcano",)
-"""The schedulers whose pods of a cluster are planned unless others are named."""
+"""The schedulers whose pods are planned by default."""
 
 
 def _moment(context: click.Context, option: click.Parameter, value: str | None) -> datetime.datetime | None:
-    """An RFC 3339 time."""
+    """Parse an RFC 3339 time."""
     if value is None:
         return None
     try:
@@ -104,22 +104,22 @@ def plan(
     strict: bool,
     output: str,
 ) -> None:
-    """Decide one cycle over manifests or a running cluster; print what it would do, and who waits for what.
+    """Decide one cycle over manifests or a running cluster; print what it would do, and why jobs wait.
 
-    Of manifests, every pending pod is taken as this scheduler's. What an API server would refuse is named on standard
+    Every pending pod in manifests counts as this scheduler's. What an API server would refuse is reported on standard
     error, and the rest is planned; so is what plugins find wrong with an object, such as a queue whose quota cannot be
-    read. Queues, PriorityClasses and Namespaces of the manifests replace the built-in ones, and namespaces that are
-    missing are made.
+    read. Queues, PriorityClasses and Namespaces in the manifests replace the built-in ones, and missing namespaces are
+    created.
 
-    Workloads (Deployments, Jobs, RayClusters, PyTorchJobs and others) are planned by the pods that they make, unless
-    these are given. Kinds, fields and classes that are not understood are named once.
+    Workloads (Deployments, Jobs, RayClusters, PyTorchJobs and others) are planned by the pods that they create, unless
+    these pods are given. Kinds, fields and classes that are not understood are reported once.
 
-    With --from-cluster the kinds that the configuration reads are listed with your own kubeconfig and rights. What you
-    may not list in all namespaces is listed in one, -n or the context's, where you may. What is missing is named, with
-    the role that it takes, and what the decision lacks without it.
+    With --from-cluster, the kinds that the configuration reads are listed with your own kubeconfig and rights. A kind
+    that you may not list in all namespaces is listed in one, -n or the context's, if you may. What is missing is
+    reported, with the role that it needs, and what the decision lacks without it.
 
-    Exits with 0; with 1 if something of the manifests was refused, or, with --strict, is not understood; with 2 if a
-    file or a cluster cannot be used, or, with --strict, does not let you list a kind.
+    Exits with 0; with 1 if something in the manifests was refused, or, with --strict, is not understood; with 2 if a
+    file or a cluster cannot be used, or, with --strict, you may not list a kind.
     """
     own = implied()
     from_cluster = from_cluster or (own.implied and not files)
@@ -159,7 +159,7 @@ def plan(
 
 
 def _tell(result: api.PlanResult, *, strict: bool, is_cluster: bool) -> None:
-    """Print what was found wrong, or is not understood."""
+    """Print problems, faults, notes and what is not understood."""
     if is_cluster:
         print_lines((f"{name} is set aside: {message}" for name, message in result.set_aside.items()), err=True)
     for name, messages in result.problems.items():
@@ -172,7 +172,7 @@ def _tell(result: api.PlanResult, *, strict: bool, is_cluster: bool) -> None:
 
 
 def _options(default_queue: str, node_selector: tuple[str, ...]) -> Options:
-    """What these flags say, as `vcd run` reads them. Raises UsageError."""
+    """Parse the flags as `vcd run` does. Raises UsageError."""
     try:
         return parse_options({"default-queue": [default_queue], "node-selector": node_selector}, {})
     except OptionError as error:
@@ -180,9 +180,9 @@ def _options(default_queue: str, node_selector: tuple[str, ...]) -> Options:
 
 
 def _listed(conf: str | None, kubeconfig: str | None, context: str | None, namespace: str, *, strict: bool) -> Listed:
-    """What a cluster holds; what may not be listed is told. Raises Unusable, PolicyError."""
+    """List a cluster's objects, and report the kinds that may not be listed. Raises Unusable, PolicyError."""
     module = importlib.import_module("vcd.daemon.reader.cluster_listing")
-    importlib.import_module("vcd.daemon.logs").configure()  # else what is logged goes to standard output
+    importlib.import_module("vcd.daemon.logs").configure()  # else log lines go to standard output
     try:
         found: Listed = asyncio.run(module.list_cluster(conf, kubeconfig, context, namespace))
     except module.ClusterError as error:
@@ -204,8 +204,8 @@ def _document(result: api.PlanResult, listed: Listed | None) -> Plan:
 
 
 def _print(result: api.PlanResult, lacking: str, output: str) -> None:
-    """Print what would be done, job by job, and who waits for what; a ``wide`` output names each pod, and gives the
-    whole sentence."""
+    """Print what would be done, job by job, and which jobs wait for what; a ``wide`` output names each pod, and has
+    the whole sentence."""
     is_wide = output == "wide"
     lines = [
         *_places("WOULD BIND", [(one.job, one.binds) for one in result.placed], is_wide),
@@ -222,12 +222,12 @@ def _print(result: api.PlanResult, lacking: str, output: str) -> None:
 
 
 def _lacks(result: api.PlanResult) -> bool:
-    """Whether not all of the manifests was planned."""
+    """Return whether some of the manifests were not planned."""
     return bool(result.notes or result.unknown or result.refused)
 
 
 def _places(title: str, jobs: list[tuple[str, dict[str, str]]], is_wide: bool) -> Iterator[str]:
-    """A title with counts, and for each job that has pods there its nodes, by pod if the output ``is_wide``."""
+    """Yield a title with counts, and the nodes of each job, by pod if the output ``is_wide``."""
     placed = [(job, nodes) for job, nodes in jobs if nodes]
     if not placed:
         return
@@ -243,7 +243,7 @@ def _places(title: str, jobs: list[tuple[str, dict[str, str]]], is_wide: bool) -
 
 
 def _pods(title: str, pods: list[str]) -> Iterator[str]:
-    """A title with a count, and the pods a line each."""
+    """Yield a title with a count, and a line for each pod."""
     if pods:
         yield f"{title}  {api.counted(len(pods), 'pod')}"
         yield from (f"  {pod}" for pod in pods)

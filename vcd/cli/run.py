@@ -45,7 +45,7 @@ shadow's, or with --shadow a scheduler's), or when no API server is named, and w
 
 
 class _GoLikeCommand(click.Command):
-    """Takes its arguments as Go programs do."""
+    """A command that takes its arguments as Go programs do."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, normalise_arguments(args))
@@ -67,7 +67,7 @@ def _serve(**given: tuple[str, ...]) -> None:
 
 
 def _run(options: Options) -> int:
-    process = importlib.import_module("vcd.daemon.process")  # not for `vcd run --help`, which has no use for it
+    process = importlib.import_module("vcd.daemon.process")  # not imported for `vcd run --help`
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code: int = runner.run(process.run(options, lambda replica: _page(options, replica.security)))
     return code
@@ -75,7 +75,7 @@ def _run(options: Options) -> int:
 
 @contextlib.asynccontextmanager
 async def _page(options: Options, security: Security) -> AsyncIterator[None]:
-    """The log as a page, where it is wanted and can be: scheduling does not depend on it."""
+    """Serve the log as a page if it is enabled. If it cannot be served, scheduling continues without it."""
     server = importlib.import_module("vcd.view.server")
     async with contextlib.AsyncExitStack() as stack:
         if options.view_address:
@@ -99,7 +99,7 @@ async def _page(options: Options, security: Security) -> AsyncIterator[None]:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed, asyncio's own (None) where not."""
+    """Return uvloop's event loop factory if it is installed; None for asyncio's own."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
@@ -107,7 +107,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _option(flag: Flag) -> click.Option:
-    """The flag as click knows it: texts only, since the table reads and judges them."""
+    """Return the flag as a click option that takes any text, since the table of flags parses and checks it."""
     names = ["-v", "--v"] if flag.name == "v" else [f"--{flag.name}"]
     default = f"; default {flag.default}" if flag.default else ""
     words = f"{flag.doc}  [{flag.variable}{default}]"

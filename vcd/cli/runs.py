@@ -1,4 +1,4 @@
-"""Runs of a workload side by side: as a table, as JSON, as a report."""
+"""Print runs of a workload next to each other: as a table, as JSON, as a report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHIFTS = 10
 
 @contextmanager
 def refused(conf: str | None) -> Iterator[None]:
-    """Mistakes in what was asked, in one line each; ``conf`` names the configuration, None the log's."""
+    """Report errors in the user's input as messages; ``conf`` names the configuration, None the log's."""
     try:
         yield
     except api.PolicyError as error:
@@ -28,7 +28,7 @@ def refused(conf: str | None) -> Iterator[None]:
 
 
 def print_comparison(comparison: api.Comparison, output: str, report: Path | None, *, all_of_it: bool) -> None:
-    """Print a comparison, and write its report where one is wanted. Raises Unusable."""
+    """Print a comparison, and write its report if requested. Raises Unusable."""
     if output == "json":
         print_json(comparison)
     else:
@@ -40,7 +40,7 @@ def print_comparison(comparison: api.Comparison, output: str, report: Path | Non
 
 
 def print_screen(screen: api.Screen) -> None:
-    """Print what changes in a run against another one: the answer, the tables, and what it rests on."""
+    """Print the outcome of a run compared with another one: the answer, the tables, and the basis."""
     print_lines(screen.answer)
     for columns, rows in screen.tables:
         click.echo()
@@ -59,7 +59,7 @@ def _print_detail(comparison: api.Comparison) -> None:
 
 
 def expect_folder(report: Path | None) -> None:
-    """Raises Unusable where a report has no folder to be in: not after minutes of runs."""
+    """Raise Unusable if a report's folder does not exist, before minutes of runs."""
     if report is not None and not report.absolute().parent.is_dir():
         raise Unusable(f"{report}: there is no folder {report.parent}")
 
@@ -73,13 +73,13 @@ def write_report(file: Path, text: str) -> None:
 
 
 def print_unlike(found: api.Fidelity) -> None:
-    """Warn where the workload, decided again as it was, does not come out as the log has it."""
+    """Warn if the baseline does not reproduce the record."""
     if found.far:
         print_lines([api.unlike_in_words(found)])
 
 
 def print_runs(runs: Sequence[api.Run]) -> None:
-    """A column for each run."""
+    """Print a column for each run."""
     shown = table("", *(escape(run.name) for run in runs), right=True)
     add_row(shown, "what is other", *(run.what for run in runs))
     for title, value in _ROWS:

@@ -1,4 +1,4 @@
-"""``vcd shadow``: what ``vcd run --shadow`` decided, beside what the scheduler that is there did."""
+"""``vcd shadow``: compare the decisions of ``vcd run --shadow`` with what the active scheduler did."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vcd.cli.printing import add_row, print_json, print_lines, print_tables, tab
 
 
 def _refuse(_: click.Context, __: click.Parameter, asked: bool) -> None:
-    """Say how to reach a shadow's log. Raises UsageError."""
+    """Explain how to reach a shadow's log. Raises UsageError."""
     if asked:
         raise click.UsageError(
             "a shadow holds no Lease and serves its log to nobody: ask where the log is, as in"
@@ -35,24 +35,25 @@ def _refuse(_: click.Context, __: click.Parameter, asked: bool) -> None:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, output: str) -> None:
-    """Compare what vcd would have done with what was done, by the log of a shadow (`vcd run --shadow`).
+    """Compare vcd's decisions with what the active scheduler did, from the log of a shadow (`vcd run --shadow`).
 
     \b
-    same-node   bound to the node that vcd had given it
-    other-node  bound to another node than vcd had given it
-    kept-back   bound while vcd kept it back; for how long it would have, no log can tell
+    same-node   bound to the node that vcd had chosen
+    other-node  bound to another node than vcd had chosen
+    kept-back   bound while vcd kept it pending; the log cannot tell for how long
     only-vcd    given a node by vcd, and not bound
-    undecided   bound before a session said anything of it
+    undecided   bound before a session decided about it
 
-    The node that the first session gave a pod counts, and that session's time. Each session decides on the cluster as
-    it is: of what vcd would have started before, nothing runs. So vcd is shown too early where pods wait long for the
-    other scheduler and more come; those that a later session gave no node any more are counted, too.
+    The first session that gave a pod a node counts, with that node and that session's time. Each session decides on
+    the cluster as it is, in which none of the pods run that vcd alone would have started. So the comparison shows vcd
+    too early if pods wait long for the active scheduler while more pods arrive. Pods that a later session gave no node
+    any more are counted, too.
 
-    The log is a file: where the shadow runs, or a copy of it.
+    The log is a file: on the shadow's volume, or a copy of it.
 
-    `vcd explain pod NAME` and `vcd explain session N` tell of each.
+    `vcd explain pod NAME` and `vcd explain session N` have the details.
 
-    Exits with 0, with 2 if the file cannot be used or is no shadow's, or has no pod of the queue.
+    Exits with 0; with 2 if the file cannot be used, is not a shadow's, or has no pod of the queue.
     """
     try:
         with FileLog(event_log).reading() as log:

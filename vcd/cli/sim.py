@@ -1,4 +1,4 @@
-"""``vcd sim``: an embedded cluster with a scheduler, given something to do."""
+"""``vcd sim``: an embedded cluster with a scheduler and a workload."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CONTROLLED = (("Deployment", "apps"), ("Job", "batch.volcano.sh"), ("ReplicaSet"
 _SHAPE = "cpu=32,memory=256Gi"
 _REMOVE_AFTER = 60.0
 _REFRESH = 0.5
-"""Real seconds between two pictures of the live view."""
+"""Real seconds between two frames of the live view."""
 _PROGRESS = 5.0
 """Real seconds between two lines of progress."""
 
@@ -99,14 +99,16 @@ def sim(
 ) -> None:
     """Run a cluster in this process, its API served over HTTP, and schedule it.
 
-    Pods run as long as their annotation vcd.sim/run-seconds says (for ever without one); a manifest of --workload
-    with vcd.sim/at-seconds comes at that time. Without --workload, --trace-pods, --mix and --serve, a mix is made.
+    A pod runs as long as its annotation vcd.sim/run-seconds states (forever without one). A manifest of --workload
+    with the annotation vcd.sim/at-seconds is created at that time. Without --workload, --trace-pods, --mix and
+    --serve, a mix is generated.
 
-    Time jumps with --exit-when-idle, else it is real, unless --jump or --speed says otherwise. Ctrl-C ends it.
+    With --exit-when-idle time jumps, else it passes in real time, unless --jump or --speed is given. Ctrl-C ends the
+    simulation.
 
-    Exits with 0 when it ended as told (Ctrl-C included), with 1 if it could not go on, something of the manifests was
-    refused, or, with --strict, is not understood, with 2 for a bad option, a file that cannot be used, or an address
-    that is taken.
+    Exits with 0 when it ended as requested (also by Ctrl-C); with 1 if it could not continue, something in the
+    manifests was refused, or, with --strict, is not understood; with 2 for a bad option, a file that cannot be used,
+    or an address that is in use.
     """
     if jump and speed is not None:
         raise click.UsageError("--jump and --speed exclude each other")
@@ -120,7 +122,7 @@ def sim(
         print_lines((f"note: {note}" for note in reading.notes), err=True)
         print_reading(reading.refused(), reading.unknown, strict=strict)
         names = [queue["metadata"]["name"] for queue in found[1]] or ["default"]
-        host, port = serve or ("127.0.0.1", 0)  # any free port of this machine alone
+        host, port = serve or ("127.0.0.1", 0)  # any free port, on this machine only
         given = bool(workloads or port)
         arrivals, more_queues = _arrivals(mix, trace_pods, compress, names, seed, given, as_jobs=trace_jobs)
         plan = Scenario(
@@ -147,11 +149,12 @@ def sim(
     end_by(result.refused, result.unknown, strict=strict)
 
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+# --- parsing of options
+# -----------------------------------------------------------------------------------------------
 
 
 def _nodes(spec: str | None, file: Path | None, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The nodes to begin with: a trace's, and those asked for; ten where nothing else brings any."""
+    """Return the initial nodes: those of a trace and of the option; ten if there are no others."""
     found = [] if file is None else trace.read_nodes(_readable(file))
     brought = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "Node"]
     if spec is None:
@@ -171,7 +174,7 @@ def _nodes(spec: str | None, file: Path | None, manifests: list[dict[str, Any]])
 def _arrivals(
     mix: str | None, file: Path | None, compress: float, queues: list[str], seed: int, given: bool, *, as_jobs: bool
 ) -> tuple[Iterator[Arrival], list[dict[str, Any]]]:
-    """What arrives, and the queues that it needs; ``given``: something else is to be done than a mix of ours."""
+    """Return what arrives, and the queues that it needs; without ``given``, a default mix is generated."""
     if file is None:
         if mix is None and given:
             return iter(()), []
@@ -183,13 +186,13 @@ def _arrivals(
 
 
 def _readable(file: Path) -> Path:
-    """The file, known to be a text. Raises Unusable."""
+    """Return the file after checking that it is text. Raises Unusable."""
     read_text(str(file))
     return file
 
 
 def _new_log(file: Path | None) -> Path:
-    """The log's file; one that is there belongs to another cluster. Raises Unusable."""
+    """Return the log's file; an existing one belongs to another cluster. Raises Unusable."""
     if file is None:
         return Path(tempfile.mkdtemp(prefix="vcd-sim-")) / "events.sqlite"
     if file.exists():
@@ -197,13 +200,14 @@ def _new_log(file: Path | None) -> Path:
     return file
 
 
-# --- running it -------------------------------------------------------------------------------------------------------
+# --- running the simulation
+# -------------------------------------------------------------------------------------------
 
 
 async def _simulate(
     plan: Scenario, view: View | None, idle: bool, duration: float | None, *, live: bool
 ) -> simview.SimulationSummary:
-    """Run it until it ends; raises ClickException for what the user can mend."""
+    """Run the simulation until it ends. Raises ClickException for errors that the user can fix."""
     timing = simview.Timing()
     simulation = Simulation(plan)
     stop = asyncio.Event()
@@ -240,7 +244,7 @@ async def _start(simulation: Simulation, stack: contextlib.AsyncExitStack) -> No
 
 
 async def _show(simulation: Simulation) -> None:
-    """Draw the tables until cancelled; a picture that takes long to draw is drawn less often."""
+    """Draw the tables until cancelled; the slower a frame is drawn, the fewer are."""
     with Live(simview.tables(simulation), console=console(), auto_refresh=False, transient=True) as picture:
         while True:
             timing = simview.Timing()
@@ -249,7 +253,7 @@ async def _show(simulation: Simulation) -> None:
 
 
 async def _tell(simulation: Simulation) -> None:
-    """Write lines of progress until cancelled."""
+    """Print lines of progress until cancelled."""
     click.echo(f"API server at {simulation.server.url}", err=True)
     while True:
         await asyncio.sleep(_PROGRESS)

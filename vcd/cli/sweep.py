@@ -1,4 +1,4 @@
-"""``vcd sweep``: many what-ifs at once."""
+"""``vcd sweep``: run many what-ifs at once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def sweep(
 
     Without --scheduler-conf the log's own configuration is run.
 
-    Exits with 0; with 1 if something of what is added was refused, or, with --strict, is not understood; with 2 if a
+    Exits with 0; with 1 if something that is added was refused, or, with --strict, is not understood; with 2 if a
     file, a configuration or a change cannot be used.
     """
     named: list[tuple[str, str | None]] = [*zip(_names(confs), map(read_text, confs), strict=True)]
@@ -96,7 +96,7 @@ def sweep(
 
 
 def _names(files: Sequence[str]) -> list[str]:
-    """What each file is called: as much of the end of its path as no other has."""
+    """Return a name for each file: the shortest end of its path that is unique."""
     paths = [Path(file).parts for file in files]
 
     def name(path: tuple[str, ...]) -> str:

@@ -18,11 +18,11 @@ from vcd.view.server import View, ViewError
 
 ADDRESS = "127.0.0.1:8090"
 LOOK = 0.5
-"""Seconds between two looks at which file has the log."""
+"""Seconds between two checks whether another file has replaced the log's."""
 
 
 def address(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    """Host and port of ``HOST:PORT``, None where none is given. Raises BadParameter."""
+    """Parse ``HOST:PORT``; None if not given. Raises BadParameter."""
     if value is None:
         return None
     try:
@@ -44,17 +44,17 @@ def address(context: click.Context, option: click.Parameter, value: str | None) 
 )
 @says_errors
 def view(event_log: EventLog, where: tuple[str, int]) -> None:
-    """Serve a page that shows an event log: sessions to scrub through, queues, nodes, jobs and why they wait.
+    """Serve a page of an event log: sessions to scrub through, queues, nodes, jobs and why they wait.
 
-    Prints the page's address, and serves it until SIGTERM or SIGINT. The log may be one that a scheduler is writing.
-    Nothing is changed by it.
+    Prints the page's address, and serves it until SIGTERM or SIGINT. A scheduler may be writing the log; this command
+    changes nothing in it.
 
-    Exits with 0 when it was told to stop, with 2 if the file cannot be used or the address is taken or is not this
-    machine's own.
+    Exits with 0 after SIGTERM or SIGINT; with 2 if the file cannot be used, or the address is in use or not one of
+    this machine.
     """
     with event_log.following() as followed:
         with followed.reading() as path, api.opened(path) as history:
-            api.ends(history)  # a file that cannot be used is told before anything is served
+            api.ends(history)  # report an unusable file before serving
         try:
             asyncio.run(_serve(followed, event_log.name if isinstance(event_log, FileLog) else "", *where))
         except ViewError as error:
@@ -62,7 +62,7 @@ def view(event_log: EventLog, where: tuple[str, int]) -> None:
 
 
 async def _serve(followed: FollowedLog, called: str, host: str, port: int) -> None:
-    """Serve the page until a signal, of whichever file has the log; its errors name the log as it is ``called``."""
+    """Serve the page until a signal, from whichever file has the log; errors name the log as ``called``."""
     stop, served = asyncio.Event(), 0
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

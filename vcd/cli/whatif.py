@@ -1,4 +1,4 @@
-"""``vcd whatif``: what would have become of a log's workload otherwise, and what becomes of more."""
+"""``vcd whatif``: run a log's workload again under other conditions, or forecast submitted jobs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SECOND = 1_000_000_000
 
 
 def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
-    """Nanoseconds. Raises BadParameter."""
+    """Parse a duration to nanoseconds. Raises BadParameter."""
     try:
         found = None if text is None else api.parse_duration(text)
     except ValueError as error:
@@ -87,20 +87,21 @@ def whatif(
     strict: bool,
     output: str,
 ) -> None:
-    """Let a log's workload come again, on a simulated cluster: as it was, and otherwise.
+    """Run a log's workload again on a simulated cluster, unchanged and with a change.
 
-    What users submitted, when, and how long it ran is taken from the log; the scheduler decides anew, under another
-    configuration or on a changed cluster. BEFORE is the baseline, the workload under the log's own configuration;
-    AFTER is with the change. The last lines state whether the baseline reproduces the record, and which run times are
-    not in the log. --all also prints the recorded figures, and those of queues.
+    What users submitted, when, and how long it ran is taken from the log. The scheduler decides it again, under
+    another configuration or on a changed cluster. BEFORE is the baseline, the workload under the log's own
+    configuration; AFTER is with the change. The last lines state whether the baseline reproduces the record, and which
+    run times are not in the log. --all also prints the statistics of the recorded run and of queues.
 
-    With --submit: what would become of manifests that are submitted at the log's end, and when. Where all of it can be
-    placed at once, that is the answer; else, or with --samples or --run, when it starts and ends, and who fares worse
-    for it, as far as run times and what will come can be told. With --fill: how many more of a job fit.
+    With --submit: what would happen to manifests that are submitted at the log's end, and when. If all their pods can
+    be placed at once, that is the answer. Otherwise, or with --samples or --run, it forecasts when they start and end,
+    and which jobs wait longer because of them, as far as run times and future arrivals can be estimated. With --fill:
+    how many more of a job fit.
 
-    Queues, PriorityClasses, Namespaces and other objects among the submitted manifests replace the cluster's.
+    Queues, PriorityClasses, Namespaces and other objects in the submitted manifests replace the cluster's.
 
-    Exits with 0; with 1 if something of what is submitted or added was refused, or, with --strict, is not understood;
+    Exits with 0; with 1 if something that is submitted or added was refused, or, with --strict, is not understood;
     with 2 if a file, a configuration or a change cannot be used, or no pod is submitted.
     """
     if bool(submit) + bool(fill) > 1:
@@ -156,7 +157,7 @@ def _submit(
     runs_for: int | None,
     output: str,
 ) -> api.Submission:
-    """Print the forecast and return it; before it, as text, what the first session does, if more is asked."""
+    """Print and return the forecast; as text, print first what the first session does if more runs follow."""
     runs = samples or api.RUNS
     with progress_bars() as told:
         submission = api.submit(
@@ -178,7 +179,7 @@ def _submit(
 
 @contextmanager
 def _expecting_pods(*, strict: bool) -> Iterator[None]:
-    """Print why there is no pod in what is submitted, as for manifests with pods. Raises Unusable."""
+    """Print why the submitted manifests contain no pod, as for manifests with pods. Raises Unusable."""
     try:
         yield
     except api.NothingSubmitted as error:
@@ -188,7 +189,7 @@ def _expecting_pods(*, strict: bool) -> Iterator[None]:
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, float], None]]:
-    """A bar for each run on standard error, where that is a terminal."""
+    """Draw a progress bar for each run on standard error if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
