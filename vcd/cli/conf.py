@@ -62,7 +62,7 @@ def conf() -> None:
     "files",
     multiple=True,
     type=click.Path(allow_dash=True),
-    help="A file or folder of manifests: fields of its Queues that FILE's plugins do not read are named.",
+    help="A file or folder of manifests: fields of its Queues that FILE's plugins do not read are listed.",
 )
 @strict_option
 @text_output
@@ -172,7 +172,9 @@ def show(file: str | None, event_log: EventLog | None, output: str) -> None:
 
 @conf.command()
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
-@click.option("--service-account", default="vcd-scheduler", show_default=True, help="Who is to be allowed.")
+@click.option(
+    "--service-account", default="vcd-scheduler", show_default=True, help="The ServiceAccount that gets the roles."
+)
 @click.option("--namespace", default="volcano-system", show_default=True, help="The ServiceAccount's namespace.")
 @says_errors
 def rbac(file: str | None, service_account: str, namespace: str) -> None:

@@ -173,19 +173,25 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 @event_log_option
 @namespace_option
 @click.option("--at", metavar="TIME", help="As of the last session at or before TIME.")
-@click.option("--since", metavar="TIME", help="cluster, job, pod, queue, eviction, changes: what was after TIME.")
+@click.option(
+    "--since", metavar="TIME", help="cluster, job, pod, queue, eviction, changes: only what happened after TIME."
+)
 @click.option("--session", type=NUMBER, help="As of this session; for cluster and queue see --to.")
 @click.option("--from", "first", type=NUMBER, help="cluster, queue: from this session on.")
 @click.option("--to", "last", type=NUMBER, help="cluster, queue: up to this session.")
 @click.option(
     "--change",
     is_flag=True,
-    help="job, cluster: search the smallest change that would have let it in, or the worst job of each cause.",
+    help="job, cluster: search the smallest change that would have let the job start, or the worst job of each cause.",
 )
-@click.option("--eta", is_flag=True, help="job: forecast when it starts that waits; 20 runs, which take a while.")
-@click.option("--around", default="", metavar="JOB", help="changes: from ten minutes before JOB came to its start.")
 @click.option(
-    "--other-log", type=click.Path(dir_okay=False, path_type=Path), help="diff: the log that the other job is in."
+    "--eta", is_flag=True, help="job: forecast when the waiting job starts, by 20 simulated runs, which take a while."
+)
+@click.option(
+    "--around", default="", metavar="JOB", help="changes: from ten minutes before JOB was created to its start."
+)
+@click.option(
+    "--other-log", type=click.Path(dir_okay=False, path_type=Path), help="diff: the log that has the other job."
 )
 @click.option("--all", "whole", is_flag=True, help="job, pod, queue: the whole story, with every reason.")
 @text_output

@@ -47,18 +47,24 @@ class ChosenCluster:
 
 
 CLUSTER_OPTIONS: tuple[Decorator, ...] = (
-    click.option("--kubeconfig", metavar="FILE", help="With --from-cluster: as kubectl finds it unless given."),
-    click.option("--context", metavar="NAME", help="With --from-cluster: the kubeconfig's current one unless given."),
+    click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="With --from-cluster: the kubeconfig; by default the one that kubectl uses.",
+    ),
+    click.option(
+        "--context", metavar="NAME", help="With --from-cluster: the context; by default the kubeconfig's current one."
+    ),
     click.option(
         "--scheduler-namespace",
         default="",
         metavar="NAMESPACE[/LEASE]",
-        help="With --from-cluster: where vcd runs; volcano-system, or where the only log is, unless given.",
+        help="With --from-cluster: where vcd runs; by default volcano-system, or where the only log is.",
     ),
     click.option(
         "--token-file",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="With --from-cluster: a token for audience vcd to show, instead of one made for vcd-reader.",
+        help="With --from-cluster: a token for audience vcd to send, instead of one created for vcd-reader.",
     ),
 )
 """The options that choose a cluster."""

@@ -21,20 +21,20 @@ FAILED = 1
 
 @click.command()
 @event_log_argument
-@click.option("--old", metavar="FILE", help="The configuration until now; unless given, the one that the log had last.")
-@click.option("--new", required=True, metavar="FILE", help="The configuration that is to be merged.")
+@click.option("--old", metavar="FILE", help="The present configuration; by default the last one in the log.")
+@click.option("--new", required=True, metavar="FILE", help="The new configuration.")
 @click.option(
     "--fail-if",
     "fail_if",
     multiple=True,
     required=True,
     metavar="CONDITION",
-    help="METRIC OP VALUE, such as 'wait.p95 > +10%'; several with 'and'. May be repeated: any of them fails.",
+    help="METRIC OP VALUE, such as 'wait.p95 > +10%'; several with 'and'. May be repeated: any of them fails the gate.",
 )
 @click.option(
-    "--from", "begin", metavar="TIME", help="Run what came after TIME: RFC 3339, 05:12, or 2h before the end."
+    "--from", "begin", metavar="TIME", help="Run what was submitted after TIME: RFC 3339, 05:12, or 2h before the end."
 )
-@click.option("--to", "end", metavar="TIME", help="Run what came until TIME.")
+@click.option("--to", "end", metavar="TIME", help="Run what was submitted until TIME.")
 @click.option("--since", metavar="SPAN", help="Run the last SPAN of the log, or before --to, such as 7d.")
 @click.option(
     "--seeds",
@@ -43,11 +43,13 @@ FAILED = 1
     show_default=True,
     help="Orders of equal nodes to try; medians are compared.",
 )
-@click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; one a processor unless given.")
+@click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; by default one per processor.")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
-@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report in HTML here, too.")
-@click.option("--all", "all_of_it", is_flag=True, help="Print all figures.")
+@click.option(
+    "--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report in HTML to this file, too."
+)
+@click.option("--all", "all_of_it", is_flag=True, help="Print all statistics.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def gate(

@@ -164,7 +164,7 @@ def _chosen(
 namespace_option = click.option(
     "-n",
     "--namespace",
-    help="The namespace of NAME; default, or with --from-cluster the context's, unless given.",
+    help="The namespace of NAME; by default 'default', or with --from-cluster the context's.",
     shell_complete=complete_named,
 )
 
@@ -259,7 +259,7 @@ _INK = re.compile(r"\S")
 # --- problems of manifests -------------------------------------------------------------------------------------------
 
 strict_option = click.option(
-    "--strict", is_flag=True, help="Exit with 1 also if something of the manifests is not understood."
+    "--strict", is_flag=True, help="Exit with 1 also if something in the manifests is not understood."
 )
 REFUSED = 1
 """The exit code if something was refused, or, with --strict, not understood."""

@@ -36,7 +36,7 @@ class KubectlPlugin(Commands):
 
 @click.group(cls=KubectlPlugin, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="kubectl vcd")
-@click.option("-n", "--namespace", default="", help="The namespace of names; the context's unless given.")
+@click.option("-n", "--namespace", default="", help="The namespace of names; by default the context's.")
 @click.pass_context
 def kubectl_vcd(context: click.Context, /, **options: Any) -> None:
     """Query the vcd that runs in a cluster, as vcd --from-cluster does. An --event-log, or a FILE, takes precedence."""

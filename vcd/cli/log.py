@@ -81,11 +81,11 @@ def log() -> None:
 @event_log_argument
 @click.option("--sessions", is_flag=True, help="List sessions instead of events.")
 @click.option("--kind", help="Only events of this kind of object, such as Pod.")
-@click.option("--key", help="Only events of this object: NAMESPACE/NAME, or NAME for what has no namespace.")
+@click.option("--key", help="Only events of this object: NAMESPACE/NAME, or NAME for cluster-scoped objects.")
 @click.option("--type", "type_", type=click.Choice(TYPES), help="Only events of this type.")
 @click.option("--from", "first", type=NUMBER, help="First sequence (or session) number.")
 @click.option("--to", "last", type=NUMBER, help="Last sequence (or session) number.")
-@click.option("--limit", type=COUNT, default=100, show_default=True, help="At most so many; 0: all.")
+@click.option("--limit", type=COUNT, default=100, show_default=True, help="At most this many; 0: all.")
 @list_output
 @says_errors
 def ls(
@@ -124,8 +124,8 @@ def _noted(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Iterator[
 
 @log.command("tail")
 @event_log_argument
-@click.option("-n", "count", type=COUNT, default=10, show_default=True, help="So many events.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until interrupted.")
+@click.option("-n", "count", type=COUNT, default=10, show_default=True, help="The number of events.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with appended events, until interrupted.")
 @list_output
 @says_errors
 def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
@@ -154,7 +154,12 @@ def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
 
 @log.command("verify")
 @event_log_argument
-@click.option("--head", callback=_head, metavar="HEX@EVENT", help="The head that an earlier run printed: still there?")
+@click.option(
+    "--head",
+    callback=_head,
+    metavar="HEX@EVENT",
+    help="The head that an earlier run printed: check that it is still in the log.",
+)
 @table_output
 @says_errors
 def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
@@ -179,9 +184,9 @@ def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
 
 @log.command("export")
 @event_log_and_out
-@click.option("--from", "first", type=NUMBER, help="First session; the first kept unless given.")
-@click.option("--to", "last", type=NUMBER, help="Last session; the last unless given.")
-@click.option("--anonymise", is_flag=True, help="Rename all that somebody named, and leave out what nothing reads.")
+@click.option("--from", "first", type=NUMBER, help="First session; by default the first in the log.")
+@click.option("--to", "last", type=NUMBER, help="Last session; by default the last in the log.")
+@click.option("--anonymise", is_flag=True, help="Rename all that users named, and leave out what nothing reads.")
 @table_output
 @says_errors
 def export(event_log: EventLog, out: Path, first: int | None, last: int | None, anonymise: bool, output: str) -> None:
@@ -240,7 +245,7 @@ def compact(event_log: Path, max_age: int | None, max_size: int | None, output: 
 @log.command("downgrade")
 @event_log_path
 @click.option(
-    "--for", "version", required=True, metavar="VERSION", help="The older vcd that is to read it, as in 0.1.0."
+    "--for", "version", required=True, metavar="VERSION", help="The older vcd that shall read it, such as 0.1.0."
 )
 @table_output
 @says_errors

@@ -21,10 +21,10 @@ from vcd.cli.printing import print_json, printable
 @click.command("restore")
 @click.argument("source")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
-@click.option("--at", metavar="TIME", help="As of this time: RFC 3339, a clock's in UTC, or a span before the end.")
-@click.option("--to", "last", type=click.IntRange(min=1), help="Up to this session, and what came of it.")
-@click.option("--epoch", type=click.IntRange(min=0), help="What the leader of this epoch shipped, not a later one.")
-@click.option("--check", is_flag=True, help="Write no file: look through all that is in the archive.")
+@click.option("--at", metavar="TIME", help="As of this time: RFC 3339, 05:12 (UTC), or 2h before the end.")
+@click.option("--to", "last", type=click.IntRange(min=1), help="Up to this session, with its outcomes.")
+@click.option("--epoch", type=click.IntRange(min=0), help="What the leader of this epoch archived, not a later one.")
+@click.option("--check", is_flag=True, help="Write no file; check everything in the archive.")
 @table_output
 @says_errors
 def restore(

@@ -23,7 +23,7 @@ def output_option(*forms: str, help: str | None = None) -> Decorator:
 text_output = output_option("text", "json")
 table_output = output_option("table", "json")
 list_output = output_option(
-    "table", "wide", "name", "json", help="Wide: more columns, nothing cut. Name: the first column alone, for scripts."
+    "table", "wide", "name", "json", help="wide: more columns, nothing cut. name: the first column alone, for scripts."
 )
 
 

@@ -51,7 +51,7 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     type=click.Path(allow_dash=True),
     help="A file or folder of manifests, or - for standard input; may be given several times.",
 )
-@click.option("--from-cluster", is_flag=True, help="Plan what a running cluster holds, and change nothing there.")
+@click.option("--from-cluster", is_flag=True, help="Plan the objects of a running cluster, and change nothing there.")
 @_kubeconfig
 @_context
 @click.option(
@@ -59,15 +59,17 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     "schedulers",
     multiple=True,
     metavar="NAME",
-    help="With --from-cluster: whose pods are planned; volcano unless given. May be repeated.",
+    help="With --from-cluster: the scheduler whose pods are planned; by default volcano. May be repeated.",
 )
 @click.option(
     "-n",
     "--namespace",
     metavar="NAME",
-    help="With --from-cluster: what you may not list everywhere is listed there; the context's unless given.",
+    help="With --from-cluster: the namespace for kinds that you may not list in all; by default the context's.",
 )
-@click.option("--default-queue", metavar="NAME", default="default", show_default=True, help="Of groups that name none.")
+@click.option(
+    "--default-queue", metavar="NAME", default="default", show_default=True, help="The queue of groups that name none."
+)
 @click.option(
     "--node-selector",
     "node_selector",
@@ -78,16 +80,16 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option(
     "--scheduler-conf",
     type=click.Path(allow_dash=True, dir_okay=False),
-    help="The file that vc-scheduler reads; its compiled-in default where none is given.",
+    help="The file that vc-scheduler reads; by default its compiled-in configuration.",
 )
-@click.option("--now", callback=_moment, help="The time to decide for, in RFC 3339; the present unless given.")
+@click.option("--now", callback=_moment, help="The time to decide for, in RFC 3339; by default now.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Orders nodes that are equally good.")
 @click.option(
     "--strict",
     is_flag=True,
-    help="Exit with 1 also if something of the manifests is not understood; with 2 if a kind may not be listed.",
+    help="Exit with 1 also if something in the manifests is not understood; with 2 if you may not list a kind.",
 )
-@output_option("table", "wide", "json", help="Wide: each pod with its node, and why jobs wait as a sentence.")
+@output_option("table", "wide", "json", help="wide: each pod with its node, and why jobs wait as a sentence.")
 @says_errors
 def plan(
     files: tuple[str, ...],

@@ -25,20 +25,20 @@ _SHOWN = 10
 @click.command()
 @event_log_argument
 @click.option("--session", type=NUMBER, help="Only this session.")
-@click.option("--from", "first", type=NUMBER, help="The first session; the oldest unless given.")
-@click.option("--to", "last", type=NUMBER, help="The last session; the newest unless given.")
+@click.option("--from", "first", type=NUMBER, help="The first session; by default the oldest.")
+@click.option("--to", "last", type=NUMBER, help="The last session; by default the newest.")
 @click.option(
     "--memory/--no-memory",
     default=True,
     show_default=True,
-    help="Keep what a session computed for the next one, as the daemon does; no plan may depend on it.",
+    help="Reuse in a session what the previous one computed, as the daemon does; no plan may depend on it.",
 )
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=api.processors,
     show_default="the processors there are",
-    help="Processes that share the sessions; the answer is the same for any number.",
+    help="Processes that share the sessions; the result is the same for any number.",
 )
 @text_output
 @says_errors

@@ -35,12 +35,12 @@ _log = structlog.get_logger(__name__)
 
 _HELP = """Schedule the pods of a cluster until SIGTERM or SIGINT.
 
-The flags are vc-scheduler's where it has them, written as it takes them, and each may come from the environment
-variable that is named with it.
+The flags are vc-scheduler's, in its syntax, and some of vcd's own. Each can also be set by the environment variable
+that is named with it.
 
-Exits with 0 when it was told to stop, with 1 when it cannot go on (the event log or an address cannot be used), with 2
-for a bad flag, a bad configuration file or certificate, an event log of a newer vcd, one of the other kind (a
-shadow's, or with --shadow a scheduler's), or when no API server is named, and with 70 after a defect of vcd itself.
+Exits with 0 after SIGTERM or SIGINT; with 1 if it cannot continue (the event log or an address cannot be used); with 2
+for a bad flag, a bad configuration file or certificate, an event log of a newer vcd, a log of the other kind (a
+shadow's, or with --shadow a scheduler's), or if no API server is named; with 70 after a defect of vcd itself.
 """
 
 
@@ -51,7 +51,7 @@ class _GoLikeCommand(click.Command):
         return super().parse_args(ctx, normalise_arguments(args))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Taken for vc-scheduler's sake, without effect"):
+        with formatter.section("Accepted for compatibility with vc-scheduler, without effect"):
             formatter.write_text(", ".join(flag.written for flag in WITHOUT_EFFECT))
 
 

@@ -31,7 +31,7 @@ def _refuse(_: click.Context, __: click.Parameter, asked: bool) -> None:
 @click.option("--from-cluster", is_flag=True, hidden=True, expose_value=False, callback=_refuse)
 @click.option("--kind", type=click.Choice(list(api.SHADOW_KINDS)), help="Only pods of this kind.")
 @click.option("--queue", help="Only pods of this queue.")
-@click.option("--limit", type=COUNT, default=20, show_default=True, help="At most so many pods; 0: all.")
+@click.option("--limit", type=COUNT, default=20, show_default=True, help="At most this many pods; 0: all.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
 def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, output: str) -> None:

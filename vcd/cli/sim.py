@@ -47,30 +47,42 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--nodes",
     help='A number, or shapes: "100*cpu=32,memory=256Gi,zone=z{i%3};4*cpu=64,nvidia.com/gpu=8". They are added to the '
-    "nodes of --workload or --trace-nodes; 10 unless given where those bring none.",
+    "nodes of --workload or --trace-nodes; by default 10 if these have none.",
 )
 @click.option("--queues", default="", help='Queues with their weights: "research:3,serving".')
 @click.option("--workload", "workloads", multiple=True, help="A file or folder of manifests, or -; may be repeated.")
 @click.option("--mix", help='A generated workload: "gangs=20,jobs=20,deployments=4,pods=40,every=2,run=30-600".')
 @click.option("--trace-nodes", type=_file, help="The nodes of a published GPU cluster trace (CSV).")
 @click.option("--trace-pods", type=_file, help="The tasks of a published GPU cluster trace (CSV).")
-@click.option("--trace-jobs", is_flag=True, help="Make the trace's gangs Volcano Jobs, so that evicted pods come back.")
+@click.option(
+    "--trace-jobs",
+    is_flag=True,
+    help="Submit the trace's gangs as Volcano Jobs, so that evicted pods are created again.",
+)
 @click.option("--compress", type=FiniteRange(min=0, min_open=True), default=1.0, help="Divides arrival times.")
 @click.option(
     "--remove-after",
     type=FiniteRange(min=0),
-    help="Delete pods that nothing owns so many cluster seconds after their end, and their PodGroups with them; "
-    f"{_REMOVE_AFTER:g} for a trace, whose tasks are deleted when they end; never unless given otherwise.",
+    help="Delete pods without an owner, and their PodGroups, this many cluster seconds after their end; "
+    f"{_REMOVE_AFTER:g} by default for a trace, whose tasks are deleted when they end; else never.",
 )
-@click.option("--seed", type=COUNT, default=0, show_default=True, help="Of the mix and of decisions.")
-@click.option("--speed", type=FiniteRange(min=0, min_open=True), help="Cluster seconds in one real second.")
-@click.option("--jump", is_flag=True, help="Let the cluster's time jump to what is due next.")
-@click.option("--serve", callback=address, metavar="HOST:PORT", help="Where kubectl reaches the API server.")
-@click.option("--view-address", callback=address, metavar="HOST:PORT", help="Show the log there as a page.")
-@click.option("--event-log", type=_path, help="A new file for the event log; a temporary one unless given.")
-@click.option("--scheduler-conf", type=_file, help="The file that vc-scheduler reads; its default unless given.")
-@click.option("--exit-when-idle", is_flag=True, help="End when all came and nothing is left to happen.")
-@click.option("--duration", type=FiniteRange(min=0, min_open=True), help="End after so many cluster seconds.")
+@click.option("--seed", type=COUNT, default=0, show_default=True, help="The seed of the mix and of decisions.")
+@click.option("--speed", type=FiniteRange(min=0, min_open=True), help="Cluster seconds per real second.")
+@click.option("--jump", is_flag=True, help="Let the cluster's time jump to the next event.")
+@click.option(
+    "--serve", callback=address, metavar="HOST:PORT", help="The address at which kubectl reaches the API server."
+)
+@click.option(
+    "--view-address", callback=address, metavar="HOST:PORT", help="The address at which to serve the log as a page."
+)
+@click.option("--event-log", type=_path, help="A new file for the event log; by default a temporary one.")
+@click.option(
+    "--scheduler-conf", type=_file, help="The file that vc-scheduler reads; by default its compiled-in configuration."
+)
+@click.option(
+    "--exit-when-idle", is_flag=True, help="End when the whole workload has arrived and nothing is left to happen."
+)
+@click.option("--duration", type=FiniteRange(min=0, min_open=True), help="End after this many cluster seconds.")
 @strict_option
 @table_output
 @says_errors

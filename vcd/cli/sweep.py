@@ -35,8 +35,8 @@ SECOND = 1_000_000_000
 @click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="In all runs.")
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="In all runs.")
 @click.option("--add", "added", multiple=True, metavar="FILE", help="In all runs.")
-@click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; one a processor unless given.")
-@click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask scheduler run them (extra dask).")
+@click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; by default one per processor.")
+@click.option("--dask", metavar="ADDRESS", help="Run them on the workers of this Dask scheduler (extra dask).")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @strict_option

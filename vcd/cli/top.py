@@ -31,10 +31,10 @@ _SECOND = 1_000_000_000
 @click.command()
 @event_log_argument
 @click.option(
-    "--interval", type=FiniteRange(0.1, DAY), default=2.0, show_default=True, help="Seconds between two looks."
+    "--interval", type=FiniteRange(0.1, DAY), default=2.0, show_default=True, help="Seconds between two frames."
 )
-@click.option("--once", is_flag=True, help="Print one frame and end; so it is where there is no terminal.")
-@output_option("text", "json", help="JSON: one frame.")
+@click.option("--once", is_flag=True, help="Print one frame and end; the default without a terminal.")
+@output_option("text", "json", help="json: one frame.")
 @says_errors
 def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
     """Watch an event log: free capacity, queues as bars, the jobs that wait longest and why. Ctrl-C ends it.

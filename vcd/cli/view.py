@@ -40,7 +40,7 @@ def address(context: click.Context, option: click.Parameter, value: str | None) 
     default=ADDRESS,
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to serve it, on this machine alone; port 0 takes any free one.",
+    help="The address to serve it at, reachable from this machine only; port 0: any free one.",
 )
 @says_errors
 def view(event_log: EventLog, where: tuple[str, int]) -> None:

@@ -46,13 +46,21 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.command()
 @event_log_argument
 @click.option("--scheduler-conf", "conf", help="Another configuration file.")
-@click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="queue/a.spec.weight=4")
+@click.option(
+    "--set",
+    "fields",
+    multiple=True,
+    metavar="KIND/NAME.FIELD=VALUE",
+    help="Change a field, such as queue/a.spec.weight=4.",
+)
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="Leave out an object, such as node/x.")
 @click.option("--add", "added", multiple=True, metavar="FILE", help="Manifests of nodes, queues, ... to add.")
-@click.option("--submit", multiple=True, metavar="FILE", help="Ask what becomes of these manifests, and when.")
-@click.option("--fill", metavar="FILE", help="Ask how many more of this job fit now, and what runs out first.")
-@click.option("--session", type=NUMBER, help="With --submit, --fill: as of this session, not the last.")
-@click.option("--samples", type=RUN_COUNT, help="Runs of --submit; 20 unless all of it goes at once.")
+@click.option("--submit", multiple=True, metavar="FILE", help="Forecast what happens to these manifests, and when.")
+@click.option("--fill", metavar="FILE", help="Compute how many more of this job fit now, and what runs out first.")
+@click.option("--session", type=NUMBER, help="With --submit, --fill: as of this session; by default the last.")
+@click.option(
+    "--samples", type=RUN_COUNT, help="Simulated runs of --submit; by default 20 if not all pods can be placed at once."
+)
 @click.option(
     "--run",
     "runs_for",
@@ -63,8 +71,13 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option("--seed", type=COUNT, default=0, show_default=True, help="Orders equal nodes.")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
-@click.option("--html", "report", type=click.Path(dir_okay=False, path_type=Path), help="Write a report here, too.")
-@click.option("--all", "all_of_it", is_flag=True, help="Print all figures, of the recorded run too.")
+@click.option(
+    "--html",
+    "report",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a report in HTML to this file, too.",
+)
+@click.option("--all", "all_of_it", is_flag=True, help="Print all statistics, also of the recorded run.")
 @strict_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @says_errors
