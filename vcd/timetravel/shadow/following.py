@@ -1,4 +1,4 @@
-"""A shadow's log followed event by event: when vcd would have placed each pod, and when somebody did."""
+"""Follow a shadow's log event by event: when vcd would have placed each pod, and when it was placed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from vcd.text.reasons import full_reason_text
 from vcd.timetravel.history import shown
 
 NEVER = 1 << 62
-"""The number of an event that did not come."""
+"""The number of an event that did not occur."""
 _TIMED = frozenset({"Pod", "PodGroup"})
-"""The kinds of which it matters when something was seen."""
+"""The kinds whose time of observation matters."""
 _ROOM = "leaving"
-"""The cause of a wait for room that vcd would have made."""
+"""The cause of a wait for resources that vcd's evictions would have freed."""
 
 
 @dataclass(slots=True, eq=False)
 class ShadowedGroup:
-    """A group: its queue; since which event it waits for what, by what sessions said; whether it was seen while it was
-    not admitted, when it was admitted, and when a session admitted it first (ns; 0: not). ``late`` is whether what was
-    seen first of it, or its admission, may have been long past."""
+    """A group: its queue; its reasons by the event that they hold since; whether it was observed before it was
+    admitted, when it was admitted, and when a session first admitted it (ns; 0: not). ``late``: its first observed
+    state, or its admission, may be much older than its event."""
 
     uid: str = ""
     queue: str = ""
@@ -40,11 +40,14 @@ class ShadowedGroup:
 
 @dataclass(slots=True, eq=False)
 class Track:
-    """A pod that had no node when it was first seen, by which event; ``late`` is whether that, or its bind, may have
-    been long past when it was seen. ``given`` is the first session that gave it a node, its time (ns) and the node;
-    ``held`` the first that would have made room for it, and where; ``withdrawn`` the first that gave it no node any
-    more while it was not bound. ``bound`` is the event that showed it bound, ``left`` that or the one that showed it
-    gone, ``gone_at`` when it went (ns; 0: not)."""
+    """A pod that had no node when it was first observed, by event ``created``. ``late``: its creation or bind may be
+    much older than its event.
+
+    ``given`` is the first session that gave it a node, its time (ns) and the node; ``held`` the first that would have
+    freed capacity for it, and where; ``withdrawn`` the first that gave it no node any more while it was not bound.
+    ``bound`` is the event of its bind, ``left`` the first of its bind and its deletion, ``gone_at`` when it was
+    deleted (ns; 0: not).
+    """
 
     key: str
     uid: str
@@ -62,25 +65,25 @@ class Track:
 
 
 class ShadowFold:
-    """Follows a log from a state on."""
+    """Folds a shadow's log, starting from a state."""
 
     def __init__(self, state: ClusterState) -> None:
         self.settings = state.settings
         self.begin = self.time = 0
-        """Of the first event and the last (ns)."""
+        """Times of the first event and the last (ns)."""
         self.tracks: list[Track] = []
         self.groups: list[ShadowedGroup] = []
         self.evictions: dict[str, tuple[int, str, ev.Operation]] = {}
         """The first session that would have evicted a pod, the action and the operation, by UID."""
         self.gone: dict[str, int] = {}
-        """When pods went that were to be evicted (ns), by UID."""
+        """When pods that vcd would have evicted were deleted (ns), by UID."""
         self.heads: list[tuple[int, int]] = []
         """The event that each session was decided from, and its number."""
         self._listing = set(_TIMED)
-        """Of which kinds what is seen may be long past: the first list since the shadow began to look is not in."""
+        """Kinds whose first list since the shadow began to watch is incomplete: events may describe old changes."""
         self._there: dict[str, Track] = {}
         self._open: dict[str, Track] = {}
-        """Those that were given a node and wait still in what the last session saw, by UID."""
+        """Pods that were given a node and still waited in the last session's snapshot, by UID."""
         self._groups: dict[str, ShadowedGroup] = {}
         self._victims: dict[str, str] = {}
         for key, record in state.groups.items():
@@ -93,7 +96,7 @@ class ShadowFold:
         self._listing -= state.listed.keys()  # a log whose beginning was removed has no first list
 
     def see(self, logged: Logged) -> None:
-        """One event."""
+        """Handle one event."""
         event, self.time = logged.event, logged.time
         self.begin = self.begin or logged.time
         match event:
@@ -109,7 +112,7 @@ class ShadowFold:
                 self._group(event.key).waits.append((logged.sequence, ()))
             case ev.KindListed():
                 self._listing.discard(event.kind)
-            case ev.LeadershipChanged():  # a shadow logs that it leads not whenever it begins
+            case ev.LeadershipChanged():  # a shadow logs whenever it starts that it does not lead
                 self._listing = set(_TIMED)
             case ev.PolicyLoaded():
                 self.settings = Settings.from_text(event.settings)
@@ -119,7 +122,7 @@ class ShadowFold:
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def _group(self, key: str, uid: str = "") -> ShadowedGroup:
-        """The group of a key, which is another one where it is shown with another UID."""
+        """Return the group for a key; a new UID means a new group."""
         before = known = self._groups.get(key)
         if known is None or (uid and known.uid not in ("", uid)):
             known = self._groups[key] = ShadowedGroup(late="PodGroup" in self._listing)
@@ -130,7 +133,7 @@ class ShadowFold:
         return known
 
     def _move(self, before: ShadowedGroup, known: ShadowedGroup) -> None:
-        """Those that wait still, or came before the group that they are of, are of the new one."""
+        """Move waiting pods to the new group of that name, also pods that were created before it."""
         for track in self._there.values():
             if track.group is before and not track.bound_to:
                 track.group = known
@@ -154,7 +157,7 @@ class ShadowFold:
         if track is None and not node:
             self._comes(key, pod, sequence)
         elif track is not None and not track.bound_to:
-            if pod.group_key:  # a controller may have named it only now
+            if pod.group_key:  # a controller may have set the group only now
                 track.group = self._group(pod.group_key)
             if node:
                 self._bound(track, node, sequence)
@@ -195,7 +198,7 @@ class ShadowFold:
         for statement in plan.statements:
             for operation in statement.operations:
                 self._operation(record, statement.action, operation)
-        # what came after its head it did not know, though that was logged before
+        # events after its head were unknown to it, even if they were logged before it
         self._open = {uid: track for uid, track in self._open.items() if track.left > record.head}
         meant = {one.uid for one in ev.decode_plan(record.plan).operations("bind")}
         for uid, track in self._open.items():
@@ -217,8 +220,9 @@ class ShadowFold:
             track.held = record.session, operation.node
 
     def kept_back(self, track: Track) -> tuple[int, str, str]:
-        """The last session that saw a pod which no session gave a node before it was bound, the cause and the words of
-        why it got none; no words where the log has none, and session 0 where none that is logged saw it."""
+        """Return, for a pod that no session gave a node before it was bound: the last session that saw it, the cause,
+        and the words of why it got none. The words are empty if the log has none, the session is 0 if no logged one
+        saw it."""
         place = bisect_left(self.heads, (track.bound, 0)) - 1
         if place < 0 or self.heads[place][0] < track.created:
             return 0, "", ""
@@ -234,5 +238,5 @@ class ShadowFold:
 
 
 def _concerns(waiting: ev.Waiting, pod: str) -> bool:
-    """Whether a reason of a group may concern one of its pods."""
+    """Return whether a reason of a group may concern one of its pods."""
     return not waiting.pods or pod in waiting.pods or waiting.tasks > len(waiting.pods)
