@@ -1,10 +1,10 @@
-"""A log written once more in other words: what was seen is renamed, what was decided is decided again.
+"""Write an anonymised log: observations are renamed, and sessions are decided again.
 
-A session's row is not renamed but made anew, by deciding on the renamed state with the renamed configuration: so its
-replay is right by construction, and its sentences hold nothing of the old ones. Since the new words compare as the old
-ones did, what it decides is what was decided: the same pods, under their new names, to the same nodes. Where this
-version decides otherwise than was decided then (``vcd replay`` tells of the log itself), the row is renamed after all,
-so that what the log shows later still follows from it.
+The row of a session is not renamed but computed, by deciding on the renamed state with the renamed configuration. So
+its replay succeeds by construction, and its sentences contain no old name. Since new names compare like the old ones,
+the decision is the same: the same pods, renamed, on the same nodes. If this version decides a session differently
+(``vcd replay`` of the original log shows that), its row is renamed after all, so that later events still follow from
+it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _LEFT_OUT = "left out"
 
 
 class Anonymised(msgspec.Struct, frozen=True):
-    """What the new file holds: its first and last event, how many sessions, and of these the ones whose rows were
-    renamed, since this version decides them otherwise than they were decided."""
+    """The new file: its first and last event, the number of its sessions, and the sessions whose rows were renamed,
+    since this version decides them differently."""
 
     first: int
     last: int
@@ -56,9 +56,10 @@ class Anonymised(msgspec.Struct, frozen=True):
 def anonymised(
     path: str | Path, out: str | Path, fold: Fold, first: int | None = None, last: int | None = None
 ) -> Anonymised:
-    """Write the sessions ``first`` to ``last`` of a log, and what their replay needs, to a new file without names.
+    """Write the sessions ``first`` to ``last`` of a log, and the events that their replay needs, to an anonymised
+    file.
 
-    Raises LogError as ``eventlog.export`` does, and for an imported log in which several replicas follow each other.
+    Raises LogError as ``eventlog.export`` does, and for an imported log with the history of several replicas.
     """
     with tempfile.TemporaryDirectory(dir=Path(out).resolve().parent) as folder:
         stretch = Path(folder) / "stretch"
@@ -73,7 +74,7 @@ def anonymised(
 
 
 class _InTurn(OneByOne):
-    """Answers each question as the one at its place was answered."""
+    """Answers external questions from the record, in order."""
 
     def __init__(self, replies: Sequence[Reply]) -> None:
         self._replies = iter(replies)
@@ -83,7 +84,7 @@ class _InTurn(OneByOne):
 
 
 class _Rewriting:
-    """One log's way into other words."""
+    """The rewriting of one log."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
@@ -91,7 +92,7 @@ class _Rewriting:
         self._to = Rewriter(self._words)
         self._policies: dict[str, Policy] = {}
         self._texts: dict[tuple[str, str], str] = {}
-        """Of conditions that sessions gave to groups: the new message, by group and the old one."""
+        """New messages of conditions that sessions wrote, by group and old message."""
         self._memory = Memory()
         self._renamed: list[int] = []
         self._heads = {info.head for info in reader.sessions()}
@@ -102,7 +103,7 @@ class _Rewriting:
         self._kept = {info.sequence: info.time for info in kept if info is not self._base}
 
     def write(self, out: Path) -> Anonymised:
-        """Collect the words, then write everything with the new ones."""
+        """Collect the words, then write everything with new ones."""
         self._collect()
         state, base = ClusterState(), None
         if self._base is not None:
@@ -119,7 +120,7 @@ class _Rewriting:
         return self._reader.base(sequence).state
 
     def _collect(self) -> None:
-        """See every word once."""
+        """Collect every word of the log once."""
         nodes: set[str] = set()
         seeds: set[int] = set()
         texts = {digest: text for digest, text, _ in self._reader.rows("policies")}
@@ -154,12 +155,12 @@ class _Rewriting:
             yield Logged(logged.sequence, logged.time, changed)
 
     def _note_head(self) -> None:
-        """Keep what a later session was decided from."""
+        """Store the snapshot if a later session was decided from it."""
         if self._state.sequence in self._heads:
             self._snapshots[self._state.sequence] = self._maker.snapshot()
 
     def _session(self, record: ev.SessionDecided) -> ev.SessionDecided:
-        """A session decided again, from the renamed state."""
+        """Decide a session again, from the renamed state."""
         snapshot = self._snapshots.pop(record.head)
         policy = self._policies[record.policy]
         replies = [Reply(self._to.answer(one.answer), "no answer" if one.error else "") for one in record.asked]
@@ -194,7 +195,7 @@ class _Rewriting:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _event(self, event: ev.Event) -> ev.Event:
-        """An event but a session in other words."""
+        """Return an event other than a session, renamed."""
         match event:
             case ev.ObjectPut():
                 return self._put(event)
@@ -247,7 +248,7 @@ class _Rewriting:
     # --- plans --------------------------------------------------------------------------------------------------------
 
     def _plan(self, plan: ev.Plan) -> ev.Plan:
-        """A plan in other words, without sentences."""
+        """Return a plan, renamed and without sentences."""
         return ev.Plan(
             statements=tuple(
                 ev.Statement(
@@ -326,7 +327,7 @@ class _Rewriting:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def _dump(self, dump: Dump) -> Dump:
-        """A state in other words."""
+        """Return a state, renamed."""
         pods, groups, to = self._pod, self._group, self._to
         objects, bad = [], [(kind, to.key(kind, key), _SET_ASIDE) for kind, key, _ in dump.bad]
         for kind, key, payload, digest in dump.every_object():
@@ -387,12 +388,12 @@ class _Rewriting:
 
 
 def _fault(text: str) -> str:
-    """Who was left out of a session, without what happened to him."""
+    """Return a fault with the name of the failed plugin, but without its message."""
     return f"{text.partition(':')[0]}: {_LEFT_OUT}"
 
 
 def _does(plan: ev.Plan) -> Any:
-    """What a plan does."""
+    """Return the operations of a plan, for comparison."""
     return [
         (one.group, one.action, [(each.verb, each.key, each.uid, each.node) for each in one.operations])
         for one in plan.statements
