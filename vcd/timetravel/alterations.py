@@ -1,4 +1,4 @@
-"""What people changed of configuration, queues, quotas and priority classes in a log; and each change taken back."""
+"""Changes by people of the configuration, queues, quotas and priority classes in a log, and reverting each of them."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from vcd.timetravel.history import History, shown
 
 CONFIGURATION = "configuration"
 KINDS = ("Queue", "ResourceQuota", "PriorityClass")
-"""Kinds of objects whose changes are looked at, beside the configuration."""
+"""Kinds of objects whose changes are collected, in addition to the configuration."""
 _GIVEN = ("spec", "value", "globalDefault", "preemptionPolicy")
-"""Parts of an object that people write; of its metadata the annotations, of its status the state."""
+"""Parts of an object that people write; also its annotations and, of a Queue, the state in its status."""
 
 Path = tuple[str, ...]
 Steps = dict[Path, tuple[Any, Any]]
-"""What a field had before and has after, by its path; None where it was not there."""
+"""The values of changed fields before and after, by path; None if the field did not exist."""
 
 
 class AlterationStep(msgspec.Struct, frozen=True):
-    """A field that was changed, with its values as text; empty where there was none."""
+    """A changed field, with its values as text; empty for a field that did not exist."""
 
     field: str
     before: str
@@ -48,9 +48,9 @@ class AlterationStep(msgspec.Struct, frozen=True):
 
 
 class Alteration(msgspec.Struct, frozen=True):
-    """A change: the event that brought it, its time (RFC 3339), the first session that was decided with it (None: none
-    was), the object's kind (``configuration`` for that) and key, and its fields; of an object that came or went, none.
-    ``what`` is ``changed``, ``created`` or ``gone``."""
+    """A change: the number of its event, its time (RFC 3339), the first session decided with it (None: none was), the
+    object's kind (``configuration`` for the configuration) and key, and the changed fields, which a created or deleted
+    object has none of. ``what`` is ``changed``, ``created`` or ``gone``."""
 
     event: int
     time: str
@@ -62,7 +62,7 @@ class Alteration(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """``queue a: spec.weight 4 -> 1 (session 7, 2026-01-01T00:00:00.000Z)``."""
+        """The change as text: ``queue a: spec.weight 4 -> 1 (session 7, 2026-01-01T00:00:00.000Z)``."""
         whose = self.kind if self.kind == CONFIGURATION else f"{self.kind} {self.key}"
         what = "; ".join(map(str, self.steps)) if self.what == "changed" else self.what
         where = "after the last session" if self.session is None else f"session {self.session}"
@@ -70,7 +70,7 @@ class Alteration(msgspec.Struct, frozen=True):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A change that can be taken back: what was before it and after it, an object's content or a configuration."""
+    """A change that can be reverted, with the object's or configuration's content before and after it."""
 
     told: Alteration
     nanoseconds: int
@@ -79,24 +79,24 @@ class Taken(msgspec.Struct, frozen=True):
 
     @property
     def policy(self) -> Policy | None:
-        """The configuration before; None where it is about an object."""
+        """The configuration before the change; None if the change is about an object."""
         return read_policy(self.before.text, logged=True) if isinstance(self.before, ev.PolicyLoaded) else None
 
     @property
     def changed(self) -> Steps:
-        """The fields of an object that it changed; none where that came or went."""
+        """The fields of an object that it changed; empty if the object was created or deleted."""
         if not isinstance(self.before, Object) or not isinstance(self.after, Object):
             return {}
         return _steps(self.before, self.after)
 
     def overwritten(self, now: Object) -> set[Path]:
-        """Those that have another value now than it gave."""
+        """Return the changed fields whose value ``now`` differs from the one that this change set."""
         leaves = dict(_leaves(_given(now)))
         return {path for path, (_, after) in self.changed.items() if leaves.get(path) != after}
 
     def of_object(self, now: Object | None, settled: Collection[Path] = ()) -> Object | None:
-        """What the object would be without the change: fields that still have the value that it gave have the one of
-        before, but for those that another change ``settled`` since. None where it would not be there."""
+        """Return the object without the change: fields that still have the value that it set get their former value,
+        except those in ``settled``, which later changes set. None if the object would not exist."""
         if not isinstance(self.before, Object) or not isinstance(self.after, Object) or now is None:
             return self.before if isinstance(self.before, Object) else None
         plain = msgspec.json.decode(msgspec.json.encode(as_plain(now)))
@@ -108,7 +108,7 @@ class Taken(msgspec.Struct, frozen=True):
         return from_manifest({**plain, "kind": kind.manifest_kind}, (kind,))[1]
 
     def is_of(self, event: ev.Event) -> bool:
-        """Whether an event tells of the object that was changed, or of a configuration where that was."""
+        """Return whether an event is about the changed object, or about a configuration if that changed."""
         if isinstance(event, ev.PolicyLoaded):
             return self.told.kind == CONFIGURATION
         return (
@@ -119,8 +119,11 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def alterations(history: History, first: int | None = None, last: int | None = None) -> list[Taken]:
-    """The changes that some sessions were the first to be decided with, in order; what was there when the log begins,
-    or was first seen before its first session, is no change. Raises LogError."""
+    """Return the changes of which the sessions ``first`` to ``last`` were the first to be decided with them, in order.
+    Raises LogError.
+
+    What exists when the log begins, or appears before its first session, is not a change.
+    """
     reader = history.reader
     heads = [(info.head, info.number) for info in reader.sessions()]
     if not heads:
@@ -140,7 +143,7 @@ def alterations(history: History, first: int | None = None, last: int | None = N
 
 
 class _Sight:
-    """What is known of what people change."""
+    """The known content of objects and the configuration while events are read."""
 
     def __init__(self, state: ClusterState) -> None:
         self._policy = state.policy
@@ -150,7 +153,7 @@ class _Sight:
         self._known |= {("Queue", key): record.queue for key, record in state.queues.items()}
 
     def see(self, logged: Logged, session: int | None) -> Taken | None:
-        """The change that an event brings; None where it brings none that matters."""
+        """Return the change that an event makes; None if it makes no relevant one."""
         event, before = logged.event, self._policy
         if isinstance(event, ev.PolicyLoaded):
             self._policy = event
@@ -173,7 +176,7 @@ def _told(
     before: Object | ev.PolicyLoaded | None,
     after: Object | ev.PolicyLoaded | None,
 ) -> Alteration | None:
-    """A change as plain values; None where nothing that matters is another."""
+    """Return a change as plain values; None if no relevant field changed."""
     what, steps = "changed", list[AlterationStep]()
     if isinstance(before, ev.PolicyLoaded) and isinstance(after, ev.PolicyLoaded):
         steps = list(_lines(before.text, after.text))
@@ -188,7 +191,7 @@ def _told(
 
 
 def _lines(before: str, after: str) -> Iterator[AlterationStep]:
-    """Lines of a configuration that are others."""
+    """Yield the lines of a configuration that changed."""
     old, new = ([line.strip(" -") for line in text.splitlines() if line.strip()] for text in (before, after))
     for what, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if what != "equal":
@@ -200,7 +203,7 @@ def _text(value: Any) -> str:
 
 
 def _given(obj: Object) -> dict[str, Any]:
-    """What people write of an object."""
+    """Return the parts of an object that people write."""
     plain: dict[str, Any] = as_plain(obj)
     found = {part: plain[part] for part in _GIVEN if part in plain}
     found["metadata"] = {"annotations": plain["metadata"].get("annotations", {})}
@@ -234,13 +237,15 @@ def _set(plain: dict[str, Any], path: Path, value: Any) -> None:
 
 
 def taken_back(snapshot: Snapshot, changes: Iterable[Taken], others: Collection[Taken] = ()) -> Snapshot:
-    """A snapshot without some changes of objects, the last one first; what ``others``, which stay, say later stays."""
+    """Return a snapshot with some changes of objects reverted, the last one first. Fields that ``others``, which stay,
+    set later keep their values."""
     for change in sorted(changes, key=lambda one: -one.told.event):
         kind, key = change.told.kind, change.told.key
         since = [
             one for one in others if (one.told.kind, one.told.key) == (kind, key) and one.told.event > change.told.event
         ]
-        if kind == CONFIGURATION or any(one.told.what != "changed" for one in since):  # it is another object since
+        # the object was created again since
+        if kind == CONFIGURATION or any(one.told.what != "changed" for one in since):
             continue
         settled = {path for one in since for path in one.changed}
         if kind == "Queue":

@@ -1,5 +1,5 @@
-"""What people and failures changed in a cluster, in the order of time: nodes, queues, quotas, priority classes, the
-configuration, faults of the installation. Jobs and pods are not among it: they are the workload."""
+"""What people and failures changed in a cluster, by time: nodes, queues, quotas, priority classes, the configuration,
+faults of the installation. Jobs and pods are not included: they are the workload."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ from vcd.timetravel.history import WHOLE, History, shown
 from vcd.timetravel.words import moment
 
 BEFORE = 600 * 1_000_000_000
-"""Around a job, what changed so long (ns) before it was created is listed, too."""
+"""Changes around a job are listed from this long (ns) before its creation."""
 _TOGETHER = 60 * 1_000_000_000
 """The same change of several objects within this time (ns) is one line."""
 _LIFECYCLE = "node.kubernetes.io/"
-"""Taints of this prefix follow the node's conditions and cordon, which are changes of their own."""
+"""Taints with this prefix follow the node's conditions and cordon, which are changes of their own."""
 
 
 class ClusterChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change of one or more objects of a ``kind`` (``configuration`` and ``fault`` stand for themselves). ``time`` is
-    RFC 3339, ``what`` one of `vcd.text.changes.WORDS`, ``detail`` what exactly, ``text`` all of it in words."""
+    """A change of one or more objects of a ``kind``, which is also ``configuration`` or ``fault``. ``time`` is RFC
+    3339, ``what`` a key of `vcd.text.changes.WORDS`, ``detail`` what changed exactly, ``text`` the whole change in
+    words."""
 
     time: str
     event: int
@@ -74,7 +75,7 @@ class _Change(NamedTuple):
 def cluster_changes(history: History, since: int = 0, until: int | None = None) -> ClusterChanges:
     """Return what changed between two times (ns since the epoch; None: the log's end).
 
-    What the log knew before its first session is no change. Raises LogError for a log without sessions.
+    What the log knew before its first session is not a change. Raises LogError for a log without sessions.
     """
     reader = history.reader
     first = next(reader.sessions(limit=1), None)
@@ -94,7 +95,7 @@ def _as_one(group: dict[str, _Change]) -> ClusterChange:
 
 
 def _together(changes: list[_Change]) -> list[dict[str, _Change]]:
-    """Changes in order, by object: the same change of several objects within a minute is one entry."""
+    """Group changes, in order: the same change of several objects within a minute is one group, by object."""
     last: dict[tuple[str, str, str], dict[str, _Change]] = {}
     groups: list[dict[str, _Change]] = []
     for one in changes:
@@ -136,7 +137,7 @@ def _faults(history: History) -> Iterator[_Change]:
 
 
 def _node_changes(history: History, first_head: int) -> Iterator[_Change]:
-    """What happened to nodes; those that the first session knew are not added."""
+    """Yield the changes of nodes; nodes that the first session knew are not reported as added."""
     reader, segments = history.reader, history.reader.segments()
     known = {name: record.node for name, record in history.oldest().nodes.items()}
     for logged in reader.find(kind="Node", after=reader.oldest()):
@@ -153,7 +154,7 @@ def _key(logged: Logged) -> str:
 
 
 def _of_node(known: dict[str, Node], logged: Logged) -> Iterator[tuple[str, str]]:
-    """What an event changes of a node, which is noted in ``known``."""
+    """Yield what an event changes about a node, and update ``known``."""
     name = _key(logged)
     if not isinstance(logged.event, ev.ObjectPut):
         if known.pop(name, None) is not None:
@@ -171,7 +172,7 @@ def _of_node(known: dict[str, Node], logged: Logged) -> Iterator[tuple[str, str]
 
 
 def node_differences(before: Node, after: Node) -> Iterator[tuple[str, str]]:
-    """Yield what changed of a node, each as a key of `vcd.text.changes.WORDS` and a detail."""
+    """Yield what changed about a node, each as a key of `vcd.text.changes.WORDS` and a detail."""
     if (ready := _is_ready(after)) != _is_ready(before):
         yield ("ready" if ready else "not-ready"), ""
     if after.spec.unschedulable != before.spec.unschedulable:

@@ -1,5 +1,5 @@
-"""What is to be known of a log before anything else: that it is a shadow's, that another scheduler is at work, or that
-a fault of the installation keeps vcd from its work."""
+"""Remarks that precede any answer from a log: that it is a shadow's, that another scheduler binds the same pods, or
+that a fault of the installation hinders vcd."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vcd.model.words import counted
 from vcd.state.checkpoint import faults_of
 
 _LATELY = 20_000
-"""Events of the log's end that are looked through."""
+"""Events at the log's end that are examined."""
 
 
 def remarks(reader: LogReader, *, named: bool = True) -> list[str]:
-    """Return the remarks on a log as it is now, in sentences. Raises LogError.
+    """Return the remarks on a log as it is now, as sentences. Raises LogError.
 
     Unless ``named``, faults of the installation are without their subjects and messages, which may name objects of any
     namespace.
@@ -36,7 +36,7 @@ def remarks(reader: LogReader, *, named: bool = True) -> list[str]:
 
 
 def open_faults(reader: LogReader) -> dict[str, ev.InstallationFault]:
-    """Return the faults of the installation that last at the log's end, by their keys. Raises LogError."""
+    """Return the faults of the installation that persist at the log's end, by key. Raises LogError."""
     newest = max((info.sequence for info in reader.checkpoints()), default=0)
     faults = dict(_checkpointed(reader, newest)) if newest else {}
     for logged in reader.find(type="fault", after=newest):
@@ -49,13 +49,13 @@ def open_faults(reader: LogReader) -> dict[str, ev.InstallationFault]:
 
 @lru_cache(maxsize=1)
 def _checkpointed(reader: LogReader, sequence: int) -> Mapping[str, ev.InstallationFault]:
-    """The faults in a checkpoint: the page asks for them every few seconds."""
+    """Return the faults in a checkpoint; cached, since the page reads them every few seconds."""
     found = reader.latest_checkpoint(sequence)
     return {} if found is None else faults_of(found.state)
 
 
 def _foreign(reader: LogReader) -> int:
-    """How many pods somebody else bound since a replica last won the Lease, of late."""
+    """Return how many pods another scheduler bound recently, since a replica last won the Lease."""
     after, won = max(0, reader.head() - _LATELY), 0
     for logged in reader.find(type="leadership", after=after):
         if isinstance(logged.event, ev.LeadershipChanged) and logged.event.leading:

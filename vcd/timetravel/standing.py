@@ -1,4 +1,4 @@
-"""Where a log stands among those of replicas, in words: the leader's, or by how much it lags, and behind whom."""
+"""The standing of a log among those of replicas, in words: the leader's, or how far it lags, and behind which one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from vcd.model.words import counted, span_in_words
 from vcd.timetravel.errors import NotFound
 
 FRESH = 3.0
-"""A log that had all so many seconds ago has all: who follows is told each second that nothing is new."""
+"""A log that was complete this many seconds ago counts as complete: a follower confirms that each second."""
 SILENT = 10.0
-"""Seconds without a word of who writes a log, after which what it said is told as of then."""
+"""Seconds without a status from a log's writer, after which the last status is reported as a past one."""
 
 
 class LogStanding(msgspec.Struct, frozen=True):
-    """Whose a log is: the ``role`` (leader, follower, apart: of a replica that logs by itself; reader: taken over by
-    who asks) and name of who writes it, and who held the ``lease`` when that was last seen.
+    """Which replica wrote a log: its ``role`` (leader; follower; apart: a replica that logs by itself; reader: a copy
+    by a reading command) and name, and the holder of the ``lease`` when that was last observed.
 
     ``behind`` is how many seconds ago it had all that others logged (None: never), ``events`` how many it is known to
-    lack. ``lacks`` says whether what is asked for may be elsewhere; ``words`` is all of it in a sentence.
+    lack. ``lacks``: queried events may be missing. ``words`` is all of it in a sentence.
     """
 
     role: str
@@ -40,7 +40,7 @@ class LogStanding(msgspec.Struct, frozen=True):
 
 
 def standing(path: str | Path) -> LogStanding | None:
-    """Where the log at a path stands now; None where nobody says so of this file, such as a copy."""
+    """Return the standing of the log at a path; None if no writer reports on this file, such as for a copy."""
     said = read_status(Path(path))
     if said is None:
         return None
@@ -54,7 +54,8 @@ def standing(path: str | Path) -> LogStanding | None:
 def as_of(reader: LogReader) -> int:
     """Return the time (ns since the epoch) for which an answer about a whole log holds.
 
-    That is now while the log is being written, so that waits go on in a quiet cluster; else the time of its last event.
+    That is now while the log is being written, so that waits continue in a quiet cluster; else the time of its last
+    event.
     """
     last, said = reader.last_time(), read_status(reader.path)
     is_live = said is not None and time.time() - said.written <= SILENT
@@ -63,7 +64,7 @@ def as_of(reader: LogReader) -> int:
 
 @contextmanager
 def told_of_standing(path: str | Path) -> Iterator[None]:
-    """Let what is not found in a log that may lack it say who may have it."""
+    """Add which replica may have the missing object or session to errors of a log that may lack it."""
     try:
         yield
     except (NotFound, SessionNotFound) as error:
@@ -74,7 +75,7 @@ def told_of_standing(path: str | Path) -> Iterator[None]:
 
 
 def _lacks(said: WriterStatus, age: float, behind: float | None) -> bool:
-    """Whether others may have decided what is not in the log."""
+    """Return whether other replicas may have decided what is not in the log."""
     if said.role in ("follower", "reader"):
         return behind is None or behind > FRESH or said.events > 0
     return age > SILENT or (said.role == "apart" and bool(said.holder))
@@ -105,7 +106,7 @@ def _lag(said: WriterStatus, behind: float | None, *, lacks: bool) -> str:
 
 
 def _held(said: WriterStatus, age: float) -> str:
-    """Who holds the Lease, as far as that is known."""
+    """Return who holds the Lease, as far as that is known."""
     if said.holder_seen is None:
         return f"who holds Lease {said.lease} was never seen"
     who, seen = said.holder or "nobody", said.holder_seen + age
