@@ -1,4 +1,4 @@
-"""The pods of groups that have none yet: their controllers make them once the groups are admitted."""
+"""The expected pods of groups without pods: their controllers create them once the groups are admitted."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from vcd.timetravel.whatif.workload import Unit, Workload
 
 
 class Meant:
-    """Says which pods a group will get: such as the last group had that asked for the same, else those that its minimum
-    speaks of, alike."""
+    """Derives the pods that a group will get: those of the last group with an equal spec, else equal pods by its
+    minimum."""
 
     def __init__(self, past: Workload, state: ClusterState) -> None:
         self._names = state.settings.scheduler_names
@@ -42,7 +42,8 @@ class Meant:
             self._had[asked][1][unit.key] = unit.pod
 
     def units(self, group: PodGroup, arrived: int) -> list[Unit]:
-        """The pods of a group that has none, which come at ``arrived`` (ns); none where it says nothing of them."""
+        """Return the pods of a group without any, which arrive at ``arrived`` (ns); none if the group does not specify
+        them."""
         like, had = self._had.get(_asked(group), (group, {}))
         if len(had) < group.spec.min_member:
             like, had = group, self._alike(group)
@@ -63,16 +64,16 @@ class Meant:
                 "annotations": {**pod.metadata.annotations, **marks, GROUP_NAME: meta.name},
                 "owner_references": meta.owner_references,
             },
-            # the claims of others are their own
+            # claims of other pods are their own
             spec={"volumes": (), "resource_claims": ()},
         )
 
     def _alike(self, group: PodGroup) -> dict[str, Pod]:
-        """Pods that are all the same but for their tasks, as many as its minimum, which is one at least."""
+        """Return pods that differ only in their tasks, as many as the group's minimum, which is at least one."""
         try:
             asked = GroupRecord.of(group).min_resources
         except BadObject:
-            return {}  # set aside by the state, too: it is never admitted
+            return {}  # the state sets it aside, too: it is never admitted
         if not asked:
             return {}
         spec, marks = self._spec(group, asked), group.metadata.annotations
@@ -100,13 +101,13 @@ class Meant:
 
 
 def _tasks(group: PodGroup) -> list[str]:
-    """Its tasks that have a minimum, the smallest first."""
+    """Return the tasks that have a minimum, the smallest first."""
     minima = group.spec.min_task_member
     return sorted(minima, key=lambda task: (minima[task], task))
 
 
 def _asked(group: PodGroup) -> Hashable:
-    """What a group says of its pods; the same for those whose pods are alike, as far as groups tell."""
+    """Return what a group specifies about its pods; groups with equal values are expected to have equal pods."""
     spec, marks = group.spec, group.metadata.annotations
     return (
         group.metadata.namespace,

@@ -1,4 +1,4 @@
-"""A comparison as one HTML file: tables and plots (SVG), with nothing that it would have to load."""
+"""A comparison as one self-contained HTML file: tables and plots (SVG)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ svg text { fill: var(--soft); font-size: 11px; } svg .axis { stroke: var(--line)
 
 
 def html_report(comparison: Comparison) -> str:
-    """The report's text."""
+    """Return the report of a comparison as HTML."""
     title = f"What if: {', '.join(run.name for run in comparison.runs[2:]) or 'as it was'}"
     span = f"{moment(comparison.begin)} to {moment(comparison.end)}"
     parts = [
@@ -55,7 +55,8 @@ def html_report(comparison: Comparison) -> str:
 
 
 def gate_report(found: Gated) -> str:
-    """The report of a gate: the verdict with its conditions, the figures, the course of the first seed's runs."""
+    """Return the report of a gate: the verdict with its conditions, the metrics, the time series of the first seed's
+    runs."""
     gate = found.gate
     verdict = "cannot be judged" if gate.unjudged else "passed" if gate.passed else "failed"
     title = f"{gate.new} {verdict} against {gate.old}"
@@ -154,7 +155,7 @@ def _notes(notes: Sequence[str]) -> str:
 
 
 def _plots(runs: Sequence[Run]) -> Iterable[str]:
-    """A plot for each course that any run has, a line for each run."""
+    """Yield a plot for each time series of any run, with a line for each run."""
     for name in dict.fromkeys(name for run in runs for name in run.courses):
         lines = [(place, run.name, run.courses[name]) for place, run in enumerate(runs) if run.courses.get(name)]
         if any(value for _, _, points in lines for _, value in points):
