@@ -1,4 +1,4 @@
-"""For what a cluster's jobs lost most time: the causes of all waits of a stretch of the log, by pod-hours."""
+"""The causes of all waits in a part of a log, by lost pod-hours."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ from vcd.timetravel.why.waits import wait_at
 from vcd.timetravel.words import moment
 
 FIRST = 5
-"""How many causes are told."""
+"""Causes in the answer, at most."""
 ASKED = 12
-"""Waits of how many jobs are examined: each costs a session decided again."""
+"""Waits that are examined, at most: each one costs deciding a session again."""
 DAY = 24 * 3600 * 1_000_000_000
-"""How much of the log is looked at where nothing else is said (ns)."""
+"""The examined part of the log by default (ns)."""
 _HOUR = 3600 * 1_000_000_000
 _SECOND = 1_000_000_000
 _OF_ROOM = (Cause.SHAPE, Cause.NODE_ROOM, Cause.FRAGMENTATION, Cause.CLUSTER_FULL)
-"""Causes that are about a resource, whoever holds it."""
+"""Causes that are about a resource, not about its holders."""
 _MAIN_ROLES = ("clause", "term", "claim", "quota", "card", "gate", "ahead", "owner", "holder", "node", "field")
-"""Of what another cause is about, what names it in the table, beside the queue: the first that there is."""
+"""Roles, in this order, of which the first existing one is the subject in the table for causes without a queue."""
 
 
 class FirstCause(msgspec.Struct, frozen=True):
-    """A cause (a ``Cause``) and what it cost: ``hours`` pods waited for it, of how many ``jobs``, and the ``share`` of
-    all that was lost. ``subject`` is what most of that is about; ``job`` lost most by it, as ``text`` says, as of
-    ``session``. ``mend`` is what would let that job in, ``verified`` by deciding again."""
+    """A cause (a ``Cause``) and its cost: the ``hours`` that pods waited for it, in how many ``jobs``, and the
+    ``share`` of all lost hours. ``subject`` is that of most of these hours; ``job`` lost most by it, as ``text``
+    states, as of ``session``. ``mend`` is what would let that job start, ``verified`` by deciding again."""
 
     cause: str
     hours: float
@@ -58,12 +58,12 @@ class FirstCause(msgspec.Struct, frozen=True):
 
 
 class FirstCauses(msgspec.Struct, frozen=True):
-    """The causes of a stretch of the log, those that cost most first, at most FIRST of ``causes_in_all``.
+    """The causes in a part of a log, those that cost most first, at most FIRST of ``causes_in_all``.
 
     ``begin`` and ``end`` are times (RFC 3339), ``first`` and ``last`` sessions. ``hours`` are all pod-hours that
-    ``jobs`` lost. Waits of ``asked`` jobs were looked into, which are ``asked_share`` of these hours; ``likened`` is
-    the part that was counted as the wait of another job for the same reasons, ``as_logged`` the part of which only the
-    logged reasons were read.
+    ``jobs`` lost. The waits of ``asked`` jobs were examined, with ``asked_share`` of these hours; ``likened`` is the
+    part that was counted as another job's wait with equal reasons, ``as_logged`` the part for which only the logged
+    reasons were read.
     """
 
     begin: str
@@ -81,7 +81,7 @@ class FirstCauses(msgspec.Struct, frozen=True):
     causes: list[FirstCause]
 
     def lines(self) -> Iterator[str]:
-        """What was lost, a paragraph for each cause, and how it was counted."""
+        """Yield the total, a paragraph for each cause, and how it was counted."""
         what = "the log's last 24 h" if self.whole_day else "the stretch"
         where = f"{what}, {self.begin} to {self.end} (sessions {self.first} to {self.last})"
         if not self.causes:
@@ -107,16 +107,17 @@ class FirstCauses(msgspec.Struct, frozen=True):
 
 
 def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= 1 else f"{round(hours, 9):.2g}"  # a moment counts as a ns
+    return f"{hours:,.1f}" if hours >= 1 else f"{round(hours, 9):.2g}"  # a wait without duration counts as 1 ns
 
 
 def first_causes(
     history: History, first: int | None = None, last: int | None = None, *, change: bool = False
 ) -> FirstCauses:
-    """For what jobs lost most pod-hours, from one session to another; in the log's last 24 h where neither is given.
+    """Return the causes of most lost pod-hours, from one session to another; in the log's last 24 h if neither is
+    given.
 
-    A gang counts with the pods that it misses, another job with those that wait. With ``change`` the smallest change
-    is searched for the worst job of each cause, which takes a while. Raises LogError for what the log does not hold.
+    A gang counts with its missing pods, another job with its waiting pods. With ``change``, the smallest change is
+    searched for the worst job of each cause, which takes a while. Raises LogError for what the log does not have.
     """
     stretch = _stretch(history, first, last)
     tally = _Tally(history, stretch)
@@ -125,7 +126,7 @@ def first_causes(
 
 
 class _Stretch(NamedTuple):
-    """What is looked at: from a time to another (ns), and the sessions in it."""
+    """The examined part of a log: its times (ns), and the sessions in it."""
 
     begin: int
     end: int
@@ -145,12 +146,13 @@ def _stretch(history: History, first: int | None, last: int | None) -> _Stretch:
     return _Stretch(begin, end, inside[0], sessions[-1], day)
 
 
-# --- what was lost ----------------------------------------------------------------------------------------------------
+# --- losses
+# -----------------------------------------------------------------------------------------------------------
 
 
 class _Loss(msgspec.Struct):
     """What a job lost by reasons of one kind in a queue, the longest span of them, and the session at which that wait
-    began, for whatever."""
+    began."""
 
     group: str
     queue: str
@@ -159,17 +161,17 @@ class _Loss(msgspec.Struct):
 
     @property
     def kind(self) -> Kind:
-        """Of its reasons."""
+        """The kind of the reasons."""
         return self.held.kind
 
     @property
     def lost(self) -> int:
-        """Pods times ns."""
+        """The loss in pods times ns."""
         return max(self.held.lost, 1)
 
 
 class _Tally:
-    """Adds up what each job lost by which kind of reasons; from plans and PodGroups alone, nothing is decided again."""
+    """Sums what each job lost by each kind of reasons, from plans and PodGroups alone, without deciding again."""
 
     def __init__(self, history: History, stretch: _Stretch) -> None:
         begin, until, first = stretch.first.head, stretch.last.sequence, stretch.first.number
@@ -177,7 +179,7 @@ class _Tally:
         self._settings = state.settings
         self._groups = {key: record.group for key, record in state.groups.items()}
         timeline = WaitTimeline(pods=self._pods)
-        # a group that waits before the first session does so at the end of the one before, where the log has that
+        # a group that waits before the first session does so at the end of the previous one, if the log has that
         timeline.last = first - 1
         timeline.known(stretch.begin, state.waiting, first if stretch.first.time <= stretch.begin else first - 1)
 
@@ -207,8 +209,8 @@ class _Tally:
             self.losses[group, kind] = _Loss(group, queue, both, first)
 
     def _pods(self, group: str, reasons: Reasons) -> int:
-        """How many pods wait: those that are named, a pod having several reasons; of a group that waits as a whole,
-        what it misses of its minimum."""
+        """Return how many pods wait: those named by the reasons, each once; for a group that waits as a whole, the
+        pods missing to its minimum."""
         named = max(*(one.tasks for one in reasons), len({pod for one in reasons for pod in one.pods}))
         known = self._groups.get(group)
         if known is None or all(one.tasks for one in reasons):
@@ -216,18 +218,19 @@ class _Tally:
         return max(known.spec.min_member - known.status.running, named, 1)
 
 
-# --- what it comes to -------------------------------------------------------------------------------------------------
+# --- diagnoses
+# --------------------------------------------------------------------------------------------------------
 
 
 class _Found(NamedTuple):
-    """What a loss comes to."""
+    """A loss with its diagnosis."""
 
     loss: _Loss
     diagnosis: Diagnosis
 
     @property
     def subject(self) -> str:
-        """What it is about, in a few words: a queue with its field, a clause, a card ..."""
+        """The subject in a few words: a queue with its field, a clause, a card ..."""
         names = self.diagnosis.subject
         resource = next(filter(None, self.diagnosis.amounts), "")
         if self.diagnosis.cause in _OF_ROOM and resource:
@@ -268,18 +271,19 @@ def _told(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
 
 
 def _asked(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _Found]:
-    """What the waits come to that are examined: of each kind of reasons in each queue the one that cost most, then
-    those that cost most of the others."""
+    """Diagnose the examined waits: for each kind of reasons in each queue the one that cost most, then those that cost
+    most of the others."""
     first_of: dict[tuple[Kind, str], _Loss] = {}
     for loss in losses:
         first_of.setdefault((loss.kind, loss.queue), loss)
     heads = list(first_of.values())
     chosen = [*heads, *(loss for loss in losses if loss not in heads)][:ASKED]
     found = {}
-    for loss in sorted(chosen, key=lambda loss: (loss.held.last, loss.group)):  # in order: going back folds anew
+    # in order, since going back in the history is slow
+    for loss in sorted(chosen, key=lambda loss: (loss.held.last, loss.group)):
         try:
             wait = wait_at(history, loss.group, loss.held.last)
-        except NotFound:  # this version decides otherwise than it was decided then: the log's reasons are told
+        except NotFound:  # this version decides differently: the logged reasons are used
             continue
         served = served_between(history, loss.first, loss.held.last)
         found[loss.group, loss.kind] = _Found(loss, diagnosed(wait, served))
@@ -287,7 +291,7 @@ def _asked(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _Fou
 
 
 def _by_log(loss: _Loss) -> Diagnosis:
-    """What the logged reasons say, of which the first in the order of gates counts."""
+    """Return the diagnosis of the logged reasons, of which the first in the order of gates counts."""
     reason = in_order(loss.held.reasons)[0]
     given = as_given(reason)
     queue = {"queue": loss.queue} if reason.gate in ("enqueue", "queue") and loss.queue else {}
@@ -295,7 +299,7 @@ def _by_log(loss: _Loss) -> Diagnosis:
 
 
 def _cause(found: list[_Found], total: int) -> FirstCause:
-    """All that was lost by one cause."""
+    """Return the sum of the losses with one cause."""
     lost, by_subject = sum(one.loss.lost for one in found), dict[str, int]()
     for one in found:
         by_subject[one.subject] = by_subject.get(one.subject, 0) + one.loss.lost
@@ -315,12 +319,12 @@ def _cause(found: list[_Found], total: int) -> FirstCause:
 
 
 def _with_changes(history: History, found: FirstCauses) -> FirstCauses:
-    """With the smallest change for the worst job of each cause."""
+    """Add the smallest change for the worst job of each cause."""
     causes = []
     for one in found.causes:
         try:
             change = smallest_change(history, one.job, one.session).change
-        except NotFound:  # this version decides otherwise than it was decided then
+        except NotFound:  # this version decides differently
             change = None
         with_it = {} if change is None else {"mend": change.text(), "verified": True}
         causes.append(msgspec.structs.replace(one, **with_it))
