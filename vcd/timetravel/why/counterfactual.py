@@ -1,4 +1,4 @@
-"""The smallest change that would have let a job in at a session: found by trials, verified by deciding on it."""
+"""The smallest change that would have let a job start at a session: found by trials, verified by deciding again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment
 
 MOST_DECISIONS = 200
-"""How many changed snapshots are decided on before the search ends."""
+"""Changed snapshots that are decided, at most."""
 
 KINDS: tuple[What, ...] = get_args(What)
-"""The kinds of change, in the order in which they are looked at: by what they cost."""
+"""The kinds of change, in the order of their cost, in which they are tried."""
 
 _ONE: dict[What, str] = {
     "cordon": "cordons",
@@ -35,14 +35,14 @@ _ONE: dict[What, str] = {
     "job": "one running job",
 }
 _SHOWN = 5
-"""How many pods, nodes or jobs a sentence names."""
+"""Pods, nodes or jobs that a sentence names, at most."""
 
 
 class Counterfactual(msgspec.Struct, frozen=True):
-    """The smallest change that would have let a job in at a session; None where no change alone does.
+    """The smallest change that would have let a job start at a session; None if no single change does.
 
-    ``time`` is the session's (RFC 3339); ``decisions`` counts all that were tried.
-    ``kinds`` are the kinds of change that were looked at; ``notes`` say what limits the answer.
+    ``time`` is the session's (RFC 3339); ``decisions`` counts all trials. ``kinds`` are the kinds of change that were
+    tried; ``notes`` state limits of the answer.
     """
 
     kind: Kind
@@ -58,13 +58,13 @@ class Counterfactual(msgspec.Struct, frozen=True):
     notes: list[str]
 
     def sentence(self) -> str:
-        """The change, and what happens then."""
+        """Return the change, and its effect."""
         if self.change is None or self.effect is None:
             return f"no change of {_or([_ONE[what] for what in self.kinds])} alone lets it in"
         return f"{self.change.text()}: {_happens(self.effect, self.pods)}"
 
     def lines(self) -> Iterator[str]:
-        """The answer in sentences."""
+        """Yield the answer in sentences."""
         yield f"{self.kind} {self.key} at session {self.session} ({self.time})"
         yield f"smallest change: {self.sentence()}" if self.change else self.sentence()
         if self.effect is not None:
@@ -109,13 +109,13 @@ def smallest_change(
     kinds: Sequence[What] = KINDS,
     most_decisions: int = MOST_DECISIONS,
 ) -> Counterfactual:
-    """The smallest change that would have let a job in, at a session of a log, by default the last one in which it
-    waited.
+    """Return the smallest change that would have let a job start, at a session of a log, by default the last one in
+    which it waited.
 
-    The kinds are tried in the order of KINDS, which is that of their cost: the first that works, with its smallest
-    amount; only ``kinds`` if these are given. The search ends after ``most_decisions``, and says so. Names are those
-    that ``explain`` takes. Raises NotFound where nothing has the name or it does not wait there, and LogError for what
-    the log does not hold.
+    The kinds are tried in the order of KINDS, which is that of their cost; the first one that works is returned with
+    its smallest amount. Only ``kinds`` are tried if given. The search ends after ``most_decisions``, with a note.
+    Names are as for ``explain``. Raises NotFound if no job has the name or it does not wait there, and LogError for
+    what the log does not have.
     """
     wait = wait_of(history, name, session)
     search = Search(wait, history.policy(wait.record), most_decisions)

@@ -1,5 +1,5 @@
-"""What can be turned for a job beside quotas: labels, cordons and number of nodes, what its pods ask of nodes, its
-minimum."""
+"""Parameters other than quotas that may let a job start: labels, cordons and number of nodes, its pods' requirements,
+its minimum."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from vcd.timetravel.why.changes import What, with_labels, with_minimum, with_mor
 from vcd.timetravel.why.dials import Dial
 
 _TYPES = 3
-"""How many types of nodes are tried for a node more."""
+"""Types of nodes of which more are tried, at most."""
 
 
 def pod_dials(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
-    """All of them, for a pod that found no node."""
+    """Yield all parameters for a pod that found no node."""
     missing = max(1, job.min_available - job.ready_count)
     yield from _uncordoned(session, funnel, missing)
     yield from _labelled(session, funnel, missing)
@@ -40,7 +40,7 @@ def _counting(
     what: What, subject: str, field: str, most: int, missing: int, turned: Callable[[int], Snapshot], now: int = 0,
     nodes: Sequence[str] = (),
 ) -> Dial:  # fmt: skip
-    """A dial that counts up from ``now`` (down where that is above 0)."""
+    """Return a parameter that counts up from ``now`` (down if that is above 0)."""
     unit = -1 if now else 1
     steps = {"": most} if most > 0 else {}
     likely = {"": min(missing, most)} if most > 0 else {}
@@ -51,7 +51,7 @@ def _counting(
 
 
 def _nearest(funnel: Funnel, among: Mask) -> list[str]:
-    """The names of some nodes, those first that have room for most pods."""
+    """Return the names of some nodes, those first on which most pods fit."""
     rows = np.flatnonzero(among & (funnel.empty > 0))
     order = rows[np.argsort(-funnel.now[rows], kind="stable")]
     return [funnel.session.nodes.facts.names[row] for row in order.tolist()]
@@ -85,7 +85,7 @@ def _labelled(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
 
 
 def _wanted_labels(spec: PodSpec) -> dict[str, str]:
-    """Labels that let a node pass selector and required affinity, where these can be had so."""
+    """Return labels with which a node passes the selector and the required affinity, as far as labels can."""
     wanted, required = dict(spec.node_selector), required_nodes(spec)
     if required is not None and len(required.node_selector_terms) == 1:
         for need in required.node_selector_terms[0].match_expressions:
@@ -109,12 +109,12 @@ def _with_toleration(more: Toleration, spec: PodSpec) -> PodSpec:
 
 
 def _switch(session: Session, job: Job, what: What, subject: str, change: Callable[[PodSpec], PodSpec]) -> Dial:
-    """Something of the pods that is there, or not."""
+    """Return a parameter with a single step that changes the pods' specs."""
     return _counting(what, subject, "", 1, 1, lambda _: with_pods(session.snapshot, job.key, change))
 
 
 def _without_terms(session: Session, job: Job, spec: PodSpec) -> Iterator[Dial]:
-    """Each required thing of the pods' specs gone."""
+    """Yield the removal of each requirement in the pods' specs."""
     for subject, change in _terms(spec):
         yield _switch(session, job, "term", subject, change)
 
@@ -158,7 +158,7 @@ def _with_fewer(session: Session, job: Job) -> Iterator[Dial]:
 
 
 def _more_nodes(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
-    """More nodes like those there are, the types first of which one takes most of the pods when empty."""
+    """Yield more nodes of each existing type, those types first on whose empty nodes most of the pods fit."""
     seen: set[Mapping[str, str] | tuple[object, ...]] = set()
     rows = np.flatnonzero((funnel.empty > 0) & funnel.allowed)
     for row in rows[np.argsort(-funnel.empty[rows], kind="stable")].tolist():

@@ -1,4 +1,4 @@
-"""What happened to a job or a pod, as episodes in the order of time.
+"""The history of a job or a pod, as episodes in the order of time.
 
 The waits are those of the wait timeline (`add_waits`); everything else is read from the events of the log.
 """
@@ -45,13 +45,13 @@ What = Literal[
 
 
 class Episode(msgspec.Struct, omit_defaults=True):
-    """One thing that happened, or went on, with the pods that it happened to.
+    """One event or lasting condition, with the pods that it concerns.
 
-    ``end`` is None for a moment, and for a wait that goes on (``lasting``); ``older`` is a wait that began before its
-    start, as the log begins there. ``places`` gives pods their nodes;
-    ``detail`` is a reason, a phase or a message, by ``what``; ``waiting`` the reasons for a wait as they were last,
-    ``waiting_first`` as they were at first where they changed; ``choices`` why pods went where they went. ``text``
-    tells it in a sentence, ``why`` each choice. ``shadow`` says that it was decided, and nothing of it done.
+    ``end`` is None for a moment, and for a wait that has not ended (``lasting``); ``older`` is a wait that began
+    before the log. ``places`` gives pods their nodes; ``detail`` is a reason, a phase or a message, depending on
+    ``what``; ``waiting`` are the last reasons of a wait, ``waiting_first`` the first ones if they changed; ``choices``
+    why pods were placed on their nodes. ``text`` is a sentence, ``why`` one for each choice. ``shadow``: it was
+    decided, and not done.
     """
 
     what: What
@@ -76,9 +76,9 @@ class Episode(msgspec.Struct, omit_defaults=True):
 
 
 class Story:
-    """Listens to the events of a log, in order, and tells the episodes of a group and its pods, or of one pod.
+    """Receives the events of a log, in order, and collects the episodes of a group and its pods, or of one pod.
 
-    ``only`` is the one pod that the story is about; None tells of the group and all its pods.
+    ``only`` is the one pod of the story; None means the group and all its pods.
     """
 
     def __init__(self, group: str, only: str | None = None) -> None:
@@ -90,30 +90,31 @@ class Story:
         self.episodes: list[Episode] = []
         self.settings = Settings()
         self.time = 0
-        """Of the last event, in ns; 0 before the first."""
+        """Time of the last event, in ns; 0 before the first."""
         self._intended: dict[str, str] = {}
         """The nodes that sessions decided for pods."""
         self._held: dict[str, str] = {}
-        """The nodes on which room is held for pods."""
+        """The nodes on which resources are reserved for pods."""
         self.shadowed: dict[tuple[str, str], tuple[str, int]] = {}
-        """What a shadow decided of pods, by verb and pod: the node, and the last session that named another before."""
+        """A shadow's decisions about pods, by verb and pod: the node, and the session that chose it."""
         self.waits_for: tuple[Told, ...] = ()
-        """Why it waits after the last event; nothing if it does not."""
+        """Why it waits after the last event; empty if it does not."""
         self._without_node: list[tuple[int, int | None]] = []
-        """In the story of one pod, the times (ns) in which it was there and had no node."""
+        """In the story of one pod, the times (ns) in which it existed and had no node."""
         self._calls: dict[tuple[int, int, int], ev.Operation] = {}
         self._growing: dict[tuple[str, ...], Episode] = {}
         self._word = group.partition("/")[2].encode()
         self._namespace = group.partition("/")[0] + "/"
 
     def is_being_bound(self, key: str) -> bool:
-        """Whether a session decided a node for a pod, and the API server does not show it yet."""
+        """Return whether a session decided a node for a pod that the API server does not report yet."""
         return key in self._intended and not self.pods[key].spec.node_name
 
-    # --- beginning and end ----------------------------------------------------------------------------------------
+    # --- beginning and end
+    # ------------------------------------------------------------------------------------------------
 
     def catch_up(self, state: ClusterState, time: int) -> None:
-        """Learn what a state holds: before the first event that is told, or where another replica's log goes on."""
+        """Take over a state: the one before the first event, or where another replica's log continues."""
         self.settings, record = state.settings, state.groups.get(self.group_key)
         if record is not None:
             self._see_group(record.group, time)
@@ -135,14 +136,15 @@ class Story:
         self._follow_node(time)
 
     def finish(self, since: int = 0) -> list[Episode]:
-        """The episodes that were not over before a time (ns), in the order of time."""
+        """Return the episodes that were not over before a time (ns), in the order of time."""
         episodes, begin = sorted(self.episodes, key=lambda episode: episode.start), _when(since)
         return [one for one in episodes if one.lasting or (one.end or one.start) >= begin]
 
-    # --- events ---------------------------------------------------------------------------------------------------
+    # --- events
+    # -----------------------------------------------------------------------------------------------------------
 
     def see(self, logged: Logged) -> None:
-        """Listen to one event."""
+        """Handle one event."""
         event, self.time = logged.event, logged.time
         time = self.time
         match event:
@@ -198,7 +200,8 @@ class Story:
             self.shadowed = {of: where for of, where in self.shadowed.items() if of[1] != key}
             self._grow("gone", time, key)
 
-    # --- objects --------------------------------------------------------------------------------------------------
+    # --- objects
+    # ----------------------------------------------------------------------------------------------------------
 
     def _see_group(self, group: PodGroup, time: int) -> None:
         if self.group is None and self.only is None:
@@ -207,7 +210,7 @@ class Story:
         self._enter(group.status.phase or "Pending", time, 0)
 
     def _enter(self, phase: str, time: int, session: int) -> None:
-        """The group has another phase: decided by a session, or shown first by the API server."""
+        """Note the group's new phase, decided by a session or first reported by the API server."""
         before, self.phase = self.phase, phase
         if phase == before or (not before and phase == "Pending"):
             return
@@ -238,7 +241,8 @@ class Story:
         if leaves and not left:
             self._grow("leaving", time, key)
 
-    # --- sessions -------------------------------------------------------------------------------------------------
+    # --- sessions
+    # ---------------------------------------------------------------------------------------------------------
 
     def _session(self, record: ev.SessionDecided, time: int) -> None:
         plan = ev.decode_plan(record.plan)
@@ -254,7 +258,7 @@ class Story:
                     self._statement(record, number, statement, chosen, stale.get(number), time)
 
     def _decide_phase(self, phase: str, time: int, session: int) -> None:
-        """A session decided the group's phase; of a shadow's decisions the first admission is told."""
+        """Note the group's phase that a session decided; of a shadow's decisions, only the first admission."""
         if not self.settings.shadow:
             self._enter(phase, time, session)
         elif phase == "Inqueue" and self.phase in ("", "Pending") and ("admit", "") not in self.shadowed:
@@ -262,7 +266,7 @@ class Story:
             self._add("admitted", time, session=session, shadow=True)
 
     def _shadowed(self, places: dict[str, str], what: What, time: int, **common: Any) -> None:
-        """What a shadow decided of some pods, where it is not what it decided of them before."""
+        """Note a shadow's decision about some pods if it differs from its previous one."""
         verb, session = common["verb"], common["session"]
         new = {key: node for key, node in places.items() if self.shadowed.get((verb, key), ("", 0))[0] != node}
         self.shadowed.update({(verb, key): (node, session) for key, node in new.items()})
@@ -312,11 +316,12 @@ class Story:
             detail=done.detail,
         )  # fmt: skip
 
-    # --- waits ----------------------------------------------------------------------------------------------------
+    # --- waits
+    # ------------------------------------------------------------------------------------------------------------
 
     def add_waits(self, waits: Iterable[WholeWait]) -> None:
-        """Add the waits of the group after the last event; in the story of one pod, those that concern it, for as long
-        as it had no node."""
+        """Add the waits of the group after the last event; in the story of one pod, those that concern it, while it
+        had no node."""
         self.waits_for = ()
         for wait in waits:
             for span in wait.spans:
@@ -334,7 +339,8 @@ class Story:
             episode.end = _when(end)
 
     def _parts(self, start: int, end: int | None) -> Iterator[tuple[int, int | None]]:
-        """What of a time (ns; no end: it lasts) is told: of one pod, that in which it had no node."""
+        """Yield the parts of a time (ns; no end: it lasts) that belong to the story: of one pod, those without a
+        node."""
         for since, until in [(start, end)] if self.only is None else self._without_node:
             begin, stop = max(start, since), min([one for one in (end, until) if one is not None], default=None)
             if stop is None or begin < stop or begin == stop == start == end:
@@ -352,17 +358,18 @@ class Story:
     def _has_node(self, pod: Pod) -> bool:
         return bool(pod.spec.node_name) or self.only in self._intended
 
-    # --- episodes -------------------------------------------------------------------------------------------------
+    # --- episodes
+    # ---------------------------------------------------------------------------------------------------------
 
     def _add(self, what: What, time: int, **fields: Any) -> Episode:
-        """A new episode; what grew until now is complete."""
+        """Add an episode; growing ones are complete."""
         self._growing.clear()
         episode = Episode(what, _when(time), **fields)
         self.episodes.append(episode)
         return episode
 
     def _grow(self, what: What, time: int, pod: str, *, node: str = "", **fields: str | int) -> None:
-        """The same for one pod more: pods share an episode until something else happens."""
+        """Add an episode of a pod, or add the pod to the growing episode of the same kind."""
         key = (what, *(f"{name} {value}" for name, value in fields.items()))
         episode = self._growing.get(key)
         if episode is None:
@@ -382,7 +389,7 @@ _DECIDED: dict[str, What] = {"bind": "bound", "evict": "evicted", "ungate": "ung
 
 
 def _shown(pod: Pod | None) -> tuple[str, str, bool]:
-    """Phase, node, and whether it is being deleted; of none, as of one that is new."""
+    """Return phase, node, and whether a pod is being deleted; for None, the values of a new pod."""
     if pod is None:
         return "Pending", "", False
     return pod.status.phase or "Pending", pod.spec.node_name, pod.metadata.deletion_timestamp is not None
@@ -395,7 +402,7 @@ def _when(nanoseconds: int) -> datetime:
 
 
 def created_at(stamp: str | None, seen: int) -> int:
-    """The creation timestamp in nanoseconds; when it was seen, where it has none that can be read."""
+    """Return the creation timestamp in nanoseconds; ``seen`` if it is missing or unreadable."""
     if stamp and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", stamp):
         return int(datetime.fromisoformat(stamp).timestamp()) * 1_000_000_000
     return seen

@@ -1,4 +1,4 @@
-"""The search for a change that lets a job in: each trial is the session decided again on a changed snapshot."""
+"""The search for a change that lets a job start: each trial decides the session again on a changed snapshot."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from vcd.timetravel.why.poddials import pod_dials
 from vcd.timetravel.why.waits import Wait
 
 NODES_TRIED = 8
-"""How many of the nearest nodes are tried with more room."""
+"""The nearest nodes that are tried with more resources."""
 
 ONE_BY_ONE = 30
-"""How many running jobs are tried one by one where it does not help that all of them go."""
+"""Running jobs that are tried one by one if removing all of them does not help."""
 
 STEP_BY_STEP = 4
-"""How many steps are tried one after the other before they grow: a little may help where more lets others in."""
+"""Single steps before the steps grow: a small change may help where a larger one lets other jobs start."""
 
 HIGHEST_PRIORITY = 1_000_000_000
-"""The highest value that a PriorityClass of a user may have; those above are the system's."""
+"""The highest value of a user's PriorityClass; higher ones are the system's."""
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What the session decides with a change: pods of the job bound, and those that wait for room that is being freed,
-    with their nodes; of other jobs the pods that are bound only then, no longer bound, or evicted only then.
-    ``admitted``: the group, which has no pods yet, is let in."""
+    """What the session decides with a change: pods of the job that are bound or pipelined, with their nodes; pods of
+    other jobs that are bound only then, no longer bound, or evicted only then. ``admitted``: the group, which has no
+    pods yet, is admitted."""
 
     bound: dict[str, str]
     held: dict[str, str]
@@ -55,7 +55,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """What was tried: which kind of change, of what, and in how many decisions."""
+    """A series of trials: the kind of change, of what, and the number of decisions."""
 
     what: What
     of: str
@@ -63,7 +63,7 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 class FoundChange(msgspec.Struct, frozen=True):
-    """A change that lets the job in."""
+    """A change that lets the job start."""
 
     change: Change
     snapshot: Snapshot
@@ -72,7 +72,7 @@ class FoundChange(msgspec.Struct, frozen=True):
 
 
 class Trials:
-    """Decides the session of a wait on changed snapshots, and says whether the job is let in."""
+    """Decides the session of a wait on changed snapshots, and returns whether the job starts."""
 
     def __init__(self, wait: Wait, policy: Policy, most: int) -> None:
         self.most = most
@@ -84,7 +84,8 @@ class Trials:
         self._base = wait.plan
         job = wait.job
         self._has_pods = _pods_wait(wait)
-        self._holds_count = not self._places(self._base, "pipeline")  # who is already is let in only when bound
+        # if pods are pipelined without a change, only binds count
+        self._holds_count = not self._places(self._base, "pipeline")
         self._ready = 0
         if job is not None:
             columns = wait.session.jobs
@@ -92,14 +93,14 @@ class Trials:
             self._ready = int(ready)
 
     def lets_in(self, snapshot: Snapshot) -> bool:
-        """Whether the job is let in; False, undecided, once too many were tried."""
+        """Return whether the job starts; False without a decision after too many trials."""
         if self.decisions >= self.most:
             self.exhausted = True
             return False
         return self._is_let_in(self._decide(snapshot, self._memory), snapshot)
 
     def effect(self, snapshot: Snapshot) -> Effect:
-        """What is decided on a changed snapshot, without any memory of the trials before."""
+        """Return what is decided on a changed snapshot, without memory of earlier trials."""
         plan = self._decide(snapshot, None)
         assert self._is_let_in(plan, snapshot), "a decision that depends on what was tried before"
         (before, evicted_before), (after, evicted) = (
@@ -119,7 +120,7 @@ class Trials:
     def _decide(self, snapshot: Snapshot, memory: Memory | None) -> ev.Plan:
         self.decisions += 1
         record = self._wait.record
-        if snapshot.turns or self._base.turns:  # the job's own turn may come in another session
+        if snapshot.turns or self._base.turns:  # otherwise the job's turn may come in another session
             snapshot = replace(snapshot, settings=snapshot.settings.with_all_tried(), turns={})
         return decide(
             snapshot,
@@ -141,12 +142,12 @@ class Trials:
         return count >= max(missing, len(self._places(self._base, "bind")) + 1)
 
     def _places(self, plan: ev.Plan, verb: ev.Verb) -> dict[str, str]:
-        """The job's pods that a plan binds or lets wait for room, with their nodes."""
+        """Return the job's pods that a plan binds or pipelines, with their nodes."""
         return {one.key: one.node for one in plan.operations(verb, self._wait.group)}
 
 
 def _pods_wait(wait: Wait) -> bool:
-    """Whether pods of a job wait, be its queue there or not."""
+    """Return whether pods of a job wait, also if its queue does not exist."""
     if wait.job is not None:
         return bool(wait.job.pending())
     snapshot = wait.session.snapshot
@@ -155,7 +156,7 @@ def _pods_wait(wait: Wait) -> bool:
 
 
 class Search:
-    """Looks for the smallest change, kind by kind, in at most ``most`` decisions."""
+    """Searches the smallest change, kind by kind, in at most ``most`` decisions."""
 
     def __init__(self, wait: Wait, policy: Policy, most: int) -> None:
         self.trials = Trials(wait, policy, most)
@@ -166,7 +167,7 @@ class Search:
         self._pod_dials: list[Dial] | None = None
 
     def run(self, kinds: Iterable[What]) -> FoundChange | None:
-        """The first of the kinds of change that works, with its smallest amount."""
+        """Return the first kind of change that works, with its smallest amount."""
         job = self._wait.job
         if job is None:
             return None
@@ -182,10 +183,11 @@ class Search:
     def _note(self, what: What, of: str, since: int) -> None:
         self.tried.append(Tried(what, of, self.trials.decisions - since))
 
-    # --- pods and nodes -----------------------------------------------------------------------------------------------
+    # --- pods and nodes
+    # ---------------------------------------------------------------------------------------------------
 
     def _by_dials(self, job: Job, kind: What) -> FoundChange | None:
-        """The first of the dials of a kind that works."""
+        """Return the first parameter of a kind that works."""
         since, dials = self.trials.decisions, [dial for dial in self._dials(job) if dial.what == kind]
         found = (self._smallest(dial) for dial in dials)
         first = next((one for one in found if one is not None), None)
@@ -201,7 +203,8 @@ class Search:
             self._pod_dials = list(pod_dials(self._session, job, Funnel(self._session, task)))
         return self._pod_dials
 
-    # --- quotas -------------------------------------------------------------------------------------------------------
+    # --- quotas
+    # -----------------------------------------------------------------------------------------------------------
 
     def _quotas(self, job: Job) -> FoundChange | None:
         for queue, dials in quota_dials(self._session, job):
@@ -216,10 +219,11 @@ class Search:
                 return found
         return None
 
-    # --- rooms --------------------------------------------------------------------------------------------------------
+    # --- resources of a node
+    # ----------------------------------------------------------------------------------------------
 
     def _rooms(self, job: Job) -> FoundChange | None:
-        """The nodes to which least lacks are tried; of those that work, the one that needs least of one resource."""
+        """Try the nodes that lack least; of those that work, return the one that needs least of one resource."""
         task = waiting_task(self._wait, job)
         if task is None:
             return None
@@ -236,17 +240,18 @@ class Search:
         return best
 
     def _with_less(self, dial: Dial, counts: Mapping[str, int]) -> FoundChange | None:
-        """The dial where it needs less of the one resource than another one did."""
+        """Return the change of another node if it needs less of the one resource."""
         ((name, count),) = counts.items()
         if count < 2 or dial.steps.get(name, 0) < count - 1 or not self.trials.lets_in(dial.at({name: count - 1})):
             return None
         fewest = self._fewest(lambda steps: dial.at({name: steps}), 0, count - 1)
         return FoundChange(dial.change({name: fewest}), dial.at({name: fewest}), dial, {name: fewest})
 
-    # --- priorities ---------------------------------------------------------------------------------------------------
+    # --- priorities
+    # -------------------------------------------------------------------------------------------------------
 
     def _priorities(self, job: Job) -> FoundChange | None:
-        """The lowest priority that works, and the lowest class there is that gives one."""
+        """Return the lowest priority that works, with the lowest class that gives one."""
         since, values = self.trials.decisions, _priorities_above(self._session, job)
         found = None
 
@@ -262,7 +267,8 @@ class Search:
         return found
 
     def _class_from(self, job: Job, value: int) -> str:
-        """The lowest PriorityClass of at least a value, where it lets the job in, too; empty where there is none."""
+        """Return the lowest PriorityClass of at least a value if the job starts with it, too; empty if there is
+        none."""
         classes = sorted((one.value, one.metadata.name) for one in _classes(self._session) if one.value >= value)
         if not classes or classes[0][0] > HIGHEST_PRIORITY:
             return ""
@@ -271,16 +277,18 @@ class Search:
             return ""
         return f"PriorityClass {name}" + (f" has {least}" if least > value else "")
 
-    # --- running jobs -------------------------------------------------------------------------------------------------
+    # --- running jobs
+    # -----------------------------------------------------------------------------------------------------
 
     def _jobs_gone(self, job: Job) -> FoundChange | None:
-        """One job after the other: the lowest priority first, then the fewest pods, then the youngest."""
+        """Try running jobs one after the other: the lowest priority first, then the fewest pods, then the youngest."""
         since = self.trials.decisions
-        held = self._session.jobs.allocated  # as the session began
+        held = self._session.jobs.allocated  # at the beginning of the session
         running = [one for one in self._session.all_jobs() if one is not job and held[one.index].any()]
         running.sort(key=lambda one: (one.priority, one.task_count, -one.created, one.key))
         gone = self._first_gone([one.key for one in running])
-        for one in running[:ONE_BY_ONE] if gone is None else ():  # others may come in where all of them go
+        # without all of them, other jobs may take their resources
+        for one in running[:ONE_BY_ONE] if gone is None else ():
             if self.trials.lets_in(without_jobs(self._snapshot, [one.key])):
                 gone = one.key
                 break
@@ -290,7 +298,7 @@ class Search:
         )
 
     def _first_gone(self, keys: list[str]) -> str | None:
-        """The first of some jobs whose going lets the job in. Where it does not help that all of them go, none is
+        """Return the first of some jobs whose removal lets the job start. If removing all does not help, none is
         tried."""
         if not keys or not self.trials.lets_in(without_jobs(self._snapshot, keys)):
             return None
@@ -299,13 +307,15 @@ class Search:
         half = len(keys) // 2
         return self._first_gone(keys[:half]) or self._first_gone(keys[half:])
 
-    # --- amounts ------------------------------------------------------------------------------------------------------
+    # --- amounts
+    # ----------------------------------------------------------------------------------------------------------
 
     def _smallest(self, dial: Dial) -> FoundChange | None:
-        """The smallest turn of a dial that works: of one resource, where that is enough, else of as few as need be.
+        """Return the smallest change of a parameter that works: of one resource if that is enough, else of as few as
+        possible.
 
-        As much as the job needs itself is tried first: more may let others in, who take the room. Where neither that
-        nor the most there could be works, nothing between them is tried.
+        The job's own needs are tried first: a larger change may let other jobs start, which take the resources. If
+        neither that nor the maximum works, nothing in between is tried.
         """
         for most in (dial.likely, dial.steps) if dial.likely != dial.steps else (dial.steps,):
             if most and self.trials.lets_in(dial.at(most)):
@@ -313,20 +323,20 @@ class Search:
         return None
 
     def _less(self, dial: Dial, most: Mapping[str, int]) -> FoundChange:
-        """The smallest turn of a dial, of ``most`` known to work at most."""
+        """Return the smallest change of a parameter, where ``most`` is known to work."""
         counts = dict(most)
         alone = (name for name in most if self.trials.lets_in(dial.at({name: most[name]})))
         first = next(alone, None) if len(most) > 1 else None
         if first is not None:
             counts = {first: most[first]}
         for name in list(counts):
-            low = 0 if len(counts) == 1 else -1  # with the others turned, this one may not be needed at all
+            low = 0 if len(counts) == 1 else -1  # with the other resources changed, this one may be unnecessary
             counts[name] = self._fewest(partial(_turned, dial, dict(counts), name), low, counts[name])
         counts = {name: count for name, count in counts.items() if count}
         return FoundChange(dial.change(counts), dial.at(counts), dial, counts)
 
     def _fewest(self, at: Callable[[int], Snapshot], low: int, high: int) -> int:
-        """The fewest steps that work, where ``high`` are known to and ``low`` are known not to."""
+        """Return the fewest steps that work, where ``high`` is known to work and ``low`` is known not to."""
         width, first = 1, low
         while low + width < high:
             if self.trials.lets_in(at(low + width)):
@@ -344,7 +354,7 @@ class Search:
 
 
 def _bounded(kind: What, dials: list[Dial]) -> str:
-    """Some dials of a kind with how far they were turned: ``labels of up to 8 nodes``."""
+    """Return how far the parameters of a kind were changed: ``labels of up to 8 nodes``."""
     most = max(dial.steps.get("", 0) for dial in dials)
     if kind in ("cordon", "label"):
         return f"{kind}s of up to {counted(most, 'node')}"
@@ -360,7 +370,8 @@ def _turned(dial: Dial, counts: Mapping[str, int], name: str, steps: int) -> Sna
 
 
 def _priorities_above(session: Session, job: Job) -> list[int]:
-    """The priorities above a job's that can matter: those of other jobs, one more than these, and of classes."""
+    """Return the priorities above a job's that matter: those of other jobs, one more than these, and those of
+    classes."""
     known = {one.priority for one in session.all_jobs() if one is not job}
     known |= {value + 1 for value in known} | {one.value for one in _classes(session)}
     return sorted(value for value in known if job.priority < value <= HIGHEST_PRIORITY)
