@@ -218,8 +218,8 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
                    faults of the installation; --since a time, or --around a job
     order [QUEUE]  the order in which queues and jobs are served, with the value of each plugin
 
-    NAME of a job is its PodGroup, the Volcano Job of the PodGroup, or any part at the beginning of the PodGroup's name
-    that is unique. NAMESPACE/NAME is accepted, too.
+    NAME of a job is its PodGroup, the Volcano Job of the PodGroup, or a unique prefix of the PodGroup's name.
+    NAMESPACE/NAME is accepted, too.
 
     A TIME is one such as 2026-01-31T05:12:00Z, or 05:12 (in UTC, the last such time in the log), or 2h: that long
     before the log's end.

@@ -101,7 +101,7 @@ def tail(
     returns True.
 
     With ``told``, an event from another copy of the log as yielded here, start after that event instead. If the log
-    does not have it, the log was started anew, and all events are yielded. Raises LogError.
+    does not have it, the log was started again from nothing, and all events are yielded. Raises LogError.
     """
     with LogReader(path) as reader:
         after = reader.head()

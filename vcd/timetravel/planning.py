@@ -121,7 +121,7 @@ def _described(
             except BadObject as error:
                 entries.append((error.kind, error.key, "", error.message))
     unusable = {(kind, key) for kind, key, _, content in bad}
-    entries = [entry for entry in entries if entry[:2] not in unusable]  # also drops entries that other objects shadow
+    entries = [entry for entry in entries if entry[:2] not in unusable]  # a bad object is folded as bad only
     for kind, key, pod, content in sorted([*entries, *bad], key=lambda entry: entry[:3]):
         if pod and key in state.digests.get(kind, {}):
             continue  # the group is given, or an earlier pod of the same owner implied it

@@ -43,7 +43,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ViewError(Exception):
-    """The page cannot be served at an address; the message says why, and what to change."""
+    """The page cannot be served at an address; the message states why, and what to change."""
 
 
 class View:

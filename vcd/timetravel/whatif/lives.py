@@ -1,4 +1,4 @@
-"""Read a workload from a log: fold its events into the lives of groups and pods, without the scheduler's decisions."""
+"""Read a workload from a log: what groups and pods did, without the scheduler's decisions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _bind_before(reader: LogReader, pod: str, time: int) -> int | None:
 
 
 class _Listener:
-    """Folds events into lives."""
+    """Folds events into a workload."""
 
     def __init__(self, begin: int, state: ClusterState) -> None:
         policy = state.policy
