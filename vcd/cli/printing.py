@@ -48,7 +48,7 @@ def print_json(found: msgspec.Struct, *, line: bool = False) -> None:
 
 
 def print_told(found: msgspec.Struct, lines: Iterable[str], output: str) -> None:
-    """Print a result as JSON if ``output`` is so, else as lines."""
+    """Print a result as JSON if ``output`` is ``json``, else as lines."""
     if output == "json":
         print_json(found)
         return

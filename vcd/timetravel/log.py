@@ -232,7 +232,7 @@ class LoggedJob:
         self, session: int | None = None, kinds: Sequence[What] | None = None, most_decisions: int | None = None
     ) -> Counterfactual:
         """Return the smallest change that would have let it start, at a session as for ``obstacles``; of ``kinds``
-        (None: all), with at most so many decisions (None: ``MOST_DECISIONS``)."""
+        (None: all), after at most ``most_decisions`` trials (None: ``MOST_DECISIONS``)."""
         from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, smallest_change
 
         most = MOST_DECISIONS if most_decisions is None else most_decisions

@@ -198,7 +198,7 @@ class _Trial:
         return job_name(pod.group_key, pod)
 
     def session(self, count: int) -> Session:
-        """Return the session that decides about so many copies."""
+        """Return the session that decides about ``count`` copies."""
         if self._decided != count or self._session is None:
             self._have(count)
             self._session = run(self._maker.snapshot(), self._policy, self._now, 0, self._memory)
@@ -206,13 +206,13 @@ class _Trial:
         return self._session
 
     def whole(self, count: int) -> int:
-        """Return how many of so many copies are bound completely."""
+        """Return how many of ``count`` copies are bound completely."""
         self.session(count)
         bound = self._bound()
         return sum(all(pod in bound for pod in pods) for _, pods in self._copies[:count])
 
     def first_waits(self, count: int) -> list[Told]:
-        """Return why the first of so many copies that is not bound completely waits."""
+        """Return why the first of ``count`` copies that is not bound completely waits."""
         self.session(count)
         bound = self._bound()
         for groups, pods in self._copies[:count]:
@@ -236,7 +236,7 @@ class _Trial:
         return {operation.key: operation.node for operation in self._plan.operations("bind")}
 
     def _have(self, count: int) -> None:
-        """Add or remove copies until there are so many."""
+        """Add or remove copies until there are ``count``."""
         for number in range(self._present, count):
             groups, pods = self._copy(number)
             if number == len(self._copies):

@@ -65,7 +65,7 @@ class ForecastVictim(msgspec.Struct, frozen=True):
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """Another job that starts later because of the submitted ones: by so much (ns) in the median; None: it still waits
+    """Another job that starts later because of the submitted ones; ``by`` is the median delay (ns), None: it waits
     long after these have ended. ``before`` and ``after`` are its further waits without and with them (ns), ``why`` the
     cause of the longer wait in a few words, empty if unknown."""
 

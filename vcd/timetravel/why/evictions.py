@@ -39,7 +39,7 @@ SHOWN_CANDIDATES = 10
 class Candidate(msgspec.Struct, omit_defaults=True):
     """Another possible victim: on the same node or, if the preemptor is a gang, among the pods considered for it.
 
-    ``place`` is its position among the pods that the plugins released (0: it is not among them), ``fate`` what
+    ``place`` is its position among the pods that the plugins permitted (0: it is not among them), ``fate`` what
     happened to it, ``plugin`` the one that protected it, ``why`` the reason in words.
     """
 
@@ -60,7 +60,7 @@ class Eviction(msgspec.Struct, omit_defaults=True):
     whole gang has no ``for_pod``); ``reason`` is the logged one. ``queues`` has the statistics of both queues when the
     plugins voted, ``resources`` the relevant ones. ``freed`` is what the victim held, ``asked`` and ``lacked`` are
     what the preemptor requested and what the node lacked of it, as quantities. ``place`` is the victim's position
-    among those that the plugins in ``let_go`` released, ``chosen_before`` the next one that was not evicted,
+    among those that the plugins in ``let_go`` permitted, ``chosen_before`` the next one that was not evicted,
     ``difference`` why. ``needed`` states why an eviction was necessary, with the ``funnel`` of the nodes then,
     ``elsewhere`` the outcome of the search on other nodes before; ``ran`` is the run time in seconds that was lost.
     ``result`` is the API server's answer to the call (empty: none yet), ``dropped`` why there was no call.

@@ -1,4 +1,4 @@
-"""The victim searches of a session: which pods were considered, and which plugins released or protected them."""
+"""The victim searches of a session: which pods were considered, and which plugins permitted or protected them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Offer(msgspec.Struct):
     """A possible victim.
 
     ``rank`` is its position in the order in which victims were offered (0: it was not offered, ``rule`` states why),
-    ``place`` that among the pods that the plugins released (0: it is not among them). ``plugin`` protected it, by
-    ``rule``; ``alone``: it would have been released, and was protected because of earlier victims. ``helps``: it holds
+    ``place`` that among the pods that the plugins permitted (0: it is not among them). ``plugin`` protected it, by
+    ``rule``; ``alone``: it would have been permitted, and was protected because of earlier victims. ``helps``: it holds
     some of what the node lacks.
     """
 
