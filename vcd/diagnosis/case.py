@@ -95,11 +95,13 @@ class Case:
             return np.zeros(len(self.session.nodes.resources), np.int64)
         return sum_of(np.array([task.request for task in self._missing_tasks]), axis=0)
 
-    def told(self, columns: list[int], **amounts: Ints) -> Amounts:
+    def amounts_by_role(self, columns: list[int], **amounts: Ints) -> Amounts:
         """Return quantities of the resources in some columns, by role."""
-        return {self._named(column): {role: int(of[column]) for role, of in amounts.items()} for column in columns}
+        return {
+            self._resource_name(column): {role: int(of[column]) for role, of in amounts.items()} for column in columns
+        }
 
-    def _named(self, column: int) -> str:
+    def _resource_name(self, column: int) -> str:
         """Return the name of a column's resource; in the column of resources that no node offers, the pod's requests
         there."""
         nodes = self.session.nodes

@@ -27,7 +27,7 @@ def diagnose(wait: GroupWait, served: Served) -> Diagnosis:
     if wait.job is None:  # its queue does not exist
         return by_itself(wait.reasons)
     case = Case(wait, wait.job, served)
-    found = _of_case(case)
+    found = _diagnose_case(case)
     return found if case.funnel is None else msgspec.structs.replace(found, funnel=case.funnel.lines())
 
 
@@ -64,22 +64,24 @@ def _all_exist(job: Job) -> bool:
     return roles and job.task_count >= job.min_available
 
 
-def _of_case(case: Case) -> Diagnosis:
+def _diagnose_case(case: Case) -> Diagnosis:
     if case.job.waiting_count and case.job.waiting_count >= case.missing:
         return case.leaving()
-    found = next((found for reason in _blocking(case) if (found := _of_reason(case, reason)) is not None), None)
+    found = next(
+        (found for reason in _blocking_reasons(case) if (found := _diagnose_reason(case, reason)) is not None), None
+    )
     if found is not None:
         return found
     return as_given(case.reasons[0]) if case.funnel is None else of_nodes(case, case.funnel)
 
 
-def _blocking(case: Case) -> list[ev.Waiting]:
+def _blocking_reasons(case: Case) -> list[ev.Waiting]:
     """Return the reasons that alone keep the job below its minimum; all reasons if none does."""
     reasons, least = [one for one in case.reasons if keeps_back(one)], max(case.job.min_available, 1)
     return [one for one in reasons if not one.tasks or case.job.task_count - one.tasks < least] or reasons
 
 
-def _of_reason(case: Case, reason: ev.Waiting) -> Diagnosis | None:
+def _diagnose_reason(case: Case, reason: ev.Waiting) -> Diagnosis | None:
     cause, funnel = cause_of(reason), case.funnel
     if cause == Cause.GANG_INCOMPLETE:  # other pods of the job wait, and their reasons state why
         return None
@@ -98,10 +100,10 @@ def _of_reason(case: Case, reason: ev.Waiting) -> Diagnosis | None:
         if found is not None or _all_exist(case.job):  # pods that no node fits count as missing
             return found
     given = as_given(reason)
-    return msgspec.structs.replace(given, subject={**_about(case.job, cause), **given.subject})
+    return msgspec.structs.replace(given, subject={**_implied_subject(case.job, cause), **given.subject})
 
 
-def _about(job: Job, cause: str) -> dict[str, str]:
+def _implied_subject(job: Job, cause: str) -> dict[str, str]:
     """Return the subject that reasons of some causes do not name: the job's queue, unsupported fields, the pods'
     gates."""
     if cause == Cause.QUEUE_CLOSED:

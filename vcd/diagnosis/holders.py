@@ -62,8 +62,8 @@ def held_in(session: Session, queue: Queue | None, resource: str) -> list[Holder
     """Return the jobs in a queue's subtree (None: all jobs) that hold most of a resource, the largest first."""
     column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
     if column is None:
-        return holders_of(session, _placed(session, jobs), [resource])
-    held = _held(session, column)[jobs]
+        return holders_of(session, _placed_tasks(session, jobs), [resource])
+    held = _allocated_by_job(session, column)[jobs]
     # jobs are in key order, so ties keep it
     most = jobs[np.argsort(-held, kind="stable")[: min(KEPT, np.count_nonzero(held))]]
     found = [session.job(index) for index in most.tolist()]
@@ -74,8 +74,8 @@ def amount_in(session: Session, queue: Queue | None, resource: str) -> int:
     """Return how much of a resource, or of what a plugin counts, the jobs in a queue's subtree hold."""
     column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
     if column is not None:
-        return sum(_held(session, column)[jobs].tolist())
-    return sum(amount_of(session, resource, task) for task in _placed(session, jobs))
+        return sum(_allocated_by_job(session, column)[jobs].tolist())
+    return sum(amount_of(session, resource, task) for task in _placed_tasks(session, jobs))
 
 
 def _jobs_in(session: Session, queue: Queue | None) -> Ints:
@@ -86,7 +86,7 @@ def _jobs_in(session: Session, queue: Queue | None) -> Ints:
     return np.flatnonzero(np.isin(session.jobs.queue, inside))
 
 
-def _held(session: Session, column: int) -> Ints:
+def _allocated_by_job(session: Session, column: int) -> Ints:
     """Return how much of a resource each job holds."""
     held = session.jobs.allocated[:, column].copy()
     for job in session.views.jobs():
@@ -94,7 +94,7 @@ def _held(session: Session, column: int) -> Ints:
     return held
 
 
-def _placed(session: Session, jobs: Ints) -> Iterator[Task]:
+def _placed_tasks(session: Session, jobs: Ints) -> Iterator[Task]:
     """Yield the tasks of jobs that have nodes."""
     for index in jobs.tolist():
         yield from (task for task in session.job(index).tasks() if task.status in ALLOCATED_STATUSES)

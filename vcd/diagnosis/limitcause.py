@@ -34,48 +34,52 @@ def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
     # the reason concerns one pod at its turn, which counted places that other pods of the job had at the time
     if reason.gate == "queue":
         asks, limit = asks * case.missing, limit._replace(taken=amount_in(case.session, queue, limit.resource))
-    if column is not None and _is_the_clusters(case.session, cause_of(reason), limit, column, asks):
-        return _overtaken(case, limit, None, asks) or _cluster_full(case.session, limit.resource, column, asks)
+    if column is not None and _is_cluster_limit(case.session, cause_of(reason), limit, column, asks):
+        return _diagnose_order(case, limit, None, asks) or _diagnose_full_cluster(
+            case.session, limit.resource, column, asks
+        )
     code = declared(reason.reason)
     field = "" if code is None else code.field.replace("{resource}", limit.resource)
     if cause_of(reason) == Cause.OTHERS_GUARANTEE and not limit.bound:
-        return _of_holds(case, reason.plugin, queue, limit._replace(asks=asks), field)
+        return _diagnose_holds(case, reason.plugin, queue, limit._replace(asks=asks), field)
     amounts = {limit.resource: {"asks": asks, "has": limit.taken, "limit": limit.limit}}
     if limit.bound == OF_THE_CLUSTER:
-        return Diagnosis(cause_of(reason), {"field": field, **_reserver(case.session, limit.resource)}, amounts)
-    found = _overtaken(case, limit, queue, asks)
+        return Diagnosis(
+            cause_of(reason), {"field": field, **_largest_reservation(case.session, limit.resource)}, amounts
+        )
+    found = _diagnose_order(case, limit, queue, asks)
     if found is not None:
         return found
-    cause, names = _whose(case, cause_of(reason), queue, limit, field)
+    cause, names = _find_limit(case, cause_of(reason), queue, limit, field)
     return Diagnosis(cause, names, amounts)
 
 
-def _is_the_clusters(session: Session, cause: str, limit: QueueLimit, column: int, asks: int) -> bool:
+def _is_cluster_limit(session: Session, cause: str, limit: QueueLimit, column: int, asks: int) -> bool:
     """Return whether the cluster is full, although a queue's gate refused first: the limit is elastic and too few
     resources are idle, or the limit is not below the cluster's total."""
     is_elastic = limit.bound == OF_THE_CLUSTER or cause in (Cause.QUEUE_DESERVED, Cause.OTHERS_GUARANTEE)
-    if is_elastic and _free(session, column) < asks:
+    if is_elastic and _idle_total(session, column) < asks:
         return True
     return limit.bound != OF_THE_CLUSTER and limit.limit >= int(session.nodes.total[column])
 
 
-def _cluster_full(session: Session, resource: str, column: int, asks: int) -> Diagnosis:
+def _diagnose_full_cluster(session: Session, resource: str, column: int, asks: int) -> Diagnosis:
     held = held_in(session, None, resource)
-    amounts = {"asks": asks, "free": _free(session, column), "total": int(session.nodes.total[column])}
+    amounts = {"asks": asks, "free": _idle_total(session, column), "total": int(session.nodes.total[column])}
     return Diagnosis(Cause.CLUSTER_FULL, {"holder": held[0].job} if held else {}, {resource: amounts})
 
 
-def _free(session: Session, column: int) -> int:
+def _idle_total(session: Session, column: int) -> int:
     return int(sum_of(np.maximum(session.nodes.usage.idle[column], 0)))
 
 
-def _whose(case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str) -> tuple[str, dict[str, str]]:
+def _find_limit(case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str) -> tuple[str, dict[str, str]]:
     """Return which limit a queue reached: guarantees of other queues, a capability of its own or of a parent, or what
     the reason states."""
     resource = limit.resource
     if cause == Cause.CARD_QUOTA:
         return cause, {"queue": queue.name, "field": field, "card": resource}
-    other = _guaranteed(case.session, queue, limit)
+    other = _largest_guarantee(case.session, queue, limit)
     if other is not None:
         return Cause.OTHERS_GUARANTEE, {"queue": other.name, "field": f"spec.guarantee.resource.{resource}"}
     for one in case.session.lineage(queue):
@@ -85,7 +89,7 @@ def _whose(case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str) 
     return cause, {"queue": queue.name, "field": field}
 
 
-def _guaranteed(session: Session, queue: Queue, limit: QueueLimit) -> Queue | None:
+def _largest_guarantee(session: Session, queue: Queue, limit: QueueLimit) -> Queue | None:
     """Return the other queue with the largest guarantee of a resource if guarantees cause the limit: no capability is
     as low, and the limit is at least what all guarantees leave of the cluster."""
     mine, resource = session.lineage(queue), limit.resource
@@ -101,7 +105,7 @@ def _guaranteed(session: Session, queue: Queue, limit: QueueLimit) -> Queue | No
     return max(others, key=lambda one: (one.record.guarantee[resource], one.name))
 
 
-def _of_holds(case: Case, plugin: str, queue: Queue, limit: QueueLimit, field: str) -> Diagnosis:
+def _diagnose_holds(case: Case, plugin: str, queue: Queue, limit: QueueLimit, field: str) -> Diagnosis:
     """Return the diagnosis of a refusal because of holds for other queues: the queue with the largest hold, and the
     limit.
 
@@ -122,10 +126,10 @@ def _of_holds(case: Case, plugin: str, queue: Queue, limit: QueueLimit, field: s
             continue
         taken = amount_in(session, above, resource)
         kept = sum(held[one.name] for one in below)
-        amounts = {"asks": asks, "has": taken, "limit": max(min(most, taken + _free(session, column)) - kept, 0)}
+        amounts = {"asks": asks, "has": taken, "limit": max(min(most, taken + _idle_total(session, column)) - kept, 0)}
         if taken + asks > amounts["limit"]:
             limit = limit._replace(taken=taken, limit=amounts["limit"])
-            found = _overtaken(case, limit, above, asks, but=owners)
+            found = _diagnose_order(case, limit, above, asks, but=owners)
             return found or Diagnosis(Cause.OTHERS_GUARANTEE, subject, {resource: amounts})
     return Diagnosis(Cause.OTHERS_GUARANTEE, subject, {resource: amounts})
 
@@ -143,7 +147,7 @@ def _held_for_others(session: Session, plugin: str, queue: Queue, resource: str,
     }
 
 
-def _reserver(session: Session, resource: str) -> dict[str, str]:
+def _largest_reservation(session: Session, resource: str) -> dict[str, str]:
     """Return the job that reserves most of a resource by being admitted."""
     jobs, column = session.jobs, session.nodes.column_of[resource]
     reserved = jobs.missing(np.arange(len(jobs)))[:, column].copy()
@@ -155,7 +159,7 @@ def _reserver(session: Session, resource: str) -> dict[str, str]:
     return {"holder": jobs.keys[row]} if len(reserved) and reserved[row] else {}
 
 
-def _overtaken(
+def _diagnose_order(
     case: Case, limit: QueueLimit, queue: Queue | None, asks: int, but: Collection[Queue] = ()
 ) -> Diagnosis | None:
     """Return the diagnosis that the job would fit below the limit without what other jobs in the queue's subtree got

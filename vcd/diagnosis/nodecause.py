@@ -35,22 +35,22 @@ def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
     if funnel.never:
         return of_shape(case, funnel)
     if not funnel.allowed.any():  # the clauses come first, even if the other nodes have no capacity either
-        return _excluded(case, funnel, min(funnel.lasting, key=lambda one: int(one.passes.sum())))
+        return _diagnose_clause(case, funnel, min(funnel.lasting, key=lambda one: int(one.passes.sum())))
     if funnel.fits < case.missing_alike or case.is_short:
         clause = _decisive(case, funnel)
         if clause is not None:
-            return _excluded(case, funnel, clause)
-        return _overtaken(case, funnel) or _of_room(case, funnel)
+            return _diagnose_clause(case, funnel, clause)
+        return _diagnose_order(case, funnel) or _diagnose_capacity(case, funnel)
     takes = [(int(funnel.now[funnel.allowed & one.passes].sum()), one) for one in funnel.moving]
     count, clause = min(takes, key=lambda each: each[0], default=(case.missing_alike, None))
     if clause is not None and count < case.missing_alike:
-        return _excluded(case, funnel, clause)
+        return _diagnose_clause(case, funnel, clause)
     others = [one for one in case.reasons if cause_of(one) not in (*_OF_NODES, Cause.GANG_INCOMPLETE)]
     if others:
-        return _in_turn(case, funnel, others[0])
+        return _diagnose_turn(case, funnel, others[0])
     if case.missing_alike < case.missing or case.job.partition is not None:  # each pod fits alone, but not all together
-        return _overtaken(case, funnel) or as_given(case.reasons[0])
-    return _overtaken(case, funnel) or Diagnosis(Cause.ORDER, {}, _counts(case, funnel))
+        return _diagnose_order(case, funnel) or as_given(case.reasons[0])
+    return _diagnose_order(case, funnel) or Diagnosis(Cause.ORDER, {}, _counts(case, funnel))
 
 
 def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
@@ -64,7 +64,7 @@ def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
     clauses = [one.text for one in funnel.lasting if not one.passes.all() and one.cause not in kept_out]
     if clauses:
         subject["clause"] = "; ".join(clauses)
-    return Diagnosis(Cause.SHAPE, subject, case.told(lacks, asks=request, largest=room[:, row]))
+    return Diagnosis(Cause.SHAPE, subject, case.amounts_by_role(lacks, asks=request, largest=room[:, row]))
 
 
 # --- clauses ----------------------------------------------------------------------------------------------------------
@@ -81,24 +81,24 @@ def _decisive(case: Case, funnel: Funnel) -> Clause | None:
     return best[1]
 
 
-def _excluded(case: Case, funnel: Funnel, clause: Clause) -> Diagnosis:
+def _diagnose_clause(case: Case, funnel: Funnel, clause: Clause) -> Diagnosis:
     """Return how many nodes a clause leaves, and how many nodes with capacity it excludes."""
     counts, with_room = _counts(case, funnel), (funnel.now > 0) & ~clause.passes
     counts[""] |= {"passes": int(clause.passes.sum()), "excluded with room": int(with_room.sum())}
-    subject, values = _named(clause), _existing(case, clause)
+    subject, values = _subject_of(clause), _existing_values(case, clause)
     if values:
         subject["existing"] = ", ".join(values[:_VALUES])
         counts[""]["existing"] = len(values)
     return Diagnosis(clause.cause, subject, counts, clause.reason.words)
 
 
-def _existing(case: Case, clause: Clause) -> list[str]:
+def _existing_values(case: Case, clause: Clause) -> list[str]:
     """Return the values on nodes of the label that a clause requires; empty if a node passes the clause."""
     label = dict(clause.reason.names).get("label", "")
     return [] if clause.passes.any() else case.session.nodes.facts.label(label)[1]
 
 
-def _in_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
+def _diagnose_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
     """Return what excluded a pod at its turn, when other pods of the job had places."""
     alike = [one for one in funnel.moving if one.cause == cause_of(reason)]
     code = reason.reason if isinstance(reason.reason, str) else reason.reason.code
@@ -107,10 +107,10 @@ def _in_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
         return as_given(reason)
     counts = _counts(case, funnel)
     counts[""] |= {"passes": len(funnel.now) - reason.nodes, "excluded with room": 0}
-    return Diagnosis(clause.cause, _named(clause), counts)
+    return Diagnosis(clause.cause, _subject_of(clause), counts)
 
 
-def _named(clause: Clause) -> dict[str, str]:
+def _subject_of(clause: Clause) -> dict[str, str]:
     """Return what a clause names, and its text: a "clause" of nodes or a "term" about pods."""
     names = {role: name for role, name in clause.reason.names if role not in ("clause", "label", "taint")}
     return {**names, "clause" if clause.cause in _OF_NODES else "term": clause.text}
@@ -124,7 +124,7 @@ def _counts(case: Case, funnel: Funnel) -> Amounts:
 # ---------------------------------------------------------------------------------------------------------
 
 
-def _of_room(case: Case, funnel: Funnel) -> Diagnosis:
+def _diagnose_capacity(case: Case, funnel: Funnel) -> Diagnosis:
     """Return the diagnosis that allowed nodes lack capacity: too little in sum, fragmented, or held by other jobs."""
     usage, names = case.session.nodes.usage, case.session.nodes.resources
     if funnel.freed[funnel.allowed].sum() >= case.missing_alike and not case.is_short:
@@ -133,17 +133,17 @@ def _of_room(case: Case, funnel: Funnel) -> Diagnosis:
     free, allowed = sum_of(idle, axis=1), sum_of(idle[:, funnel.allowed], axis=1)
     short = np.flatnonzero(asked & (free < case.needed)).tolist()
     if short:
-        return _full(case, short, free)
+        return _diagnose_full_cluster(case, short, free)
     near = _nearest(funnel.allowed, idle, funnel.task.request)
-    lacking = _lacking(funnel.task.request, idle[:, near])
+    lacking = _short_resources(funnel.task.request, idle[:, near])
     if (allowed[asked] >= case.needed[asked]).all():
         largest, request = idle[:, funnel.allowed].max(axis=1), funnel.task.request
         lacking = [column for column in lacking if largest[column] < request[column]] or lacking
-        amounts = case.told(lacking, asks=case.needed, pod=request, free=allowed, largest=largest)
+        amounts = case.amounts_by_role(lacking, asks=case.needed, pod=request, free=allowed, largest=largest)
         return Diagnosis(Cause.FRAGMENTATION, {}, amounts | _counts(case, funnel))
     held = holders_of(case.session, NodeView(case.session, near).tasks, [names[column] for column in lacking])
     subject = {"node": case.session.nodes.facts.names[near], **({"holder": held[0].job} if held else {})}
-    amounts = case.told(lacking, asks=funnel.task.request, most=idle[:, near])
+    amounts = case.amounts_by_role(lacking, asks=funnel.task.request, most=idle[:, near])
     return Diagnosis(Cause.NODE_ROOM, subject, amounts | _counts(case, funnel))
 
 
@@ -153,7 +153,7 @@ def _nearest(allowed: Mask, room: Ints, request: Ints) -> int:
     return int(np.where(allowed, part, -1).argmax())
 
 
-def _lacking(request: Ints, room: Ints) -> list[int]:
+def _short_resources(request: Ints, room: Ints) -> list[int]:
     """Return the columns of the resources of which a node has too little, the smallest part of the request first."""
     lacking: list[int] = np.flatnonzero((request > 0) & (room < request)).tolist()
     return sorted(
@@ -161,15 +161,15 @@ def _lacking(request: Ints, room: Ints) -> list[int]:
     )
 
 
-def _full(case: Case, columns: list[int], free: Ints) -> Diagnosis:
+def _diagnose_full_cluster(case: Case, columns: list[int], free: Ints) -> Diagnosis:
     """Return the diagnosis that less is idle in sum than the job needs, and which job holds most."""
     columns.sort(key=lambda column: free[column] / case.needed[column])
     held = held_in(case.session, None, case.session.nodes.resources[columns[0]])
-    amounts = case.told(columns, asks=case.needed, free=free, total=case.session.nodes.total)
+    amounts = case.amounts_by_role(columns, asks=case.needed, free=free, total=case.session.nodes.total)
     return Diagnosis(Cause.CLUSTER_FULL, {"holder": held[0].job} if held else {}, amounts)
 
 
-def _overtaken(case: Case, funnel: Funnel) -> Diagnosis | None:
+def _diagnose_order(case: Case, funnel: Funnel) -> Diagnosis | None:
     """Return the diagnosis that the job would fit without the pods that were placed while it waited; None if it would
     not."""
     idle = case.session.nodes.usage.idle
