@@ -24,11 +24,11 @@ Sees = Callable[[str, str], bool]
 def log_of(path: str) -> api.Log:
     """Return the open log for the file that the path names now. Raises LogError."""
     file = Path(path)
-    return _opened(path, file.stat().st_ino if file.exists() else 0)
+    return _open_log(path, file.stat().st_ino if file.exists() else 0)
 
 
 @lru_cache(maxsize=1)
-def _opened(path: str, file: int) -> api.Log:
+def _open_log(path: str, file: int) -> api.Log:
     """Open a log file. Cached answers about a previous file of the same name are dropped."""
     _overview_at.cache_clear()
     waits_of.cache_clear()
@@ -41,7 +41,7 @@ def _opened(path: str, file: int) -> api.Log:
 
 def forget() -> None:
     """Reopen the log file at the next question."""
-    _opened.cache_clear()
+    _open_log.cache_clear()
 
 
 def overview_of(path: str, number: int) -> api.Overview:
@@ -92,11 +92,11 @@ def explained(job: api.LoggedJob, sees: Sees | None = None) -> tuple[list[str], 
         return list(api.answer_lines(story)), story
     obstacles = None if job.last_wait is None else job.obstacles()
     if obstacles is not None and sees is not None:
-        obstacles = _as_seen(obstacles, sees)
+        obstacles = _visible_obstacles(obstacles, sees)
     return list(api.answer_lines(story, verdict, obstacles)), story
 
 
-def _as_seen(obstacles: api.Obstacles, sees: Sees) -> api.Obstacles:
+def _visible_obstacles(obstacles: api.Obstacles, sees: Sees) -> api.Obstacles:
     """Remove the holders and the jobs ahead that the user may not see."""
 
     def named(job: str) -> bool:

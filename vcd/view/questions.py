@@ -59,18 +59,20 @@ def answer(
     the user may see everything). If the answer depends on rights that ``sight`` does not know, these rights are
     returned instead.
     """
-    found = _answered(path, question, given, sight, called or path)
+    found = _answer_question(path, question, given, sight, called or path)
     return found if sight is None or not sight.unasked else sight.missing()
 
 
-def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str) -> Answer:
+def _answer_question(
+    path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str
+) -> Answer:
     asked = QUESTIONS[question]
     try:
         with api.errors_about(Path(called), Path(path)), api.told_of_standing(path), _pinned(path, question):
             return 200, asked.whole(path, *given) if sight is None else asked.part(sight, path, *given)
     except Hidden as error:
         return _error(403, str(error))
-    except (_Mistake, api.BadTime, api.EditError) as error:
+    except (_BadParameter, api.BadTime, api.EditError) as error:
         return _error(400, str(error))
     except api.NotFound as error:
         return _error(404, str(error))
@@ -93,7 +95,7 @@ def _error(status: int, sentence: str) -> Answer:
     return status, msgspec.json.encode(PageError(sentence))
 
 
-class _Mistake(Exception):
+class _BadParameter(Exception):
     """A parameter that cannot be read; the message states the expected form."""
 
 
@@ -104,7 +106,7 @@ def _number(name: str, text: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit()) or len(text) > 15:
-        raise _Mistake(f"{name}: {text[:40]!r} is no session's number; write one such as {name}=1")
+        raise _BadParameter(f"{name}: {text[:40]!r} is no session's number; write one such as {name}=1")
     return int(text)
 
 
@@ -147,10 +149,10 @@ def _at(path: str, time: str) -> bytes:
     log = log_of(path)
     is_number = time.isascii() and time.isdigit() and len(time) <= 15 and int(time) in _MILLISECONDS
     moment = int(time) * 1_000_000 if is_number else log.time(time)
-    return msgspec.json.encode(SessionAt(log.session_at(moment), _beyond(log, moment)))
+    return msgspec.json.encode(SessionAt(log.session_at(moment), _missing_events(log, moment)))
 
 
-def _beyond(log: api.Log, moment: int) -> str:
+def _missing_events(log: api.Log, moment: int) -> str:
     """Return why the last session may not be the last one at a time: a log that ends earlier may lack later events."""
     reader = log.history.reader
     stands = None if moment <= reader.last_time() else api.standing(reader.path)
@@ -174,7 +176,7 @@ def _range(path: str, first: str, last: str) -> tuple[int, int]:
     ends = api.ends(log_of(path).history)
     start, end = _number("from", first, ends.first), _number("to", last, ends.last)
     if end - start >= PAGE:
-        raise _Mistake(f"from={start} to={end}: at most {PAGE} sessions are given at once; ask for fewer")
+        raise _BadParameter(f"from={start} to={end}: at most {PAGE} sessions are given at once; ask for fewer")
     return start, end
 
 
@@ -220,14 +222,14 @@ def _job(path: str, key: str, session: str) -> bytes:
 def _namespace_in(key: str) -> str:
     namespace, slash, name = key.partition("/")
     if not (namespace and slash and name):
-        raise _Mistake(f"key: {key[:80]!r} names no job; write one such as key=default/train")
+        raise _BadParameter(f"key: {key[:80]!r} names no job; write one such as key=default/train")
     return namespace
 
 
 def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     sight.expect_job(_namespace_in(key))
     number = _session_or_end(path, session)
-    job = _job_seen(path, key, number)
+    job = _visible_job(path, key, number)
     answer, story = explained(job, sight.sees)
     for episode in story.episodes:  # a job's victims and preemptors are named only if the user may see them
         if episode.group:
@@ -236,7 +238,7 @@ def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     return msgspec.json.encode(JobText(key, number, list(map(sight.without_others, answer)), lines))
 
 
-def _job_seen(path: str, key: str, session: int | None) -> api.LoggedJob:
+def _visible_job(path: str, key: str, session: int | None) -> api.LoggedJob:
     """Return a job. The error of a missing job does not suggest jobs of the same name in other namespaces."""
     try:
         return log_of(path).job(key, session=session)
@@ -253,14 +255,14 @@ def _eta(path: str, key: str, session: str) -> bytes:
 def _eta_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     sight.expect_job(_namespace_in(key))
     number = _session(path, "session", session)
-    _job_seen(path, key, number)
+    _visible_job(path, key, number)
     lines = map(sight.without_others, forecast(path, key, number))
     return msgspec.json.encode(ForecastText(key, number, indented(lines)))
 
 
 def _node(path: str, name: str, session: str) -> bytes:
     number = _session(path, "session", session)
-    return _node_told(name, number, api.pods_on(log_of(path).history, number, name), 0)
+    return _encode_node(name, number, api.pods_on(log_of(path).history, number, name), 0)
 
 
 def _node_for(sight: PartialSight, path: str, name: str, session: str) -> bytes:
@@ -268,16 +270,16 @@ def _node_for(sight: PartialSight, path: str, name: str, session: str) -> bytes:
     number = _session(path, "session", session)
     pods = api.pods_on(log_of(path).history, number, name)
     seen = [pod for pod in pods if sight.sees("Pod", pod.key)]
-    return _node_told(name, number, seen, len(pods) - len(seen))
+    return _encode_node(name, number, seen, len(pods) - len(seen))
 
 
-def _node_told(name: str, session: int, pods: list[api.PodLine], others: int) -> bytes:
+def _encode_node(name: str, session: int, pods: list[api.PodLine], others: int) -> bytes:
     return msgspec.json.encode(NodePods(name, session, pods, others))
 
 
 def _whatif(path: str, key: str, queue: str, priority: str) -> bytes:
     _namespace_in(key)
-    return _whatif_told(path, log_of(path).job(key).key, queue, priority).whole
+    return _find_whatif(path, log_of(path).job(key).key, queue, priority).whole
 
 
 def _whatif_for(sight: PartialSight, path: str, key: str, queue: str, priority: str) -> bytes:
@@ -286,15 +288,15 @@ def _whatif_for(sight: PartialSight, path: str, key: str, queue: str, priority: 
         sight.expect(QUEUES, "queues")
     if priority:
         sight.expect(CLASSES, "priority classes")
-    job = _job_seen(path, key, api.ends(log_of(path).history).last).key
-    found = _whatif_told(path, job, queue, priority).found
+    job = _visible_job(path, key, api.ends(log_of(path).history).last).key
+    found = _find_whatif(path, job, queue, priority).found
     lines = list(map(sight.without_others, found.lines(sight.sees)))
     return msgspec.json.encode(WhatIfText(key, indented(lines)))
 
 
-def _whatif_told(path: str, key: str, queue: str, priority: str) -> WhatIf:
+def _find_whatif(path: str, key: str, queue: str, priority: str) -> WhatIf:
     if not (queue or priority):
-        raise _Mistake("say what shall be otherwise: queue=NAME, or priority=NAME of a PriorityClass")
+        raise _BadParameter("say what shall be otherwise: queue=NAME, or priority=NAME of a PriorityClass")
     return whatif_of(path, key, queue, priority, api.ends(log_of(path).history).head)
 
 

@@ -37,7 +37,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Server": "vcd",
 }
-_KEPT_HEADERS = ("Allow", "Retry-After", "WWW-Authenticate")
+_PRESERVED_HEADERS = ("Allow", "Retry-After", "WWW-Authenticate")
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -120,26 +120,26 @@ class View:
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     def _application(self) -> web.Application:
-        application = web.Application(middlewares=[_errors_as_json, self._under_our_name])
+        application = web.Application(middlewares=[_errors_as_json, self._check_host])
         for file in resources.files("vcd.view").joinpath("static").iterdir():
             path = "/" if file.name == "index.html" else f"/{file.name}"
             application.router.add_get(path, _static(file.read_bytes(), _KINDS[Path(file.name).suffix]))
         application.router.add_get("/openapi.json", _static(msgspec.json.encode(description()), "application/json"))
         for name, question in questions.QUESTIONS.items():
-            application.router.add_get(f"/api/{name}", self._asked(name, question.parameters))
+            application.router.add_get(f"/api/{name}", self._question_handler(name, question.parameters))
         application.on_response_prepare.append(_add_headers)
         return application
 
     @web.middleware
-    async def _under_our_name(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _check_host(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         host = request.headers.get("Host", "")
         refused = not_local(host) if self._local else not_named(host, self._hosts)
-        refused = refused or _not_by_another_site(request)
+        refused = refused or _refuse_cross_site(request)
         if refused is not None:
             raise web.HTTPForbidden(text=refused)
         return await handler(request)
 
-    def _asked(self, question: str, parameters: tuple[str, ...]) -> _Handler:
+    def _question_handler(self, question: str, parameters: tuple[str, ...]) -> _Handler:
         async def asked(request: web.Request) -> web.StreamResponse:
             person = None if self._tokens is None else await self._tokens.person(request)
             unknown = [name for name in request.query if name not in parameters]
@@ -195,14 +195,14 @@ async def _errors_as_json(request: web.Request, handler: _Handler) -> web.Stream
             sentence = f"there is no page {request.path[:80]}"
         elif error.status == 405:
             sentence = f"{request.method} is not allowed: the page only reads"
-        headers = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}
+        headers = {name: error.headers[name] for name in _PRESERVED_HEADERS if name in error.headers}
         return _error(error.status, sentence, headers)
     except Exception as error:  # noqa: BLE001 - a plugin may fail when a session is decided again
         _log.exception("a question failed", path=request.path)
         return _error(500, f"the question failed with {type(error).__name__}: {error}", {})
 
 
-def _not_by_another_site(request: web.Request) -> str | None:
+def _refuse_cross_site(request: web.Request) -> str | None:
     """Return why a request is refused that a page of another site sent through the user's browser; None if it is not.
     That page could not read the answer, but it could keep this server busy by deciding sessions again."""
     site = request.headers.get("Sec-Fetch-Site", "")

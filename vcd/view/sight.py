@@ -74,13 +74,13 @@ class PartialSight:
         return False
 
     def _sees_namespace(self, namespace: str) -> bool:
-        if self._is_told(namespace):
+        if self._is_known_visible(namespace):
             return True
         if _EVERYWHERE not in self._known:  # the right for all namespaces settles most cases
             return self.may(_EVERYWHERE)
         return self.may(_EVERYWHERE._replace(namespace=namespace))
 
-    def _is_told(self, namespace: str) -> bool:
+    def _is_known_visible(self, namespace: str) -> bool:
         """Return whether the user is known to see a namespace, also by having queried a job in it."""
         known = self._known.get
         listed = known(_EVERYWHERE, False) or known(_EVERYWHERE._replace(namespace=namespace), False)
@@ -107,7 +107,7 @@ class PartialSight:
 
         def told(found: re.Match[str]) -> str:
             is_count = _COUNTS.fullmatch(found[0]) is not None
-            return found[0] if is_count or self._is_told(found[1]) else _ANOTHER
+            return found[0] if is_count or self._is_known_visible(found[1]) else _ANOTHER
 
         return _KEY.sub(told, _CUT.sub("...", text))
 
