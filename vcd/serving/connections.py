@@ -81,15 +81,15 @@ class Acceptor:
         self._serve = serve
         self._most = most
         self._spared = spared
-        self._greeted: dict[asyncio.Task[object], None] = {}
+        self._accepting: dict[asyncio.Task[object], None] = {}
         """Tasks that accept a connection, until its handshake ends: only then does the server list the connection."""
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol of a new connection. asyncio calls this in the task that accepts it."""
         if (accepting := asyncio.current_task()) is not None:
-            self._greeted[accepting] = None
-            accepting.add_done_callback(lambda task: self._greeted.pop(task, None))
-        for oldest in list(self._greeted)[: max(0, len(self._greeted) - self._most)]:
+            self._accepting[accepting] = None
+            accepting.add_done_callback(lambda task: self._accepting.pop(task, None))
+        for oldest in list(self._accepting)[: max(0, len(self._accepting) - self._most)]:
             oldest.cancel()
         open_ = [connection for connection in self._serve.connections if connection not in self._spared]
         for connection in open_[: max(0, len(open_) + 1 - self._most)]:
@@ -99,5 +99,5 @@ class Acceptor:
     def give_up(self) -> None:
         """Cancel the handshakes under way. Call it after the listener is closed and before the aiohttp server shuts
         down: that closes only the connections that it lists, so a later one would stay open."""
-        for accepting in self._greeted:
+        for accepting in self._accepting:
             accepting.cancel()

@@ -42,12 +42,12 @@ def not_named(header: str, names: Collection[str]) -> str | None:
     Services (``*.svc``, ``*.cluster.local``).
     """
     host = _host_in(header)
-    if host in names if names else _cannot_be_bought(host):
+    if host in names if names else _is_private_name(host):
         return None
     return f"Host {header[:80]!r} is no name of this page; --page-host adds one"
 
 
-def _cannot_be_bought(host: str) -> bool:
+def _is_private_name(host: str) -> bool:
     if _is_address(host):
         return True
     return _NAME.fullmatch(host) is not None and ("." not in host or host.endswith(_OF_CLUSTERS))

@@ -31,9 +31,9 @@ MOST_OF_ALL = 16
 MOST_A_SECOND = 10
 """Reviews per second: of tokens from one address that were not valid before, and of rights that one user names."""
 
-_KEPT = 1000
+_MOST_CACHED = 1000
 """Cached tokens, valid and invalid ones each, and addresses with a rate limit, at most."""
-_KEPT_RIGHTS = 20_000
+_MOST_CACHED_RIGHTS = 20_000
 """Cached rights of one user, at most."""
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ class Person:
         self._now = now
         self._budget = Budget(now)
         self._rights: OrderedDict[Access, tuple[float, bool]] = OrderedDict()
-        self._asking = asyncio.Lock()
+        self._reviewing = asyncio.Lock()
 
     async def may(self, access: Access) -> bool:
         """Return whether the user has a right. Raises HTTPTooManyRequests and HTTPServiceUnavailable."""
@@ -103,7 +103,7 @@ class Person:
 
         Raises HTTPTooManyRequests and HTTPServiceUnavailable.
         """
-        async with self._asking:
+        async with self._reviewing:
             known = self.known()
             missing = [access for access in dict.fromkeys(accesses) if access not in known]
             if named and not all(self._budget.take() for _ in missing):
@@ -112,13 +112,13 @@ class Person:
 
             async def review(access: Access) -> bool:
                 async with at_once:
-                    allowed = await _asked(self._reviews.may(self._account, access), "what you may do")
+                    allowed = await _review(self._reviews.may(self._account, access), "what you may do")
                 self._rights[access] = (self._now() + (KEPT_SECONDS if allowed else REFUSED_SECONDS), allowed)
                 self._rights.move_to_end(access)
                 return allowed
 
             found = await asyncio.gather(*map(review, missing))
-            while len(self._rights) > _KEPT_RIGHTS:
+            while len(self._rights) > _MOST_CACHED_RIGHTS:
                 self._rights.popitem(last=False)
         known |= dict(zip(missing, found, strict=True))
         return {access: known[access] for access in accesses}
@@ -138,7 +138,7 @@ class Tokens:
         self._good: OrderedDict[bytes, tuple[float, Person]] = OrderedDict()
         self._refused: OrderedDict[bytes, float] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[TokenHolder | None]] = {}
-        self._asking: Counter[str] = Counter()
+        self._reviewing: Counter[str] = Counter()
         """Reviews of tokens under way by the client's address."""
         self._budgets: OrderedDict[str, Budget] = OrderedDict()
 
@@ -150,12 +150,12 @@ class Tokens:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise _unauthorized("a bearer token is needed; kubectl create token NAME makes one")
-        person = await self._of(token.strip(), request.remote or "") if token.isascii() else None
+        person = await self._authenticate(token.strip(), request.remote or "") if token.isascii() else None
         if person is None:
             raise _unauthorized("the API server does not know this token here; it may have expired")
         return person
 
-    async def _of(self, token: str, address: str) -> Person | None:
+    async def _authenticate(self, token: str, address: str) -> Person | None:
         digest = hashlib.sha256(token.encode()).digest()
         until, person = self._good.get(digest, (0.0, None))
         if self._now() < until:
@@ -166,10 +166,10 @@ class Tokens:
         if task is None:
             if person is None:
                 self._admit(address)
-            self._asking[address] += 1
+            self._reviewing[address] += 1
             task = self._under_way[digest] = asyncio.ensure_future(self._reviews.who(token))
-            task.add_done_callback(lambda done: self._keep(digest, address, done))
-        if await _asked(asyncio.shield(task), "the token") is None:
+            task.add_done_callback(lambda done: self._store(digest, address, done))
+        if await _review(asyncio.shield(task), "the token") is None:
             return None
         return self._good[digest][1]
 
@@ -177,16 +177,16 @@ class Tokens:
         """Raise HTTPTooManyRequests if another review exceeds a limit."""
         budget = self._budgets.setdefault(address, Budget(self._now))
         self._budgets.move_to_end(address)
-        while len(self._budgets) > _KEPT:
+        while len(self._budgets) > _MOST_CACHED:
             self._budgets.popitem(last=False)
-        are_many = self._asking[address] >= MOST_AT_ONCE or len(self._under_way) >= MOST_OF_ALL
+        are_many = self._reviewing[address] >= MOST_AT_ONCE or len(self._under_way) >= MOST_OF_ALL
         if are_many or not budget.take():
             raise _too_many("too many tokens are being reviewed")
 
-    def _keep(self, digest: bytes, address: str, done: asyncio.Task[TokenHolder | None]) -> None:
+    def _store(self, digest: bytes, address: str, done: asyncio.Task[TokenHolder | None]) -> None:
         del self._under_way[digest]
-        self._asking[address] -= 1
-        self._asking += Counter()  # drops addresses without reviews
+        self._reviewing[address] -= 1
+        self._reviewing += Counter()  # drops addresses without reviews
         if done.cancelled() or done.exception() is not None:
             return
         account = done.result()
@@ -197,11 +197,11 @@ class Tokens:
         else:
             self._good[digest] = (self._now() + KEPT_SECONDS, Person(account, self._reviews, self._now))
         kept.move_to_end(digest)
-        while len(kept) > _KEPT:
+        while len(kept) > _MOST_CACHED:
             kept.popitem(last=False)
 
 
-async def _asked(answer: Awaitable[T], about: str) -> T:
+async def _review(answer: Awaitable[T], about: str) -> T:
     """Return the API server's answer. Raises HTTPServiceUnavailable if there is none."""
     try:
         return await answer

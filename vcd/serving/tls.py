@@ -29,8 +29,8 @@ class Certificate:
         """Read the files. Raises CertificateError."""
         self._certificate = certificate
         self._key = key
-        self._seen = self._read()
-        self._newest = self.context = self._loaded()
+        self._contents = self._read()
+        self._newest = self.context = self._load_context()
         self.context.sni_callback = self._choose
 
     async def follow(self, refused: Callable[[], None]) -> None:
@@ -39,24 +39,24 @@ class Certificate:
         while True:
             await asyncio.sleep(PERIOD)
             try:
-                await asyncio.to_thread(self._look)
+                await asyncio.to_thread(self._check_files)
             except CertificateError as error:
                 _log.error("certificate refused; the one in force stays", reason=str(error))
                 refused()
 
-    def _look(self) -> None:
+    def _check_files(self) -> None:
         """Load the files if they changed. Raises CertificateError, once for each version."""
         failure: CertificateError | None = None
         try:
             seen = self._read()
         except CertificateError as error:
             seen, failure = str(error).encode(), error
-        if seen == self._seen:
+        if seen == self._contents:
             return
-        self._seen = seen
+        self._contents = seen
         if failure is not None:
             raise failure
-        self._newest = self._loaded()
+        self._newest = self._load_context()
         _log.info("certificate reloaded", file=str(self._certificate))
 
     def _read(self) -> bytes:
@@ -65,14 +65,14 @@ class Certificate:
         except OSError as error:
             raise CertificateError(f"{self._where}: {error.filename} cannot be read: {error.strerror}") from error
 
-    def _loaded(self) -> ssl.SSLContext:
+    def _load_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
             # a key with a passphrase is refused; without `password`, OpenSSL would prompt on the terminal
             context.load_cert_chain(self._certificate, self._key, password=lambda: "")
         except ssl.SSLError as error:
-            raise CertificateError(f"{self._where}: {_explained(error)}") from error
+            raise CertificateError(f"{self._where}: {_explain(error)}") from error
         except OSError as error:
             raise CertificateError(f"{self._where}: {error.strerror or error}") from error
         return context
@@ -86,7 +86,7 @@ class Certificate:
         connection.context = self._newest
 
 
-def _explained(error: ssl.SSLError) -> str:
+def _explain(error: ssl.SSLError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the key is not the certificate's; give both of one pair"
     return (
