@@ -25,7 +25,7 @@ JOBS = ("holder", "ahead")
 def said(diagnosis: Diagnosis) -> str:
     """Return what a job waits for, as a sentence."""
     subject = {role: cut(name) if role in JOBS else name for role, name in diagnosis.subject.items()}
-    return _said(msgspec.structs.replace(diagnosis, subject=subject))
+    return _sentence(msgspec.structs.replace(diagnosis, subject=subject))
 
 
 def for_namespace(diagnosis: Diagnosis, namespace: str) -> Diagnosis:
@@ -44,12 +44,12 @@ def cut(name: str) -> str:
     return name if len(name) <= _LONG else f"{name[:half]}...{name[-half:]}"
 
 
-def _said(diagnosis: Diagnosis) -> str:
+def _sentence(diagnosis: Diagnosis) -> str:
     if "passes" in diagnosis.amounts.get("", {}):  # a clause of a node selector, taint or claim, whatever the cause
         return _of_claim(diagnosis) if "claim" in diagnosis.subject else _of_clause(diagnosis)
     if diagnosis.words:
-        return _of_namespace(diagnosis) if diagnosis.cause == Cause.NAMESPACE_QUOTA else _as_given(diagnosis)
-    return _SENTENCES.get(diagnosis.cause, _as_given)(diagnosis)
+        return _of_namespace(diagnosis) if diagnosis.cause == Cause.NAMESPACE_QUOTA else _own_words(diagnosis)
+    return _SENTENCES.get(diagnosis.cause, _own_words)(diagnosis)
 
 
 def shortened(text: str, end: str = "") -> str:
@@ -62,7 +62,7 @@ def shortened(text: str, end: str = "") -> str:
     return text + end[:LONGEST]
 
 
-class _Figures:
+class _Quantities:
     """Quantities of the first resource that is short, and the counts, as text."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
@@ -85,7 +85,7 @@ class _Figures:
         return "it needs 1 pod" if needs == 1 else f"it needs {needs} pods, {fits} fit"
 
 
-def _as_given(diagnosis: Diagnosis) -> str:
+def _own_words(diagnosis: Diagnosis) -> str:
     about = ", ".join(f"{role} {name}" for role, name in diagnosis.subject.items() if role not in ("pod", "words"))
     if not diagnosis.words:
         return f"{diagnosis.cause} ({about})" if about else diagnosis.cause
@@ -93,7 +93,7 @@ def _as_given(diagnosis: Diagnosis) -> str:
 
 
 def _shape(diagnosis: Diagnosis) -> str:
-    figures, clause = _Figures(diagnosis), diagnosis.subject.get("clause")
+    figures, clause = _Quantities(diagnosis), diagnosis.subject.get("clause")
     which = f" with {clause}" if clause else ""
     return (
         f"can never run here: a pod requests {figures.of('asks')}, and node {diagnosis.subject['node']}, the largest"
@@ -102,10 +102,10 @@ def _shape(diagnosis: Diagnosis) -> str:
 
 
 def _of_clause(diagnosis: Diagnosis) -> str:
-    counts, subject = _Figures(diagnosis).counts, diagnosis.subject
+    counts, subject = _Quantities(diagnosis).counts, diagnosis.subject
     if "clause" not in subject:
         passes = f"{counts['passes']} of {counted(counts['nodes'], 'node')} pass it"
-        return f"{subject['term']}: {passes}; {_Figures(diagnosis).needs}"
+        return f"{subject['term']}: {passes}; {_Quantities(diagnosis).needs}"
     clause, excluded = subject["clause"], counts["excluded with room"]
     if diagnosis.cause in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE):
         kept = counts["nodes"] - counts["passes"]
@@ -115,11 +115,11 @@ def _of_clause(diagnosis: Diagnosis) -> str:
         existing = f" (existing: {existing_values(diagnosis)})" if "existing" in subject else ""
         words = f"{clause} fits {counts['passes']} of {counted(counts['nodes'], 'node')}{existing}"
         words += f", {excluded} others with capacity"
-    return f"{words}; {_Figures(diagnosis).needs}"
+    return f"{words}; {_Quantities(diagnosis).needs}"
 
 
-def _node_room(diagnosis: Diagnosis) -> str:
-    figures, subject = _Figures(diagnosis), diagnosis.subject
+def _node_capacity(diagnosis: Diagnosis) -> str:
+    figures, subject = _Quantities(diagnosis), diagnosis.subject
     held = f", held by {subject['holder']}" if "holder" in subject else ""
     most = f"{subject['node']} has most, {figures['most']}{held}"
     if fits := figures.counts.get("fits"):  # some pods fit, but fewer than needed
@@ -129,7 +129,7 @@ def _node_room(diagnosis: Diagnosis) -> str:
 
 
 def _fragmentation(diagnosis: Diagnosis) -> str:
-    figures, amounts = _Figures(diagnosis), diagnosis.amounts
+    figures, amounts = _Quantities(diagnosis), diagnosis.amounts
     if all(of["largest"] >= of["pod"] for name, of in amounts.items() if name and "pod" in of):
         which = "too few nodes have" if figures.counts.get("fits") else "no node has"
         return f"enough is free in sum, and {which} all that a pod requests at once: {figures.needs}"
@@ -140,7 +140,7 @@ def _fragmentation(diagnosis: Diagnosis) -> str:
 
 
 def _full(diagnosis: Diagnosis) -> str:
-    figures, holder = _Figures(diagnosis), diagnosis.subject.get("holder")
+    figures, holder = _Quantities(diagnosis), diagnosis.subject.get("holder")
     held = f"; {holder} holds most" if holder else ""
     amounts = diagnosis.amounts[figures.resource]
     if amounts["asks"] > amounts["total"]:
@@ -150,7 +150,7 @@ def _full(diagnosis: Diagnosis) -> str:
 
 
 def _limit(diagnosis: Diagnosis) -> str:
-    figures, subject = _Figures(diagnosis), diagnosis.subject
+    figures, subject = _Quantities(diagnosis), diagnosis.subject
     taken = f"{figures['has']} in use, and it requests {figures['asks']}"
     field = subject["field"].removeprefix("metadata.annotations[").removesuffix("]")
     if diagnosis.cause == Cause.OTHERS_GUARANTEE:
@@ -162,7 +162,7 @@ def _limit(diagnosis: Diagnosis) -> str:
 
 
 def _admission(diagnosis: Diagnosis) -> str:
-    figures, subject = _Figures(diagnosis), diagnosis.subject
+    figures, subject = _Quantities(diagnosis), diagnosis.subject
     holder = f", most by {subject['holder']}" if "holder" in subject else ""
     return (
         f"not admitted: {figures['has']} of {figures.of('limit')} that {subject['field']} leaves are reserved{holder},"
@@ -171,26 +171,26 @@ def _admission(diagnosis: Diagnosis) -> str:
 
 
 def _of_claim(diagnosis: Diagnosis) -> str:
-    claim, counts = diagnosis.subject["claim"], _Figures(diagnosis).counts
+    claim, counts = diagnosis.subject["claim"], _Quantities(diagnosis).counts
     passes = f"{counts['passes']} of {counted(counts['nodes'], 'node')}"
-    return f"claim {claim} leads to {passes} ({diagnosis.words}); {_Figures(diagnosis).needs}"
+    return f"claim {claim} leads to {passes} ({diagnosis.words}); {_Quantities(diagnosis).needs}"
 
 
 def _of_namespace(diagnosis: Diagnosis) -> str:
-    figures, subject = _Figures(diagnosis), diagnosis.subject
+    figures, subject = _Quantities(diagnosis), diagnosis.subject
     if not figures.resource:
-        return _as_given(diagnosis)
+        return _own_words(diagnosis)
     used = f"{figures['used']} of {figures.of('limit')} are used"
     return f"ResourceQuota {subject['quota']}: {used}, and it requests {figures['asks']}"
 
 
-def _missing(diagnosis: Diagnosis) -> str:
-    counts = _Figures(diagnosis).counts
+def _pods_missing(diagnosis: Diagnosis) -> str:
+    counts = _Quantities(diagnosis).counts
     return f"{counts['pods']} of {counts['minimum']} pods exist; {diagnosis.subject['owner']} has to create the others"
 
 
 def _order(diagnosis: Diagnosis) -> str:
-    counts, subject = _Figures(diagnosis).counts, diagnosis.subject
+    counts, subject = _Quantities(diagnosis).counts, diagnosis.subject
     if "ahead" not in subject:
         return "nodes have enough capacity, and its turn did not come"
     more = f" and {counted(counts['served'] - 1, 'other job')}" if counts["served"] > 1 else ""
@@ -199,15 +199,15 @@ def _order(diagnosis: Diagnosis) -> str:
     return f"what it needs went to {subject['ahead']}{key}{more} first{later}"
 
 
-def _leaving(diagnosis: Diagnosis) -> str:
-    counts, holder = _Figures(diagnosis).counts, diagnosis.subject.get("holder")
+def _terminating(diagnosis: Diagnosis) -> str:
+    counts, holder = _Quantities(diagnosis).counts, diagnosis.subject.get("holder")
     whose = f" of {holder}" if holder else ""
     return f"capacity is being freed for it: {counted(counts['pods'], 'pod')}{whose} terminating"
 
 
 _SENTENCES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.SHAPE: _shape,
-    Cause.NODE_ROOM: _node_room,
+    Cause.NODE_ROOM: _node_capacity,
     Cause.FRAGMENTATION: _fragmentation,
     Cause.CLUSTER_FULL: _full,
     Cause.QUEUE_CAPABILITY: _limit,
@@ -216,8 +216,8 @@ _SENTENCES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.OTHERS_GUARANTEE: _limit,
     Cause.CARD_QUOTA: _limit,
     Cause.ADMISSION: _admission,
-    Cause.PODS_MISSING: _missing,
+    Cause.PODS_MISSING: _pods_missing,
     Cause.ORDER: _order,
-    Cause.LEAVING: _leaving,
+    Cause.LEAVING: _terminating,
 }
 """Sentences by cause, for diagnoses without a clause and without words of their own."""

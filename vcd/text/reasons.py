@@ -54,17 +54,17 @@ def pods_text(reason: Waiting | Told) -> str:
 def reasons_text(reasons: Iterable[Told]) -> str:
     """Return the reasons of a wait: ``queue is closed; 4 pods (a, b ...): no node fits``."""
     return "; ".join(
-        f"{pods_text(one)}: {reason_text(one)}" if one.pods else reason_text(one) for one in _held(reasons)
+        f"{pods_text(one)}: {reason_text(one)}" if one.pods else reason_text(one) for one in _without_gang(reasons)
     )
 
 
 def gates_text(reasons: Iterable[Told]) -> str:
     """Return the reasons with the gate of each: ``at queue (PLUGIN): queue is closed; at predicate for a: no node``."""
-    pods = ((one, f" for {pods_text(one)}" if one.pods else "") for one in _held(reasons))
+    pods = ((one, f" for {pods_text(one)}" if one.pods else "") for one in _without_gang(reasons))
     return "; ".join(f"at {gate_text(one)}{whose}: {reason_text(one)}" for one, whose in pods)
 
 
-def _held(reasons: Iterable[Told]) -> list[Told]:
+def _without_gang(reasons: Iterable[Told]) -> list[Told]:
     """Remove the gang's reason, unless it is the only one: a gang waits because its pods wait."""
     given = list(reasons)
     return [one for one in given if one.gate != "gang"] or given
