@@ -89,7 +89,7 @@ class Commands(Group):
         try:
             return super().main(*args, **kwargs)
         except OSError as error:  # not about a file that the user named, but for example a full disk
-            sys.exit(_told(error))
+            sys.exit(_report_error(error))
         except Exception:  # noqa: BLE001 - printed here, since Python would exit with 1
             sys.excepthook(*sys.exc_info())
             sys.exit(DEFECT)
@@ -107,10 +107,10 @@ class Commands(Group):
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
         except BrokenPipeError as error:  # click would exit with 1
-            ctx.exit(_told(error))
+            ctx.exit(_report_error(error))
 
 
-def _told(error: OSError) -> int:
+def _report_error(error: OSError) -> int:
     """Report an error of the machine, unless the output is closed, and return the exit code. Unwritten output is
     dropped: Python would write it again at exit, and exit with its own code."""
     is_unread = isinstance(error, BrokenPipeError)

@@ -21,7 +21,7 @@ _first = click.option("--from", "first", type=NUMBER, help="Changes from this se
 _last = click.option("--to", "last", type=NUMBER, help="Changes up to this session.")
 
 
-def _stretched(command: Callable[..., Any]) -> Callable[..., Any]:
+def _with_range(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that all bisect commands have."""
     for option in (text_output, _last, _first):
         command = option(command)
@@ -37,7 +37,7 @@ def bisect() -> None:
 @click.argument("name", shell_complete=complete_named)
 @namespace_option
 @event_log_option
-@_stretched
+@_with_range
 @says_errors
 def job(
     name: str, namespace: str | None, event_log: EventLog, first: int | None, last: int | None, output: str
@@ -60,7 +60,7 @@ def job(
 )
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @event_log_argument
-@_stretched
+@_with_range
 @says_errors
 def waits(queue: str, period: float, event_log: EventLog, first: int | None, last: int | None, output: str) -> None:
     """Find the change without which jobs would have waited least.

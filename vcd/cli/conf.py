@@ -155,7 +155,7 @@ def show(file: str | None, event_log: EventLog | None, output: str) -> None:
     if file is not None and log_is_asked_for():
         raise click.UsageError("FILE and a log are two configurations; give one of them")
     if event_log is not None and file is None:
-        text = _logged(event_log)
+        text = _policy_in_force(event_log)
         file = f"in force in {event_log.name}"
         policy = _policy(file, text, logged=True)
     else:
@@ -204,7 +204,7 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def _logged(event_log: EventLog) -> str:
+def _policy_in_force(event_log: EventLog) -> str:
     with event_log.reading() as log:
         text = logfile.policy_in_force(log)
     if text is None:
@@ -231,7 +231,7 @@ def _print_policy(name: str, described: Mapping[str, Any]) -> None:
     tiers = table("tier", "plugin", "flags", "argument", "value", "from")
     for number, tier in enumerate(described["tiers"], 1):
         for plugin in tier:
-            flags = ", ".join(f"{flag}: {_shown(on)}" for flag, on in plugin["flags"].items())
+            flags = ", ".join(f"{flag}: {_format_value(on)}" for flag, on in plugin["flags"].items())
             for row in _rows((str(number), plugin["name"], flags), plugin["arguments"]):
                 add_row(tiers, *row)
     print_tables(tiers)
@@ -252,9 +252,9 @@ def _rows(head: tuple[str, ...], arguments: Mapping[str, Mapping[str, Any]]) -> 
     for index, (key, argument) in enumerate(arguments.items()):
         style = "dim" if argument["default"] else ""
         origin = "default" if argument["default"] else "file"
-        cells = (Text(word, style=style) for word in (key, _shown(argument["value"]), origin))
+        cells = (Text(word, style=style) for word in (key, _format_value(argument["value"]), origin))
         yield (*(head if index == 0 else ("",) * len(head)), *cells)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

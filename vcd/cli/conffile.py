@@ -29,8 +29,8 @@ def read_configuration(name: str) -> str:
     maps: list[str] = []
     try:
         for root in yaml.compose_all(text, Loader=yaml.SafeLoader):
-            for document in _listed(root):
-                found.extend(_held(document))
+            for document in _items_of(root):
+                found.extend(_configurations_in(document))
                 if _text(_child(document, "kind")) == "ConfigMap":
                     maps.append(_text(_child(_child(document, "metadata"), "name")))
     except (yaml.YAMLError, RecursionError):
@@ -41,7 +41,7 @@ def read_configuration(name: str) -> str:
     return found[0] if found else text
 
 
-def _listed(root: yaml.Node | None) -> Iterator[yaml.Node]:
+def _items_of(root: yaml.Node | None) -> Iterator[yaml.Node]:
     """Yield the document, or the items of a List."""
     items = _child(root, "items")
     if isinstance(items, yaml.SequenceNode):
@@ -50,7 +50,7 @@ def _listed(root: yaml.Node | None) -> Iterator[yaml.Node]:
         yield root
 
 
-def _held(document: yaml.Node) -> list[str]:
+def _configurations_in(document: yaml.Node) -> list[str]:
     """Return the configurations in a ConfigMap or in a chart's values."""
     if _text(_child(document, "kind")) == "ConfigMap":
         data = _child(document, "data")

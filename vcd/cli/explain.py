@@ -21,14 +21,14 @@ from vcd.cli.output import text_output
 from vcd.cli.printing import print_lines, print_told
 
 
-class _Told(Protocol):
+class _Result(Protocol):
     """An explanation with lines of text, and a document for JSON."""
 
     def lines(self) -> Iterable[str]: ...
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Query:
     """The parsed arguments of the command."""
 
     log: api.Log
@@ -71,7 +71,7 @@ class _Job(msgspec.Struct):
             yield from (head, *rest)
 
 
-def _document(told: _Told) -> msgspec.Struct:
+def _document(told: _Result) -> msgspec.Struct:
     """Return the document for JSON: for a job, its story with the other parts as further fields."""
     if not isinstance(told, _Job):
         assert isinstance(told, msgspec.Struct)
@@ -80,7 +80,7 @@ def _document(told: _Told) -> msgspec.Struct:
     return JobExplanation(**msgspec.structs.asdict(told.story), **parts)
 
 
-def _job(asked: _Asked) -> _Told:
+def _job(asked: _Query) -> _Result:
     told = _story(asked)
     if asked.eta:
         key, path = told.story.key, asked.log.history.reader.path
@@ -88,7 +88,7 @@ def _job(asked: _Asked) -> _Told:
     return told
 
 
-def _story(asked: _Asked) -> _Job:
+def _story(asked: _Query) -> _Job:
     job = asked.log.job(asked.name, asked.namespace, asked.session, asked.since)
     story = job.story()
     try:
@@ -103,7 +103,7 @@ def _story(asked: _Asked) -> _Job:
     return _Job(story, api.with_fix(verdict, change), job.obstacles(), change)
 
 
-def _pod(asked: _Asked) -> _Told:
+def _pod(asked: _Query) -> _Result:
     story = asked.log.pod(asked.name, asked.namespace, asked.session, asked.since)
     if not story.group or not any(episode.what == "waited" for episode in story.episodes):
         return _Job(story)
@@ -113,7 +113,7 @@ def _pod(asked: _Asked) -> _Told:
         return _Job(story)
 
 
-def _difference(asked: _Asked) -> _Told:
+def _difference(asked: _Query) -> _Result:
     found = asked.log.difference(
         asked.name, asked.other, asked.namespace, session=asked.session, other_log=asked.other_log
     )
@@ -121,7 +121,7 @@ def _difference(asked: _Asked) -> _Told:
     return msgspec.structs.replace(found, one=one, other=other)
 
 
-KINDS: dict[str, Callable[[_Asked], _Told]] = {
+KINDS: dict[str, Callable[[_Query], _Result]] = {
     "cluster": lambda asked: asked.log.causes(asked.first, asked.session, change=asked.change),
     "job": _job,
     "pod": _pod,
@@ -239,7 +239,9 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
 
         log, other = opened(event_log), given.pop("other_log")
         given["namespace"] = given["namespace"] or event_log.namespace
-        asked = _asked(log, kind, other_log=None if other is None else opened(FileLog(other)), called=called, **given)
+        asked = _parse_query(
+            log, kind, other_log=None if other is None else opened(FileLog(other)), called=called, **given
+        )
         for remark in api.remarks(log.history.reader):
             print_lines([f"note: {remark}"], err=True)
         told = KINDS[kind](asked)
@@ -266,9 +268,9 @@ def _check(kind: str, given: dict[str, Any]) -> None:
             raise click.UsageError(f"--{option} and --{other} both say which session; give one of them")
 
 
-def _asked(
+def _parse_query(
     log: api.Log, kind: str, at: str | None, since: str | None, session: int | None, last: int | None, **given: Any
-) -> _Asked:
+) -> _Query:
     """Return the parsed arguments, with times as sessions for kinds that are explained by sessions."""
     try:
         session = log.session_at(log.time(at)) if at else session or last
@@ -277,4 +279,4 @@ def _asked(
         raise click.UsageError(str(error)) from None
     if since and kind in _BY_SESSIONS:
         given["first"] = log.session_after(begin)
-    return _Asked(log, session=session, since=begin, **given)
+    return _Query(log, session=session, since=begin, **given)

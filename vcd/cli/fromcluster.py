@@ -107,26 +107,26 @@ class ClusterLog:
     @contextmanager
     def reading(self) -> Iterator[Path]:
         """Yield a file with all that the leader has, for as long as the context lasts. Raises Unusable, LogError."""
-        commands, asked = self._asked()
-        with _told(), commands.taken_over(asked, say) as found, api.told_of_standing(found.path):
-            self._note(found.taken, found.context)
+        commands, asked = self._log_request()
+        with _report_cluster_errors(), commands.taken_over(asked, say) as found, api.told_of_standing(found.path):
+            self._announce(found.taken, found.context)
             yield found.path
 
     @contextmanager
     def following(self) -> Iterator[FollowedLog]:
         """Yield the log, updated while the context lasts."""
-        commands, asked = self._asked()
-        with _told(), commands.followed(asked, say) as found:
-            self._note(found.taken, found.context)
+        commands, asked = self._log_request()
+        with _report_cluster_errors(), commands.followed(asked, say) as found:
+            self._announce(found.taken, found.context)
             yield found
 
-    def _asked(self) -> tuple[Any, Any]:
+    def _log_request(self) -> tuple[Any, Any]:
         importlib.import_module("vcd.daemon.logs").configure(verbosity=-1)  # else log lines go to standard output
         commands = importlib.import_module("vcd.daemon.reader.commands")
         one = self._cluster
         return commands, commands.LogRequest(one.kubeconfig, one.context, one.scheduler_namespace, one.token_file)
 
-    def _note(self, taken: ReadUpTo, context: Any) -> None:
+    def _announce(self, taken: ReadUpTo, context: Any) -> None:
         """Print on standard error which replica's log is read."""
         self.name = self.title = f"log of {taken.leader} in {context.name or 'this cluster'}"
         self.namespace = self._cluster.namespace or context.namespace or "default"
@@ -138,7 +138,7 @@ class ClusterLog:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _report_cluster_errors() -> Iterator[None]:
     """Report an unreachable cluster as a message."""
     try:
         yield
@@ -155,7 +155,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def _exit_on_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as an exit does, so that a copy of a log is removed. Ignored signals and
     those with a handler stay as they are; outside the main thread, which alone receives signals, nothing changes."""
     is_main = threading.current_thread() is threading.main_thread()
@@ -189,7 +189,7 @@ class FileLog:
     def reading(self) -> Iterator[Path]:
         """Yield the file, or an upgraded copy if an older vcd wrote it. If the file may lack events of the queried
         time, print a note with how many, and which replica has them. Raises LogError."""
-        with _ended_by_signals(), api.up_to_date(self._path, say) as path, api.told_of_standing(self._path):
+        with _exit_on_signals(), api.up_to_date(self._path, say) as path, api.told_of_standing(self._path):
             if (found := api.standing(self._path)) and found.lacks:
                 say(f"note: {found.words}")
             yield path
@@ -198,11 +198,11 @@ class FileLog:
     def following(self) -> Iterator[FollowedLog]:
         """Yield the log for repeated reading."""
         with self.reading() as path:
-            yield _Same(path)
+            yield _FixedFile(path)
 
 
 @dataclass(frozen=True)
-class _Same:
+class _FixedFile:
     """A file that is never replaced."""
 
     _path: Path

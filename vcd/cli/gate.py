@@ -86,7 +86,7 @@ def gate(
     if begin is not None and since is not None:
         raise click.UsageError("--from and --since both say where to begin; leave one out")
     expect_folder(report)
-    before, after = (None if name is None else (name, _checked(name)) for name in (old, new))
+    before, after = (None if name is None else (name, _read_valid(name)) for name in (old, new))
     assert after is not None
     try:
         with event_log.reading() as log:
@@ -123,7 +123,7 @@ def gate(
         raise click.exceptions.Exit(FAILED)
 
 
-def _checked(name: str) -> str:
+def _read_valid(name: str) -> str:
     """Return the text of a valid configuration. Raises Unusable, InvalidConf."""
     text = read_configuration(name)
     try:

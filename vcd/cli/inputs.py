@@ -286,7 +286,7 @@ def _objects(where: str, document: Any) -> Iterator[Manifest]:
     if document is None:
         return
     if not isinstance(document, Mapping):
-        raise Unusable(f"{where}: an object is a mapping, not {_called(document)}")
+        raise Unusable(f"{where}: an object is a mapping, not {_type_name(document)}")
     kind = document.get("kind")
     if not isinstance(kind, str) or not kind:
         raise Unusable(f"{where}: it has no kind")
@@ -295,7 +295,7 @@ def _objects(where: str, document: Any) -> Iterator[Manifest]:
         for index, item in enumerate(items):
             place = f"{where}: items[{index}]"
             if not isinstance(item, Mapping):
-                raise Unusable(f"{place}: an object is a mapping, not {_called(item)}")
+                raise Unusable(f"{place}: an object is a mapping, not {_type_name(item)}")
             kind_of_items = kind.removesuffix("List")
             yield from _objects(place, {"kind": kind_of_items, **item} if kind_of_items else item)
         return
@@ -308,6 +308,6 @@ def _objects(where: str, document: Any) -> Iterator[Manifest]:
         raise Unusable(f"{where}: {error}") from None
 
 
-def _called(value: Any) -> str:
+def _type_name(value: Any) -> str:
     names = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
     return names.get(type(value), "nothing" if value is None else type(value).__name__)

@@ -105,14 +105,14 @@ def ls(
     most = limit + 1 if limit else None
     with event_log.reading() as log:
         if sessions:
-            _show(logfile.sessions(log, first, last, most), LogSession, limit, output)
+            _print_lines(logfile.sessions(log, first, last, most), LogSession, limit, output)
         else:
             found = logfile.events(log, kind=kind, key=key, type=type_, first=first, last=last, limit=most)
             narrowed = " with that --type, --from or --to" if type_ or first or last else ""
-            _show(_noted(found, " ".join(filter(None, (kind, key))), narrowed), LogEvent, limit, output)
+            _print_lines(_with_note(found, " ".join(filter(None, (kind, key))), narrowed), LogEvent, limit, output)
 
 
-def _noted(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Iterator[dict[str, Any]]:
+def _with_note(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Iterator[dict[str, Any]]:
     """Yield the lines; if there are none for an object or a kind, print a note."""
     first = next(lines, None)
     if first is not None:
@@ -132,10 +132,10 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
     """Print the last events of FILE. With -o json, one object per line."""
     if not follow:
         with event_log.reading() as log:
-            _show(logfile.tail(log, count), LogEvent, 0, output)
+            _print_lines(logfile.tail(log, count), LogEvent, 0, output)
         return
     with event_log.following() as followed:
-        for line in _followed(followed, count):
+        for line in _follow(followed, count):
             if output == "json":
                 print_json(LogEvent(**line), line=True)
             else:
@@ -143,7 +143,7 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
                 print_lines(["  ".join(str(line[name]) for name in columns)])
 
 
-def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
+def _follow(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
     """Yield the last events and all later ones, without end, also after another file replaced the log's."""
     told: dict[str, Any] | None = None
     for path in files_of(followed, say):
@@ -199,10 +199,10 @@ def export(event_log: EventLog, out: Path, first: int | None, last: int | None, 
         raise click.UsageError(f"--from {first} comes after --to {last}")
     with event_log.reading() as log:
         if not anonymise:
-            _written(logfile.export(log, out, first, last), out, output)
+            _print_written(logfile.export(log, out, first, last), out, output)
             return
         done = logfile.anonymise(log, out, first, last)
-        _written(done, out, output)
+        _print_written(done, out, output)
     if done.renamed:
         click.echo(
             f"note: this version decides {len(done.renamed)} sessions otherwise than they were decided (the first is"
@@ -220,7 +220,7 @@ def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
     """Merge the logs FILES of several replicas into the new file OUT, by the epochs in which each led."""
     with ExitStack() as stack:
         logs = [stack.enter_context(FileLog(file).reading()) for file in files]
-        _written(logfile.import_logs(logs, out), out, output)
+        _print_written(logfile.import_logs(logs, out), out, output)
 
 
 @log.command("compact")
@@ -275,7 +275,7 @@ _COLUMNS: dict[type[msgspec.Struct], tuple[str, ...]] = {
 _WIDE = ("now", "policy")
 
 
-def _show(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSession], limit: int, output: str) -> None:
+def _print_lines(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSession], limit: int, output: str) -> None:
     """Print lines as a list or as JSON; report when there are more than ``limit`` (0: no limit)."""
     chosen = itertools.islice(lines, limit) if limit else lines
     if output == "json":
@@ -288,7 +288,7 @@ def _show(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSession], li
         click.echo(f"... and more; choose with --from, or --limit above {limit}", err=True)
 
 
-def _written(written: logfile.Written | logfile.Anonymised, out: Path, output: str) -> None:
+def _print_written(written: logfile.Written | logfile.Anonymised, out: Path, output: str) -> None:
     if output == "json":
         print_json(WrittenLog(str(out), **msgspec.structs.asdict(written)), line=True)
     else:

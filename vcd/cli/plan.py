@@ -137,7 +137,7 @@ def plan(
     try:
         if from_cluster:
             where = kubeconfig or own.kubeconfig, context or own.context, namespace or own.namespace
-            listed = _listed(conf, *where, strict=strict)
+            listed = _list_cluster(conf, *where, strict=strict)
         result = api.plan(
             read_manifests(files) if listed is None else listed.manifests,
             conf,
@@ -151,7 +151,7 @@ def plan(
         raise InvalidConf(scheduler_conf or "the compiled-in configuration", error) from None
     except api.BadObject as error:
         raise Unusable(str(error)) from None
-    _tell(result, strict=strict, is_cluster=listed is not None)
+    _print_findings(result, strict=strict, is_cluster=listed is not None)
     if output == "json":
         print_json(_document(result, listed))
     else:
@@ -160,7 +160,7 @@ def plan(
     end_by(result.refused, result.unknown, strict=strict)
 
 
-def _tell(result: api.PlanResult, *, strict: bool, is_cluster: bool) -> None:
+def _print_findings(result: api.PlanResult, *, strict: bool, is_cluster: bool) -> None:
     """Print problems, faults, notes and what is not understood."""
     if is_cluster:
         print_lines((f"{name} is set aside: {message}" for name, message in result.set_aside.items()), err=True)
@@ -181,7 +181,9 @@ def _options(default_queue: str, node_selector: tuple[str, ...]) -> Options:
         raise click.UsageError(str(error)) from None
 
 
-def _listed(conf: str | None, kubeconfig: str | None, context: str | None, namespace: str, *, strict: bool) -> Listed:
+def _list_cluster(
+    conf: str | None, kubeconfig: str | None, context: str | None, namespace: str, *, strict: bool
+) -> Listed:
     """List a cluster's objects, and report the kinds that may not be listed. Raises Unusable, PolicyError."""
     module = importlib.import_module("vcd.daemon.reader.cluster_listing")
     importlib.import_module("vcd.daemon.logs").configure()  # else log lines go to standard output

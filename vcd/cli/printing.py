@@ -60,7 +60,7 @@ def print_lines(lines: Iterable[str], *, colour: str | None = None, err: bool = 
     continue below the beginning of their text."""
     width = terminal_width(sys.stderr if err else sys.stdout)
     for line in map(printable, lines):
-        text = line if width is None or len(line) <= width else _broken(line, width)
+        text = line if width is None or len(line) <= width else _wrapped_line(line, width)
         click.echo(click.style(text, fg=colour) if colour else text, err=err)
 
 
@@ -72,7 +72,7 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def _broken(line: str, width: int) -> str:
+def _wrapped_line(line: str, width: int) -> str:
     found = _HEAD.match(line)
     indent = 0 if found is None else found.end()
     below = " " * (indent if indent <= width // 2 else 0)

@@ -18,7 +18,7 @@ from vcd.cli.inputs import NUMBER, event_log_argument
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_json, print_lines
 
-_SHOWN = 10
+_NAMED_RUNS = 10
 """Runs of sessions that a line names."""
 
 
@@ -148,6 +148,6 @@ def _numbers(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     words = [f"{first}" if first == last else f"{first} to {last}" for first, last in runs]
-    more = f" and {len(words) - _SHOWN:,} more" if len(words) > _SHOWN else ""
+    more = f" and {len(words) - _NAMED_RUNS:,} more" if len(words) > _NAMED_RUNS else ""
     noun = "session" if words == [f"{runs[0][0]}"] else "sessions"
-    return f"{noun} {', '.join(words[:_SHOWN])}{more}"
+    return f"{noun} {', '.join(words[:_NAMED_RUNS])}{more}"

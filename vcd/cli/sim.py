@@ -230,7 +230,7 @@ async def _simulate(
         await _start(simulation, stack)
         if view is not None:
             click.echo(f"page at {(await stack.enter_async_context(view)).url}", err=True)
-        watching = asyncio.create_task(_show(simulation) if live else _tell(simulation))
+        watching = asyncio.create_task(_draw_tables(simulation) if live else _print_progress(simulation))
         try:
             await simulation.wait(idle=idle, seconds=duration, stop=stop)
         except (LogError, OSError) as error:
@@ -255,7 +255,7 @@ async def _start(simulation: Simulation, stack: contextlib.AsyncExitStack) -> No
         raise Unusable(f"{where}{os.strerror(error.errno) if error.errno else error}") from None
 
 
-async def _show(simulation: Simulation) -> None:
+async def _draw_tables(simulation: Simulation) -> None:
     """Draw the tables until cancelled; the slower a frame is drawn, the fewer are."""
     with Live(simview.tables(simulation), console=console(), auto_refresh=False, transient=True) as picture:
         while True:
@@ -264,7 +264,7 @@ async def _show(simulation: Simulation) -> None:
             await asyncio.sleep(max(_REFRESH, 20 * timing.wall()))
 
 
-async def _tell(simulation: Simulation) -> None:
+async def _print_progress(simulation: Simulation) -> None:
     """Print lines of progress until cancelled."""
     click.echo(f"API server at {simulation.server.url}", err=True)
     while True:

@@ -103,8 +103,8 @@ class Simulation:
         self.versions: dict[str, int] = {}
         """The resource version of the last change to an object of each kind."""
         self._stop = asyncio.Event()
-        self._stands_still = asyncio.Event()
-        self.clock.add_busy(self._stands_still.is_set)  # so that the clock cannot jump past the end of `wait`
+        self._time_is_up = asyncio.Event()
+        self.clock.add_busy(self._time_is_up.is_set)  # so that the clock cannot jump past the end of `wait`
         self._serving: asyncio.Task[None] | None = None
         self._kinds = {kind.storage: kind.kind for kind in self.store.registry}
         self._unsubscribe: Callable[[], None] = self.store.subscribe(list(self._kinds), self._note)
@@ -188,7 +188,7 @@ class Simulation:
         assert self._serving is not None
         ends: list[asyncio.Task[Any]] = [asyncio.create_task(self.cluster.wait_idle() if idle else self.cluster.wait())]
         if seconds is not None:
-            passed = self._stands_still
+            passed = self._time_is_up
             # a jumping clock must not jump past this time; a flowing clock reaches it, and need not wait for it
             self.clock.call_at(self.began + seconds, passed.set, background=idle and not self.clock.jumping)
             ends.append(asyncio.create_task(passed.wait()))

@@ -22,7 +22,7 @@ from vcd.embedded.tally import GroupUse, NodeTally
 
 _ROWS = 10
 """Jobs and nodes in a table, at most."""
-_SHOWN = 20
+_NAMED_OBJECTS = 20
 """Objects that the summary names, at most; ``-o json`` names all."""
 _BAR = 20
 
@@ -83,8 +83,8 @@ class SimulationSummary(msgspec.Struct, frozen=True):
         for title, items in lists:
             if items:
                 lines.append(f"{title} ({len(items):,}):")
-                lines.extend(f"  {item.name}: {item.reason}" for item in items[:_SHOWN])
-                lines.extend([f"  ... and {len(items) - _SHOWN:,} more"] if len(items) > _SHOWN else [])
+                lines.extend(f"  {item.name}: {item.reason}" for item in items[:_NAMED_OBJECTS])
+                lines.extend([f"  ... and {len(items) - _NAMED_OBJECTS:,} more"] if len(items) > _NAMED_OBJECTS else [])
         return lines
 
 
