@@ -81,7 +81,7 @@ class Rewriter:
         messages."""
         try:
             plain = as_plain(decode_payload(kind, payload))
-            self._compositions(plain)
+            self._note_composed_names(plain)
             changed = self._object(kind, plain, messages)
             if kind not in KINDS:
                 return msgspec.msgpack.encode(changed, order="deterministic")
@@ -133,7 +133,7 @@ class Rewriter:
         kept = {key: text for key, text in annotations.items() if key in self._read or _is_of(key, ("volcano.sh",))}
         return {self.label(key): self.text(text) for key, text in kept.items()}
 
-    def _compositions(self, plain: dict[str, Any]) -> None:
+    def _note_composed_names(self, plain: dict[str, Any]) -> None:
         """Note the claims of ephemeral volumes, whose names combine pod and volume."""
         for volume in (plain.get("spec") or {}).get("volumes") or () if self.collecting else ():
             if isinstance(volume, dict) and "ephemeral" in volume:
@@ -281,9 +281,9 @@ class Rewriter:
             self._read.update(pieces)
             return value
         value = _URL.sub("http://somewhere", value)
-        return _PIECE.sub(lambda found: self._known(found[0]), value)
+        return _PIECE.sub(lambda found: self._rename_if_known(found[0]), value)
 
-    def _known(self, piece: str) -> str:
+    def _rename_if_known(self, piece: str) -> str:
         """Replace a word of a configuration if it names an object, a label or a label's value; other words are
         keywords."""
         return self.words(piece, "value") if self.words.knows(piece) else piece
@@ -311,10 +311,10 @@ def _is_of(key: str, domains: Iterable[str]) -> bool:
 
 def _read_of(given: dict[str, Any], declared: Iterable[Argument]) -> dict[str, Any]:
     """Return the declared arguments: no code reads others, and they may contain anything."""
-    return {key: value for key, value in given.items() if any(_is_called(one, key) for one in declared)}
+    return {key: value for key, value in given.items() if any(_declares(one, key) for one in declared)}
 
 
-def _is_called(argument: Argument, key: str) -> bool:
+def _declares(argument: Argument, key: str) -> bool:
     return argument.key == key or (argument.is_dynamic and argument.placed(key) is not None)
 
 

@@ -70,10 +70,10 @@ def anonymised(
                     f"event log {path}: several replicas follow each other in it; choose the sessions of one of them"
                     " with --from and --to"
                 )
-            return _Rewriting(reader).write(Path(out))
+            return _LogRewriter(reader).write(Path(out))
 
 
-class _InTurn(OneByOne):
+class _RecordedReplies(OneByOne):
     """Answers external questions from the record, in order."""
 
     def __init__(self, replies: Sequence[Reply]) -> None:
@@ -83,7 +83,7 @@ class _InTurn(OneByOne):
         return next(self._replies, Reply(error="not asked then"))
 
 
-class _Rewriting:
+class _LogRewriter:
     """The rewriting of one log."""
 
     def __init__(self, reader: LogReader) -> None:
@@ -164,14 +164,14 @@ class _Rewriting:
         snapshot = self._snapshots.pop(record.head)
         policy = self._policies[record.policy]
         replies = [Reply(self._to.answer(one.answer), "no answer" if one.error else "") for one in record.asked]
-        recorder = Recorder(_InTurn(replies))
+        recorder = Recorder(_RecordedReplies(replies))
         interrupted = tuple(map(_fault, record.interrupted))
         plan = decide(
             snapshot, policy, record.now, record.seed, self._memory, outside=recorder, interrupted=interrupted
         )
         before = ev.decode_plan(record.plan)
-        if _does(plan) == _does(self._plan(before)):
-            self._learn(before, plan)
+        if _operations_of(plan) == _operations_of(self._plan(before)):
+            self._note_messages(before, plan)
         else:
             self._renamed.append(record.session)
             plan = self._plan(before)
@@ -185,7 +185,7 @@ class _Rewriting:
             interrupted=interrupted,
         )
 
-    def _learn(self, before: ev.Plan, after: ev.Plan) -> None:
+    def _note_messages(self, before: ev.Plan, after: ev.Plan) -> None:
         new = {status.key: status.condition for status in after.groups}
         for status in before.groups:
             condition = new.get(self._to.key("PodGroup", status.key))
@@ -198,13 +198,13 @@ class _Rewriting:
         """Return an event other than a session, renamed."""
         match event:
             case ev.ObjectPut():
-                return self._put(event)
+                return self._rewrite_object(event)
             case ev.ObjectGone():
                 return ev.ObjectGone(event.kind, self._to.key(event.kind, event.key), event.resource_version)
             case ev.ObjectBad():
-                return self._bad(event)
+                return self._unreadable(event)
             case ev.PolicyLoaded():
-                return self._loaded(event)
+                return self._rewrite_policy(event)
             case ev.LeadershipChanged():
                 return msgspec.structs.replace(event, identity=self._words(event.identity, "replica"))
             case ev.Answered():
@@ -220,12 +220,16 @@ class _Rewriting:
                 return msgspec.structs.replace(event, detail="")
         return event
 
-    def _put(self, event: ev.ObjectPut) -> ev.Event:
+    def _rewrite_object(self, event: ev.ObjectPut) -> ev.Event:
         key = self._to.key(event.kind, event.key)
         if event.payload is None:
             return ev.ObjectPut(event.kind, key, event.resource_version, None)
         payload = self._payload(event.kind, event.key, event.payload)
-        return self._bad(event) if payload is None else ev.ObjectPut(event.kind, key, event.resource_version, payload)
+        return (
+            self._unreadable(event)
+            if payload is None
+            else ev.ObjectPut(event.kind, key, event.resource_version, payload)
+        )
 
     def _payload(self, kind: str, key: str, payload: bytes) -> bytes | None:
         return self._to.payload(kind, payload, self._messages(key) if kind == "PodGroup" else lambda _: "")
@@ -233,10 +237,10 @@ class _Rewriting:
     def _messages(self, group: str) -> Callable[[str], str]:
         return lambda text: self._texts.get((group, text), "")
 
-    def _bad(self, event: ev.ObjectPut | ev.ObjectBad) -> ev.ObjectBad:
+    def _unreadable(self, event: ev.ObjectPut | ev.ObjectBad) -> ev.ObjectBad:
         return ev.ObjectBad(event.kind, self._to.key(event.kind, event.key), event.resource_version, _SET_ASIDE)
 
-    def _loaded(self, event: ev.PolicyLoaded) -> ev.PolicyLoaded:
+    def _rewrite_policy(self, event: ev.PolicyLoaded) -> ev.PolicyLoaded:
         settings = self._to.settings(event.settings)
         if self._to.collecting:
             self._to.policy(event.text)
@@ -392,7 +396,7 @@ def _fault(text: str) -> str:
     return f"{text.partition(':')[0]}: {_LEFT_OUT}"
 
 
-def _does(plan: ev.Plan) -> Any:
+def _operations_of(plan: ev.Plan) -> Any:
     """Return the operations of a plan, for comparison."""
     return [
         (one.group, one.action, [(each.verb, each.key, each.uid, each.node) for each in one.operations])

@@ -40,10 +40,10 @@ class Words:
     """The words of a log: first they are collected, then replaced."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, str] = {}
-        self._staying: set[str] = set()
+        self._kinds: dict[str, str] = {}
+        self._unchanged: set[str] = set()
         self._indexed: set[str] = set()
-        self._made: dict[str, tuple[str, str]] = {}
+        self._composed: dict[str, tuple[str, str]] = {}
         self._new: dict[str, str] | None = None
 
     def __call__(self, word: str, what: str) -> str:
@@ -51,34 +51,34 @@ class Words:
         if self._new is not None:
             return self._new.get(word, word)
         if stays(word):
-            self._staying.add(word)
+            self._unchanged.add(word)
         else:
-            self._seen.setdefault(word, what)
+            self._kinds.setdefault(word, what)
         return word
 
     def named(self, word: str, what: str) -> str:
         """Do the same for an object's own name, which states its kind more precisely."""
         if self._new is None and not stays(word):
-            self._seen[word] = what
+            self._kinds[word] = what
             if what == "pod" and index_in_name(word) is not None:
                 self._indexed.add(word)
         return self(word, what)
 
     def keep(self, words: Iterable[str]) -> None:
         """Keep words unchanged: resources, hardware."""
-        self._staying.update(words)
+        self._unchanged.update(words)
 
     def made_of(self, word: str, first: str, second: str) -> None:
         """Note a name that combines two others, ``first-second``, so that its replacement does, too."""
-        self._made[word] = first, second
+        self._composed[word] = first, second
 
     def knows(self, word: str) -> bool:
         """Return whether a word was collected or stays."""
-        return word in self._seen or word in self._staying
+        return word in self._kinds or word in self._unchanged
 
     def known_as(self, *kinds: str) -> set[str]:
         """Return the words that were collected as one of some kinds."""
-        return {word for word, what in self._seen.items() if what in kinds}
+        return {word for word, what in self._kinds.items() if what in kinds}
 
     def settle(self, seeds: Iterable[int], nodes: Iterable[str]) -> None:
         """Compute the replacements; from now on words are replaced. ``seeds`` put equal ``nodes`` into an order by
@@ -86,25 +86,25 @@ class Words:
         namespaces = self.known_as("namespace")
         # keys are compared as namespace/name
         ordered = sorted(
-            self._seen.keys() - self._staying, key=lambda word: (f"{word}/" if word in namespaces else word, word)
+            self._kinds.keys() - self._unchanged, key=lambda word: (f"{word}/" if word in namespaces else word, word)
         )
-        anchors, width = sorted(self._staying - {""}), len(str(len(ordered)))
+        anchors, width = sorted(self._unchanged - {""}), len(str(len(ordered)))
         new, between = {}, dict[int, str]()
         for rank, word in enumerate(ordered):
             place = bisect_left(anchors, word)
             if place not in between:
                 between[place] = _between(anchors[place - 1] if place else "", (*anchors[place:], None)[0])
-            new[word] = f"{between[place]}{rank:0{width}d}-{self._seen[word]}"
+            new[word] = f"{between[place]}{rank:0{width}d}-{self._kinds[word]}"
             if word in self._indexed:
                 new[word] += f"-{index_in_name(word)}"
         _order_by_seeds(new, [seed for seed in sorted(set(seeds)) if seed > 0], sorted(set(nodes) & new.keys()))
-        for word, (first, second) in self._made.items():
+        for word, (first, second) in self._composed.items():
             new[word] = f"{new.get(first, first)}-{new.get(second, second)}"
         self._new = new
 
     def originals(self) -> Iterator[str]:
         """Yield the words that are replaced."""
-        return iter(self._seen.keys() - self._staying)
+        return iter(self._kinds.keys() - self._unchanged)
 
 
 def _between(low: str, high: str | None) -> str:

@@ -81,8 +81,8 @@ class ShadowFold:
         """The event that each session was decided from, and its number."""
         self._listing = set(_TIMED)
         """Kinds whose first list since the shadow began to watch is incomplete: events may describe old changes."""
-        self._there: dict[str, Track] = {}
-        self._open: dict[str, Track] = {}
+        self._pods: dict[str, Track] = {}
+        self._waiting: dict[str, Track] = {}
         """Pods that were given a node and still waited in the last session's snapshot, by UID."""
         self._groups: dict[str, ShadowedGroup] = {}
         self._victims: dict[str, str] = {}
@@ -128,13 +128,13 @@ class ShadowFold:
             known = self._groups[key] = ShadowedGroup(late="PodGroup" in self._listing)
             self.groups.append(known)
             if before is not None:
-                self._move(before, known)
+                self._move_tracks(before, known)
         known.uid = uid or known.uid
         return known
 
-    def _move(self, before: ShadowedGroup, known: ShadowedGroup) -> None:
+    def _move_tracks(self, before: ShadowedGroup, known: ShadowedGroup) -> None:
         """Move waiting pods to the new group of that name, also pods that were created before it."""
-        for track in self._there.values():
+        for track in self._pods.values():
             if track.group is before and not track.bound_to:
                 track.group = known
 
@@ -148,14 +148,14 @@ class ShadowFold:
             known.late = known.late or "PodGroup" in self._listing
 
     def _see_pod(self, key: str, pod: Pod, sequence: int) -> None:
-        track, uid, node = self._there.get(key), pod.metadata.uid, pod.spec.node_name
+        track, uid, node = self._pods.get(key), pod.metadata.uid, pod.spec.node_name
         if self._victims.get(key, uid) != uid:
             self._victim_gone(key)
         if track is not None and track.uid != uid:
             self._pod_gone(key, sequence)
             track = None
         if track is None and not node:
-            self._comes(key, pod, sequence)
+            self._note_new_pod(key, pod, sequence)
         elif track is not None and not track.bound_to:
             if pod.group_key:  # a controller may have set the group only now
                 track.group = self._group(pod.group_key)
@@ -166,16 +166,16 @@ class ShadowFold:
         track.bound, track.bound_at, track.bound_to, track.left = sequence, self.time, node, sequence
         track.late = track.late or "Pod" in self._listing
 
-    def _comes(self, key: str, pod: Pod, sequence: int) -> None:
+    def _note_new_pod(self, key: str, pod: Pod, sequence: int) -> None:
         names = self.settings.scheduler_names
         if pod.status.phase in ("", "Pending") and (not names or pod.spec.scheduler_name in names):
             group = self._group(pod.group_key) if pod.group_key else None
-            self._there[key] = Track(key, pod.metadata.uid, group, sequence, "Pod" in self._listing)
-            self.tracks.append(self._there[key])
+            self._pods[key] = Track(key, pod.metadata.uid, group, sequence, "Pod" in self._listing)
+            self.tracks.append(self._pods[key])
 
     def _pod_gone(self, key: str, sequence: int) -> None:
         self._victim_gone(key)
-        track = self._there.pop(key, None)
+        track = self._pods.pop(key, None)
         if track is not None:
             track.gone_at, track.left = self.time, min(track.left, sequence)
             track.late = track.late or ("Pod" in self._listing and not track.bound_to)
@@ -199,9 +199,9 @@ class ShadowFold:
             for operation in statement.operations:
                 self._operation(record, statement.action, operation)
         # events after its head were unknown to it, even if they were logged before it
-        self._open = {uid: track for uid, track in self._open.items() if track.left > record.head}
+        self._waiting = {uid: track for uid, track in self._waiting.items() if track.left > record.head}
         meant = {one.uid for one in ev.decode_plan(record.plan).operations("bind")}
-        for uid, track in self._open.items():
+        for uid, track in self._waiting.items():
             if uid not in meant and not track.withdrawn:
                 track.withdrawn = record.session
 
@@ -209,13 +209,13 @@ class ShadowFold:
         if operation.verb == "evict" and operation.uid not in self.evictions:
             self.evictions[operation.uid] = record.session, action, operation
             self._victims[operation.key] = operation.uid
-        track = self._there.get(operation.key)
+        track = self._pods.get(operation.key)
         if track is None or track.uid != operation.uid:
             return
         if operation.verb == "bind" and track.given is None:
             track.given = record.session, record.now, operation.node
             if not track.bound_to:
-                self._open[track.uid] = track
+                self._waiting[track.uid] = track
         elif operation.verb == "pipeline" and track.held is None:
             track.held = record.session, operation.node
 
