@@ -63,7 +63,7 @@ class Arrivals:
         units = defaultdict[str, list[Unit]](list)
         for unit in past.units:
             units[unit.group].append(unit)
-        lives = [life for life in past.groups.values() if life.arrived > past.begin and not _older(life, past.begin)]
+        lives = [life for life in past.groups.values() if life.arrived > past.begin and not _is_older(life, past.begin)]
         lives.sort(key=lambda life: (life.arrived, life.key))
         before = lives[-RECENT - 1].arrived if len(lives) > RECENT else past.begin
         came = [Came(life, units[life.key] or meant.units(life.group, life.arrived)) for life in lives[-RECENT:]]
@@ -79,7 +79,7 @@ class Arrivals:
             offset = int(uniform(f"stretch {stretch}") * self.span)
             for time, one in self._between(offset, length):
                 number += 1
-                yield self._again(one, begin + block * length + time, number)
+                yield self._copy_at(one, begin + block * length + time, number)
             block += 1
 
     def _between(self, offset: int, length: int) -> Iterator[tuple[int, Came]]:
@@ -92,7 +92,7 @@ class Arrivals:
                 return
             yield time, self.came[place]
 
-    def _again(self, one: Came, time: int, number: int) -> Came:
+    def _copy_at(self, one: Came, time: int, number: int) -> Came:
         """Return a copy of a job with another name, at another time in whole seconds."""
         came = -(-time // SECOND) * SECOND
         mark, created = f"~{number}", rfc3339(came)
@@ -104,7 +104,7 @@ class Arrivals:
         life = GroupLife(group.key, group, came, waited=True)
         units, lengths, seen = [], {}, {}
         for unit in one.units:
-            pod = _pod_again(unit.pod, group.metadata.name, mark, created)
+            pod = _copy_pod(unit.pod, group.metadata.name, mark, created)
             new = copy(unit)
             new.key, new.uid, new.group, new.pod = pod.key, pod.metadata.uid, group.key, pod
             new.arrived, new.versions = came + max(0, unit.ready - one.life.arrived), []
@@ -118,7 +118,7 @@ class Arrivals:
         return Came(life, units, one.life.key, lengths, seen)
 
 
-def _older(life: GroupLife, begin: int) -> bool:
+def _is_older(life: GroupLife, begin: int) -> bool:
     """Return whether a group existed before the log began, and was only observed later."""
     try:
         created = seconds_of(life.group.metadata.creation_timestamp)
@@ -127,7 +127,7 @@ def _older(life: GroupLife, begin: int) -> bool:
     return bool(created) and (created + 1) * SECOND <= begin
 
 
-def _pod_again(pod: Pod, group: str, mark: str, created: str) -> Pod:
+def _copy_pod(pod: Pod, group: str, mark: str, created: str) -> Pod:
     meta = pod.metadata
     return altered(
         pod,

@@ -96,7 +96,7 @@ class SimulatedCluster:
         self._work = work
         self._policy = policy
         self._run_times = run_times
-        self._length = length or self._expected
+        self._length = length or self._expected_length
         self._seed = seed
         self._period = period
         self._progress = progress
@@ -121,7 +121,7 @@ class SimulatedCluster:
         """Let time pass until no event is left."""
         self._begin()
         idle = 0
-        while not self._settled():
+        while not self._may_stop():
             if self._dirty and (not self._agenda or self._agenda[0][0] > self.now):
                 idle = 0 if self._decide() else idle
                 self._expect_deadline()
@@ -168,13 +168,13 @@ class SimulatedCluster:
         """Schedule groups and pods at their arrival times, or pods after the admission of their group."""
         for life in groups:
             gang = self._gangs[life.key] = _Gang(life)
-            self._at(life.arrived, partial(self._group_comes, gang))
+            self._at(life.arrived, partial(self._group_arrives, gang))
         for unit in units:
             piece = SimulatedUnit(unit)
             if unit.group in self._gangs:
                 self._gangs[unit.group].pieces.append(piece)
             if unit.delay is None or unit.group not in self._gangs:
-                self._at(unit.arrived, partial(self._comes, piece))
+                self._at(unit.arrived, partial(self._pod_arrives, piece))
 
     def _expect_deadline(self) -> None:
         """Schedule a session for the next time at which time alone changes the decision, if any pod waits then."""
@@ -186,7 +186,7 @@ class SimulatedCluster:
     def _look_again(self) -> None:
         self._dirty = True
 
-    def _settled(self) -> bool:
+    def _may_stop(self) -> bool:
         """Whether the run may stop before all events have happened."""
         return False
 
@@ -221,9 +221,9 @@ class SimulatedCluster:
         elif isinstance(event, ev.ObjectGone) and event.kind == "Node":
             self.measure.node(self.now, event.key, {})
             for piece in [one for one in self._of_key.values() if one.node == event.key]:
-                self._leaves(piece)
+                self._replace_evicted(piece)
 
-    def _group_comes(self, gang: _Gang) -> None:
+    def _group_arrives(self, gang: _Gang) -> None:
         life = gang.life
         first, *later = life.versions or [(0, life.group)]
         self._happen(ev.ObjectPut("PodGroup", life.key, "", encode_payload(first[1])))
@@ -240,7 +240,7 @@ class SimulatedCluster:
             shown = altered(group, status=record.group.status)
             self._happen(ev.ObjectPut("PodGroup", key, "", encode_payload(shown)))
 
-    def _comes(self, piece: SimulatedUnit) -> None:
+    def _pod_arrives(self, piece: SimulatedUnit) -> None:
         unit = piece.unit
         if unit.node and not piece.attempt and unit.node not in self.state.nodes:
             piece.over = True  # its node was already gone
@@ -253,23 +253,23 @@ class SimulatedCluster:
             self._starts(piece, unit.node, self.now - (unit.bound or self.now))
             return
         self._waiting[unit.key] = piece
-        self._show(piece, "", "Pending")
+        self._report_pod(piece, "", "Pending")
         for after, _ in unit.versions[1:] if not piece.attempt else ():
-            self._unless_moved(piece, after, partial(self._changes, piece))
+            self._unless_moved(piece, after, partial(self._change_pod, piece))
         if unit.bound is None and unit.ended is not None:
-            self._at(unit.ended, partial(self._withdrawn, piece))
+            self._at(unit.ended, partial(self._delete_waiting, piece))
 
-    def _withdrawn(self, piece: SimulatedUnit) -> None:
+    def _delete_waiting(self, piece: SimulatedUnit) -> None:
         """Delete a waiting pod at the time at which its owner deleted it in the log."""
         if piece.present and not piece.node:
             self._ends(piece, "Failed")
 
-    def _changes(self, piece: SimulatedUnit) -> None:
+    def _change_pod(self, piece: SimulatedUnit) -> None:
         """Change a waiting pod as its user or a controller did."""
         piece.version += 1
-        self._show(piece, "", "Pending")
+        self._report_pod(piece, "", "Pending")
 
-    def _show(self, piece: SimulatedUnit, node: str, phase: str) -> None:
+    def _report_pod(self, piece: SimulatedUnit, node: str, phase: str) -> None:
         unit = piece.unit
         pod = unit.versions[piece.version][1] if piece.version < len(unit.versions) else unit.pod
         gates = pod.spec.scheduling_gates
@@ -290,7 +290,7 @@ class SimulatedCluster:
         piece.node = node
         piece.attempt += 1
         self._waiting.pop(piece.unit.key, None)
-        self._show(piece, node, "Running")
+        self._report_pod(piece, node, "Running")
         self.measure.starts(self.now, piece.unit, node)
         rest = max(0, self._length(piece.unit, elapsed) - elapsed)
         piece.due = self.now + rest
@@ -302,7 +302,7 @@ class SimulatedCluster:
         attempt = piece.attempt
         self._at(self.now + after, lambda: do() if piece.attempt == attempt else None)
 
-    def _expected(self, unit: Unit, elapsed: int) -> int:
+    def _expected_length(self, unit: Unit, elapsed: int) -> int:
         if unit.run is not None:
             return unit.run
         known = max(elapsed, unit.seen_running(self._work.end))
@@ -313,7 +313,7 @@ class SimulatedCluster:
 
     def _ends(self, piece: SimulatedUnit, phase: str) -> None:
         self.measure.ends(self.now, piece.unit, piece.node)
-        self._show(piece, piece.node, phase)
+        self._report_pod(piece, piece.node, phase)
         piece.over, piece.node = True, ""
         piece.attempt += 1
         self._waiting.pop(piece.unit.key, None)
@@ -331,13 +331,13 @@ class SimulatedCluster:
             del self._of_key[piece.unit.key]
             self._happen(ev.ObjectGone("Pod", piece.unit.key))
 
-    def _leaves(self, piece: SimulatedUnit) -> None:
+    def _replace_evicted(self, piece: SimulatedUnit) -> None:
         """Remove an evicted pod, and let its controller create another one."""
         self.measure.leaves(self.now, piece.unit, piece.node)
         piece.node = ""
         piece.attempt += 1
         self._removed(piece)
-        self._comes(piece)
+        self._pod_arrives(piece)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
@@ -374,11 +374,11 @@ class SimulatedCluster:
             self._starts(piece, operation.node, 0)
         elif operation.verb == "ungate":
             piece.ungated = True
-            self._show(piece, "", "Pending")
+            self._report_pod(piece, "", "Pending")
         elif operation.verb == "evict":
             self.measure.evicted(self.now, piece.unit, action)
             piece.attempt += 1
-            self._unless_moved(piece, self._leaving, partial(self._leaves, piece))
+            self._unless_moved(piece, self._leaving, partial(self._replace_evicted, piece))
 
     def _admit(self, groups: Iterable[ev.GroupStatus]) -> None:
         """Schedule the pods that controllers create once their group is admitted."""
@@ -389,4 +389,4 @@ class SimulatedCluster:
             gang.admitted = True
             for piece in gang.pieces:
                 if piece.unit.delay is not None:
-                    self._at(self.now + piece.unit.delay, partial(self._comes, piece))
+                    self._at(self.now + piece.unit.delay, partial(self._pod_arrives, piece))

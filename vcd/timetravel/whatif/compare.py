@@ -205,7 +205,7 @@ def simulated(
 def recorded(work: Workload, gpu: str = GPU) -> Run:
     """Return the outcome of the workload in the log itself."""
     measure = Measure(work.begin, gpu)
-    for _, do in sorted(_happened(work, measure), key=lambda one: one[0]):
+    for _, do in sorted(_recorded_calls(work, measure), key=lambda one: one[0]):
         do()
     measure.evictions.update(work.evictions)
     measure.lost = sum(end - start for unit in work.units for start, end, _ in unit.earlier)
@@ -213,7 +213,7 @@ def recorded(work: Workload, gpu: str = GPU) -> Run:
     return run_of(RECORDED, "as the log has it", measure, work)
 
 
-def _happened(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[[], None]]]:
+def _recorded_calls(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[[], None]]]:
     """Yield the calls of a measure, with their times; calls at one time in this order."""
     for time, event in [*((work.begin, event) for event in work.base), *work.changes]:
         if isinstance(event, ev.ObjectPut | ev.ObjectGone) and event.kind == "Node":
@@ -270,10 +270,10 @@ def run_of(
         if resource == "pods" or resource not in measure.capacity:
             continue
         total = measure.capacity[resource]
-        courses[f"{resource} used"] = _parts(measure.used[resource], total, until)
+        courses[f"{resource} used"] = _used_parts(measure.used[resource], total, until)
         for queue, held in sorted(measure.queues.items()):
             if resource in held.used:
-                courses[f"{queue or '(no queue)'}: {resource}"] = _parts(held.used[resource], total, until)
+                courses[f"{queue or '(no queue)'}: {resource}"] = _used_parts(held.used[resource], total, until)
     return Run(
         name=name,
         what=what,
@@ -317,7 +317,7 @@ def _points(course: Course, until: int, unit: float = 1.0) -> Points:
     return [((time - points[0][0]) / SECOND, value / unit) for time, value in points]
 
 
-def _parts(used: Course, total: Course, until: int) -> Points:
+def _used_parts(used: Course, total: Course, until: int) -> Points:
     """Return the used part of the capacity at the time, span by span."""
     pairs = zip(_points(used, until), _points(total, until), strict=True)
     return [(time, amount / room if room else 0.0) for (time, amount), (_, room) in pairs]

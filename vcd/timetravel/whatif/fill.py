@@ -124,7 +124,7 @@ def fill(
     policy = dataclasses.replace(whole, actions=tuple(name for name in whole.actions if name in _PLACING))
     job = submitted([manifest] if isinstance(manifest, Mapping) else manifest, here.state, rfc3339(here.now))
     trial = _Trial(here.state, policy, job, here.now)
-    copies, at_limit = _most(trial, limit)
+    copies, at_limit = _largest_fitting(trial, limit)
     why = [] if at_limit else trial.first_waits(copies + 1)
     placed = trial.session(copies)
     notes = [*job.notes, *trial.others()]
@@ -147,7 +147,7 @@ def fill(
     )
 
 
-def _most(trial: _Trial, limit: int) -> tuple[int, bool]:
+def _largest_fitting(trial: _Trial, limit: int) -> tuple[int, bool]:
     """Return the largest number of copies that fits, and whether that is the limit. The number is doubled, then
     bisected.
 
@@ -200,7 +200,7 @@ class _Trial:
     def session(self, count: int) -> Session:
         """Return the session that decides about ``count`` copies."""
         if self._decided != count or self._session is None:
-            self._have(count)
+            self._set_copies(count)
             self._session = run(self._maker.snapshot(), self._policy, self._now, 0, self._memory)
             self._plan, self._decided = plan_of(self._session), count
         return self._session
@@ -235,7 +235,7 @@ class _Trial:
     def _bound(self) -> dict[str, str]:
         return {operation.key: operation.node for operation in self._plan.operations("bind")}
 
-    def _have(self, count: int) -> None:
+    def _set_copies(self, count: int) -> None:
         """Add or remove copies until there are ``count``."""
         for number in range(self._present, count):
             groups, pods = self._copy(number)

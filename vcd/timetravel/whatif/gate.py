@@ -203,7 +203,7 @@ def gate(
     old_runs, new_runs = swept.runs[:seeds], swept.runs[seeds:]
     figures = _figures(units, [told.measured(run) for run in old_runs], [told.measured(run) for run in new_runs])
     by_name = {figure.name: figure for figure in figures}
-    judged = [_judged(condition, by_name) for condition in conditions]
+    judged = [_judge(condition, by_name) for condition in conditions]
     shifts = told.shifts(f"new {new[0]}", old_runs, new_runs)
     unjudged = list(_unjudged(swept, by_name["started"], name, new[0]))
     notes = [*_notes(name, new[0], len({work.policy, *texts} - {None}) if old is None else 1, shifts, seeds)]
@@ -337,7 +337,7 @@ def _finite(value: float) -> float | None:
     return None if math.isinf(value) else value
 
 
-def _judged(condition: FailCondition, figures: Mapping[str, Figure]) -> Judgement:
+def _judge(condition: FailCondition, figures: Mapping[str, Figure]) -> Judgement:
     clauses = []
     for clause in condition.clauses:
         figure = figures[clause.metric]

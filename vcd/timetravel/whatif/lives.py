@@ -42,7 +42,7 @@ def workload_of(reader: LogReader, until: int | None = None, after: int | None =
     LogError."""
     history, first = History(reader), reader.oldest() if after is None else after
     begin = next((logged.time for logged in reader.read(first, first + 1)), reader.last_time())
-    listener = _Listener(begin, history.oldest() if after is None else history.state(after, jump=True))
+    listener = _WorkloadFold(begin, history.oldest() if after is None else history.state(after, jump=True))
     history.tell(listener, first, until)
     work = listener.done()
     if after is not None:
@@ -58,7 +58,7 @@ def _bind_before(reader: LogReader, pod: str, time: int) -> int | None:
     return max(binds, default=None)
 
 
-class _Listener:
+class _WorkloadFold:
     """Folds events into a workload."""
 
     def __init__(self, begin: int, state: ClusterState) -> None:
@@ -132,7 +132,7 @@ class _Listener:
     def _change(self, event: ev.Event) -> None:
         """Note a change that does not depend on scheduling; changes before the first session form the base."""
         if isinstance(event, ev.ObjectPut):
-            event = _as_given(event)
+            event = _without_status(event)
             known = event.kind, event.key
             if self._shown.get(known) == event.payload:
                 return
@@ -167,9 +167,9 @@ class _Listener:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     def _see_group(self, key: str, group: PodGroup) -> None:
-        name = self._name(key)
+        name = self._current_name(key)
         life = self._work.groups.get(name)
-        if life is not None and life.group.metadata.uid != group.metadata.uid and not self._peopled(name):
+        if life is not None and life.group.metadata.uid != group.metadata.uid and not self._has_live_pods(name):
             name, life = self._names.again(key), None
         self._names.gone.discard(name)
         waits = phase_of(group.status.phase) is Phase.PENDING
@@ -200,15 +200,15 @@ class _Listener:
         if name not in self._names.peopled:
             life.withdrawn = self._time
 
-    def _name(self, key: str) -> str:
+    def _current_name(self, key: str) -> str:
         """Return the name of the group under a key, which may be observed later; a new one after the former group and
         all its pods are gone."""
         name = self._names.of(key)
-        if name in self._names.gone and not self._peopled(name):
+        if name in self._names.gone and not self._has_live_pods(name):
             name = self._names.again(key)
         return name
 
-    def _peopled(self, name: str) -> bool:
+    def _has_live_pods(self, name: str) -> bool:
         """Return whether a group has pods that have neither ended nor are being deleted."""
         mine = ((key, unit) for key, unit in self._alive.items() if unit.group == name)
         return any(unit.ended is None and key not in self._leaving for key, unit in mine)
@@ -228,7 +228,7 @@ class _Listener:
         if unit is None and not pod.spec.node_name and not self._is_ours(pod):
             return  # another scheduler places it: it uses resources once it has a node
         try:
-            unit = self._new(key, pod) if unit is None else self._seen_again(unit, pod)
+            unit = self._new(key, pod) if unit is None else self._update_unit(unit, pod)
         except QuantityError:
             return  # the state sets it aside, too: it was never placed
         self._alive[key], self._uids[key] = unit, uid
@@ -247,7 +247,7 @@ class _Listener:
 
     def _new(self, key: str, pod: Pod) -> Unit:
         """Return the unit of a new pod: one whose pod it replaces, or a new one."""
-        group = self._name(pod.group_key) if pod.group_key else ""
+        group = self._current_name(pod.group_key) if pod.group_key else ""
         requests = pod_requests(pod.spec)
         unit = self._place_of_another(key, pod, group, self._time)
         if unit is not None:
@@ -261,10 +261,10 @@ class _Listener:
             unit.bound = self._time if began is None else min(self._time, began)
             # a pod with a node that has not started there was bound just now
             unit.seen_whole = pod.status.phase not in _ENDED and (began is not None or pod.status.phase != "Running")
-        self._joins(unit)
+        self._note_group(unit)
         return unit
 
-    def _joins(self, unit: Unit) -> None:
+    def _note_group(self, unit: Unit) -> None:
         """Note a unit's group, and whether a controller created the pod because the group was admitted."""
         life = self._work.groups.get(unit.group)
         admitted = None if life is None else life.admitted
@@ -276,20 +276,20 @@ class _Listener:
             unit.delay = unit.arrived - admitted
         self._names.peopled.add(unit.group)
 
-    def _seen_again(self, unit: Unit, pod: Pod) -> Unit:
+    def _update_unit(self, unit: Unit, pod: Pod) -> Unit:
         """Update the unit of a pod that changed while it waited, or find the unit that it replaces if it states its
         group only now. Changes after the bind are ignored: nothing was decided on them."""
         if unit.bound is not None or unit.ended is not None or unit.earlier:
             return unit
         requests = pod_requests(pod.spec)
-        group = self._name(pod.group_key) if pod.group_key else ""
+        group = self._current_name(pod.group_key) if pod.group_key else ""
         if group and group != unit.group:
             other = self._place_of_another(name_in_log(unit.key), pod, group, unit.arrived)
             if other is not None:
                 del self._units[unit.key]
                 return other
             unit.group = group
-            self._joins(unit)
+            self._note_group(unit)
         # removing a gate that only the scheduler removes is its decision
         gates = tuple(one for one in unit.pod.spec.scheduling_gates if one.name == QUEUE_ADMISSION_GATE)
         gates += tuple(one for one in pod.spec.scheduling_gates if one not in gates)
@@ -380,7 +380,7 @@ def _pod_named(pod: Pod, key: str, group: str) -> Pod:
     return altered(pod, metadata={"name": key.partition("/")[2], "annotations": marks})
 
 
-def _as_given(event: ev.ObjectPut) -> ev.ObjectPut:
+def _without_status(event: ev.ObjectPut) -> ev.ObjectPut:
     """Return an object without the fields that the scheduler and controllers write; a queue keeps its state."""
     queue = shown(event) if event.kind == "Queue" else None
     if not isinstance(queue, Queue):

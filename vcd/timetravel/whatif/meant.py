@@ -31,27 +31,27 @@ class Meant:
         self._names = state.settings.scheduler_names
         classes = state.others.get("PriorityClass", {}).values()
         self._priorities = {one.metadata.name: one.value for one in classes if isinstance(one, PriorityClass)}
-        self._had: dict[Hashable, tuple[PodGroup, dict[str, Pod]]] = {}
+        self._last_pods: dict[Hashable, tuple[PodGroup, dict[str, Pod]]] = {}
         for unit in past.units:
             life = past.groups.get(unit.group)
             if life is None:
                 continue
-            asked = _asked(life.group)
-            if asked not in self._had or self._had[asked][0].key != unit.group:
-                self._had[asked] = life.group, {}
-            self._had[asked][1][unit.key] = unit.pod
+            asked = _spec_key(life.group)
+            if asked not in self._last_pods or self._last_pods[asked][0].key != unit.group:
+                self._last_pods[asked] = life.group, {}
+            self._last_pods[asked][1][unit.key] = unit.pod
 
     def units(self, group: PodGroup, arrived: int) -> list[Unit]:
         """Return the pods of a group without any, which arrive at ``arrived`` (ns); none if the group does not specify
         them."""
-        like, had = self._had.get(_asked(group), (group, {}))
+        like, had = self._last_pods.get(_spec_key(group), (group, {}))
         if len(had) < group.spec.min_member:
-            like, had = group, self._alike(group)
+            like, had = group, self._equal_pods(group)
         tasks = dict(zip(_tasks(like), _tasks(group), strict=True))
-        made = [self._made(pod, group, tasks, index) for index, pod in enumerate(had.values())]
+        made = [self._copy_for(pod, group, tasks, index) for index, pod in enumerate(had.values())]
         return [Unit(pod.key, pod.metadata.uid, group.key, pod, pod_requests(pod.spec), arrived) for pod in made]
 
-    def _made(self, pod: Pod, group: PodGroup, tasks: Mapping[str, str], index: int) -> Pod:
+    def _copy_for(self, pod: Pod, group: PodGroup, tasks: Mapping[str, str], index: int) -> Pod:
         meta, task = group.metadata, task_role(pod)
         marks = {TASK_SPEC: tasks.get(task, task)} if task else {}
         return altered(
@@ -68,7 +68,7 @@ class Meant:
             spec={"volumes": (), "resource_claims": ()},
         )
 
-    def _alike(self, group: PodGroup) -> dict[str, Pod]:
+    def _equal_pods(self, group: PodGroup) -> dict[str, Pod]:
         """Return pods that differ only in their tasks, as many as the group's minimum, which is at least one."""
         try:
             asked = GroupRecord.of(group).min_resources
@@ -106,7 +106,7 @@ def _tasks(group: PodGroup) -> list[str]:
     return sorted(minima, key=lambda task: (minima[task], task))
 
 
-def _asked(group: PodGroup) -> Hashable:
+def _spec_key(group: PodGroup) -> Hashable:
     """Return what a group specifies about its pods; groups with equal values are expected to have equal pods."""
     spec, marks = group.spec, group.metadata.annotations
     return (

@@ -94,7 +94,7 @@ class GoingOn:
             if unit is not None:
                 peopled.add(unit.group)
                 work.units.append(unit)
-            elif not self._leaves(key, pod):
+            elif not self._is_terminating(key, pod):
                 peopled.add(pod.group_key)
                 work.base.append(ev.ObjectPut("Pod", key, "", encode_payload(pod)))
         for key, record in sorted(state.groups.items()):
@@ -112,7 +112,7 @@ class GoingOn:
         owner = next((owner.kind for owner in pod.metadata.owner_references if owner.controller), "")
         intent = self._state.intents.get(key)
         node = intent.node if intent is not None and intent.verb == "bind" else pod.spec.node_name
-        gone = self._leaves(key, pod)
+        gone = self._is_terminating(key, pod)
         comes_again = gone and self._is_evicted(key, pod, group)
         stays = owner in _STAYS and group not in self._state.groups  # in no group, so that it is not evicted either
         if pod.status.phase in ("Succeeded", "Failed") or stays or (gone and not comes_again):
@@ -129,7 +129,7 @@ class GoingOn:
             unit.bound = self._since(key, pod)
         return unit
 
-    def _leaves(self, key: str, pod: Pod) -> bool:
+    def _is_terminating(self, key: str, pod: Pod) -> bool:
         intent = self._state.intents.get(key)
         return pod.metadata.deletion_timestamp is not None or (intent is not None and intent.verb == "evict")
 

@@ -89,7 +89,7 @@ def submit(
         if whole and samples is None and runs_for is None:
             return at_once
         first(at_once)
-        asked = _Asked.of(reader, here, policy, seed, period)
+        asked = _ForecastRequest.of(reader, here, policy, seed, period)
     asked.submit(new, runs_for, others)
     return asked.answer(at_once, samples or RUNS, jobs, progress)
 
@@ -111,17 +111,17 @@ def eta(
     """
     with LogReader(path) as reader:
         here = present(reader, session)
-        asked = _Asked.of(reader, here, read_policy(here.conf, logged=True), seed, period)
+        asked = _ForecastRequest.of(reader, here, read_policy(here.conf, logged=True), seed, period)
     if group in asked.waiting():
-        return asked.answer(_of_those_there(here, asked, [group]), samples, jobs, lambda _: None)
+        return asked.answer(_of_waiting_jobs(here, asked, [group]), samples, jobs, lambda _: None)
     # a group placed in this very session has its node in ``work``, but not yet in ``past``
     started = asked.past.starts().get(group, asked.work.starts().get(group))
     if started is None:
         what = f"nothing of group {group} waits" if group in asked.past.groups else f"there is no group {group}"
         raise LogError(f"event log {path}: {what} after session {here.session}, nor is it known when it started")
     pods = [unit.pod for unit in asked.past.units if unit.group == group]
-    job = _one(here, asked.past.groups[group].group, pods, {}, ())
-    return _asked_of(here, [msgspec.structs.replace(job, starts=Span(started, started, started, 0))], [])
+    job = _forecast_of(here, asked.past.groups[group].group, pods, {}, ())
+    return _without_runs(here, [msgspec.structs.replace(job, starts=Span(started, started, started, 0))], [])
 
 
 def etas(
@@ -138,9 +138,9 @@ def etas(
     its end): ``eta`` of all, from the same runs. Raises LogError."""
     with LogReader(path) as reader:
         here = present(reader, session)
-        asked = _Asked.of(reader, here, read_policy(here.conf, logged=True), seed, period)
+        asked = _ForecastRequest.of(reader, here, read_policy(here.conf, logged=True), seed, period)
     waiting = [key for key in asked.waiting() if groups is None or key in groups]
-    return asked.answer(_of_those_there(here, asked, waiting), samples, jobs, lambda _: None)
+    return asked.answer(_of_waiting_jobs(here, asked, waiting), samples, jobs, lambda _: None)
 
 
 def eta_in_words(found: Submission) -> list[str]:
@@ -181,9 +181,9 @@ def _at_once(here: Present, new: Work, plan: ev.Plan) -> Submission:
     for key in sorted({pod.group_key for pod in new.pods}):
         pods = [pod for pod in new.pods if pod.group_key == key]
         waits = [one for one in plan.waiting if one.group == key and one.gate] or here.state.waiting.get(key, ())
-        jobs.append(_one(here, groups[key], pods, places, waits))
+        jobs.append(_forecast_of(here, groups[key], pods, places, waits))
     reasons = {operation.key: operation.reason for operation in plan.operations("evict")}
-    found = _asked_of(here, jobs, new.notes)
+    found = _without_runs(here, jobs, new.notes)
     found.unknown, found.refused = new.unknown, new.refused
     found.evicted = [
         ForecastVictim(key, "" if pod is None else job_name(pod.group_key, pod), 0, reason)
@@ -193,22 +193,22 @@ def _at_once(here: Present, new: Work, plan: ev.Plan) -> Submission:
     return found
 
 
-def _of_those_there(here: Present, asked: _Asked, groups: Iterable[str]) -> Submission:
+def _of_waiting_jobs(here: Present, asked: _ForecastRequest, groups: Iterable[str]) -> Submission:
     """Return what is known without a run about groups that wait already."""
     pods = defaultdict[str, list[Pod]](list)
     for unit in asked.work.units:
         pods[unit.group].append(unit.pod)
     waits = here.state.waiting
-    jobs = [_one(here, here.state.groups[key].group, pods[key], {}, waits.get(key, ())) for key in groups]
-    return _asked_of(here, jobs, [])
+    jobs = [_forecast_of(here, here.state.groups[key].group, pods[key], {}, waits.get(key, ())) for key in groups]
+    return _without_runs(here, jobs, [])
 
 
-def _asked_of(here: Present, jobs: list[Forecast], notes: Sequence[str]) -> Submission:
+def _without_runs(here: Present, jobs: list[Forecast], notes: Sequence[str]) -> Submission:
     """Return a submission without runs."""
     return Submission(here.whole_second, here.session, 0, 0, jobs, [], [], [], list(notes))
 
 
-def _one(
+def _forecast_of(
     here: Present, group: PodGroup, pods: Sequence[Pod], places: Mapping[str, str], waits: Sequence[ev.Waiting]
 ) -> Forecast:
     placed = {pod.key: places[pod.key] for pod in pods if pod.key in places}
@@ -232,7 +232,7 @@ def _one(
 # ---------------------------------------------------------------------------------------------------
 
 
-class _Asked(msgspec.Struct):
+class _ForecastRequest(msgspec.Struct):
     """The present, what is known of run times and future arrivals, and the requested forecast."""
 
     policy: Policy
@@ -249,7 +249,7 @@ class _Asked(msgspec.Struct):
     """The keys of the submitted pods."""
 
     @classmethod
-    def of(cls, reader: LogReader, here: Present, policy: Policy, seed: int, period: int) -> _Asked:
+    def of(cls, reader: LogReader, here: Present, policy: Policy, seed: int, period: int) -> _ForecastRequest:
         """Create from a log."""
         past = workload_of(reader, until=here.sequence)
         going_on = GoingOn(reader, here, past)
@@ -261,7 +261,7 @@ class _Asked(msgspec.Struct):
 
     def submit(self, new: Work, runs_for: int | None, others: bool) -> None:
         """Add submitted work."""
-        self.without, self.work = self.work if others else None, _joined(self.work, new)
+        self.without, self.work = self.work if others else None, _with_submitted(self.work, new)
         self.submitted = frozenset(pod.key for pod in new.pods)
         if runs_for is not None:
             self.known = dict.fromkeys(self.submitted, runs_for)
@@ -322,7 +322,7 @@ class _Asked(msgspec.Struct):
             starts=span_of(
                 [outcome.started[job.key] for outcome in outcomes],
                 [outcome.grains[job.key] for outcome in outcomes],
-                None if any(unit.key in never for unit in units) else self._followed(job.key, outcomes),
+                None if any(unit.key in never for unit in units) else self._followed_until(job.key, outcomes),
             ),
             ends=span_of([outcome.ended[job.key] for outcome in outcomes]),
             never=list(all_told(waits)),
@@ -330,7 +330,7 @@ class _Asked(msgspec.Struct):
         )
 
     @staticmethod
-    def _followed(group: str, outcomes: list[SampledRun]) -> int | None:
+    def _followed_until(group: str, outcomes: list[SampledRun]) -> int | None:
         """Return until when it had not started in any of the runs in which it does not start; None if it starts in
         all."""
         return min((outcome.until for outcome in outcomes if outcome.started[group] is None), default=None)
@@ -407,7 +407,7 @@ class _Asked(msgspec.Struct):
             )
 
 
-def _joined(work: Workload, new: Work) -> Workload:
+def _with_submitted(work: Workload, new: Work) -> Workload:
     """Return the present workload with the submitted work."""
     joined = copy(work)
     joined.base = [*work.base, *new.others]

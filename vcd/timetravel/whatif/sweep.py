@@ -90,10 +90,10 @@ def sweep(
     again = next((place for place, one in enumerate(variants) if _is_baseline(one, work)), len(variants))
     to_do = [*variants, *([Variant(BASELINE)] if again == len(variants) else [])]
     runs: dict[int, Run] = {}
-    with _executor(jobs, scheduler) as executor, _ends_told(path):
+    with _executor(jobs, scheduler) as executor, _report_early_end(path):
         with kept_from_ctrl_c():
             asked = (period, gpu, stretch, explain)
-            futures = {executor.submit(_one, str(path), one, *asked): place for place, one in enumerate(to_do)}
+            futures = {executor.submit(_run_variant, str(path), one, *asked): place for place, one in enumerate(to_do)}
         for future in as_completed(futures):
             place = futures[future]
             runs[place] = future.result()
@@ -109,7 +109,7 @@ def _is_baseline(variant: Variant, work: Workload) -> bool:
     return variant.conf is None or {variant.conf} == {work.policy, *(event.text for _, event in work.policies)}
 
 
-def _one(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch, explain: bool) -> Run:
+def _run_variant(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch, explain: bool) -> Run:
     """Return one run, in a worker."""
     with LogReader(path) as reader:
         work = stretch.workload(reader)
@@ -117,7 +117,7 @@ def _one(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch, e
 
 
 @contextmanager
-def _ends_told(path: str | Path) -> Iterator[None]:
+def _report_early_end(path: str | Path) -> Iterator[None]:
     """Report the early end of a process, whether work is submitted or awaited."""
     try:
         yield

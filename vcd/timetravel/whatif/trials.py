@@ -232,7 +232,7 @@ class Continued(SimulatedCluster):
     # --- when to stop, and the step between sessions
     # ----------------------------------------------------------------------
 
-    def _settled(self) -> bool:
+    def _may_stop(self) -> bool:
         until = self._trials.horizon if self._until is None else self._until
         if self.measure.sessions >= LIMIT or self.now > until:
             return True
@@ -240,9 +240,9 @@ class Continued(SimulatedCluster):
             return False
         while self._others and self.started(self._others[-1]) is not None:
             self._others.pop()
-        return not self._others or self.now > self._last()
+        return not self._others or self.now > self._watch_until()
 
-    def _last(self) -> int:
+    def _watch_until(self) -> int:
         """Return until when the others are watched: twice the time until the watched work has ended."""
         ends = [self._end(key) or self.now for key in self._trials.watched if key in self._gangs]
         end = max(ends, default=self.now)
@@ -276,10 +276,10 @@ class Continued(SimulatedCluster):
         if self._dirty:
             # the next session observes the outcome, a period later, as vc-scheduler's does
             self._dirty = False
-            self._at(self.now + self._step(), self._look)
+            self._at(self.now + self._step(), self._mark_dirty)
         return acted
 
-    def _look(self) -> None:
+    def _mark_dirty(self) -> None:
         self._dirty = True
 
     # --- random values
@@ -334,7 +334,7 @@ class _Emptied(SimulatedCluster):
         """Whether the run was cut off, so that unplaced pods may be placeable."""
         return self.measure.sessions >= LIMIT
 
-    def _settled(self) -> bool:
+    def _may_stop(self) -> bool:
         return self.stopped
 
     def _starts(self, piece: SimulatedUnit, node: str, elapsed: int) -> None:
