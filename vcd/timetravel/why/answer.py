@@ -30,7 +30,7 @@ _OF_SHARES = (
     *(Cause.PARENT_LIMIT, Cause.OTHERS_GUARANTEE, Cause.ADMISSION),
 )
 """Causes for which the share of the job's queue may matter."""
-_TOLD = {
+_EPISODE_WORDS = {
     "created": "created",
     "admitted": "admitted",
     "bound": "bound",
@@ -54,7 +54,7 @@ def answer_lines(
     """Yield the answer in lines: a head, and a line for each part; ``eta`` are the sentences of a forecast."""
     waits = _waits(story, verdict)
     queue = f"queue {story.queue}" if story.queue else ""
-    yield "  ".join(filter(None, [_name(story.key), _state(story, verdict), queue, _asks(story)]))
+    yield "  ".join(filter(None, [_name(story.key), _state(story, verdict), queue, _needs_text(story)]))
     parts: list[tuple[str, str]] = []
     if verdict is not None:
         waited = f"waited {span_in_words(verdict.waited)}: " if not waits else ""
@@ -115,7 +115,7 @@ def _state(story: Explanation, verdict: Verdict | None) -> str:
     return f"WAITING {'at least ' if verdict.older else ''}{span_in_words(verdict.waited)}"
 
 
-def _asks(story: Explanation) -> str:
+def _needs_text(story: Explanation) -> str:
     """Return what its pods without a node request, and how many pods of a job have to start together."""
     if not story.needs or story.kind == "pod":
         return story.needs
@@ -175,9 +175,9 @@ def _history(episodes: Sequence[Episode]) -> str:
     """Return the first and the last events with their times (UTC); events within a second are joined."""
     marks: list[tuple[datetime, list[str]]] = []
     for one in episodes:
-        if one.what in _TOLD and not one.shadow:
+        if one.what in _EPISODE_WORDS and not one.shadow:
             pods = one.pods or one.places
-            words = f"{counted(len(pods), 'pod')} {_TOLD[one.what]}" if pods else _TOLD[one.what]
+            words = f"{counted(len(pods), 'pod')} {_EPISODE_WORDS[one.what]}" if pods else _EPISODE_WORDS[one.what]
             if not marks or one.start - marks[-1][0] >= _TOGETHER:
                 marks.append((one.start, []))
             marks[-1][1].append(words)

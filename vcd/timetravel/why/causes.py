@@ -121,7 +121,7 @@ def first_causes(
     """
     stretch = _stretch(history, first, last)
     tally = _Tally(history, stretch)
-    found = _told(history, stretch, tally)
+    found = _collect_causes(history, stretch, tally)
     return _with_changes(history, found) if change else found
 
 
@@ -222,7 +222,7 @@ class _Tally:
 # --------------------------------------------------------------------------------------------------------
 
 
-class _Found(NamedTuple):
+class _DiagnosedLoss(NamedTuple):
     """A loss with its diagnosis."""
 
     loss: _Loss
@@ -243,10 +243,10 @@ class _Found(NamedTuple):
         return f"{'behind' if role == 'ahead' else role} {names[role]}"
 
 
-def _told(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
+def _collect_causes(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
     losses = sorted(tally.losses.values(), key=lambda loss: (-loss.lost, loss.group, sorted(loss.kind)))
     total = max(sum(loss.lost for loss in losses), 1)
-    asked = _asked(history, losses)
+    asked = _diagnose_examined(history, losses)
     found, likened, logged = list(asked.values()), 0, 0
     alike: dict[tuple[Kind, str], Diagnosis] = {}
     for one in asked.values():
@@ -256,8 +256,8 @@ def _told(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
             continue
         known = alike.get((loss.kind, loss.queue))
         likened, logged = likened + loss.lost * (known is not None), logged + loss.lost * (known is None)
-        found.append(_Found(loss, known or _by_log(loss)))
-    by_cause: dict[str, list[_Found]] = {}
+        found.append(_DiagnosedLoss(loss, known or _logged_diagnosis(loss)))
+    by_cause: dict[str, list[_DiagnosedLoss]] = {}
     for one in found:
         by_cause.setdefault(one.diagnosis.cause, []).append(one)
     causes = [_cause(of, total) for of in by_cause.values()]
@@ -270,7 +270,7 @@ def _told(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
     )  # fmt: skip
 
 
-def _asked(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _Found]:
+def _diagnose_examined(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _DiagnosedLoss]:
     """Diagnose the examined waits: for each kind of reasons in each queue the one that cost most, then those that cost
     most of the others."""
     first_of: dict[tuple[Kind, str], _Loss] = {}
@@ -286,11 +286,11 @@ def _asked(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _Fou
         except NotFound:  # this version decides differently: the logged reasons are used
             continue
         served = served_between(history, loss.first, loss.held.last)
-        found[loss.group, loss.kind] = _Found(loss, diagnosed(wait, served))
+        found[loss.group, loss.kind] = _DiagnosedLoss(loss, diagnosed(wait, served))
     return found
 
 
-def _by_log(loss: _Loss) -> Diagnosis:
+def _logged_diagnosis(loss: _Loss) -> Diagnosis:
     """Return the diagnosis of the logged reasons, of which the first in the order of gates counts."""
     reason = in_order(loss.held.reasons)[0]
     given = as_given(reason)
@@ -298,7 +298,7 @@ def _by_log(loss: _Loss) -> Diagnosis:
     return msgspec.structs.replace(given, subject={**queue, **given.subject})
 
 
-def _cause(found: list[_Found], total: int) -> FirstCause:
+def _cause(found: list[_DiagnosedLoss], total: int) -> FirstCause:
     """Return the sum of the losses with one cause."""
     lost, by_subject = sum(one.loss.lost for one in found), dict[str, int]()
     for one in found:

@@ -47,7 +47,7 @@ _TERMS = {
     "volumes": "volumes",
 }
 """Fields of a pod that exclude nodes, by their names in the API, with the names in the code."""
-_SPENT = ("nodeName", "containers", "initContainers", "priority", "priorityClassName")
+_REPORTED_ELSEWHERE = ("nodeName", "containers", "initContainers", "priority", "priorityClassName")
 """Fields of a pod that are reported elsewhere, or that differ between any two pods."""
 
 
@@ -185,7 +185,7 @@ def explain_difference(
             f"event log {mine.reader.path}: that is one job at one session; name another job, session or log"
         )
     sides.sort(key=lambda side: _started(side[0], side[1]) or _LATEST)
-    pair = _placed(*sides)
+    pair = _at_sessions(*sides)
     return _compared(*pair)
 
 
@@ -208,7 +208,7 @@ def _started(history: History, group: str) -> int | None:
     return None if number is None else int(number)
 
 
-def _placed(one: _Named, other: _Named) -> tuple[_At, _At]:
+def _at_sessions(one: _Named, other: _Named) -> tuple[_At, _At]:
     """Return both jobs at the sessions at which they are compared."""
     first = one[2] or _started(one[0], one[1]) or _last_wait(*one[:2])
     second = other[2]
@@ -242,7 +242,7 @@ def _compared(one: _At, other: _At) -> JobDifference:
         order = _order(one.session, other.group, one.group) or _order(one.session, one.group, other.group)
     before, wait = _wait(one), _wait(other)
     if wait is not None and wait.job is not None and (one.history, one.group) != (other.history, other.group):
-        facts = [_tried(fact, one, wait, other.history) for fact in facts]
+        facts = [_try_equal(fact, one, wait, other.history) for fact in facts]
     facts.sort(key=lambda fact: fact.enough is not True)
     return JobDifference(_side(one, before), _side(other, wait), order, facts)
 
@@ -281,14 +281,14 @@ def _order(session: Session, second: str, first: str) -> str:
 
 
 def _facts(one: _At, other: _At) -> Iterator[Fact]:
-    mine, theirs = dict(_told(one)), dict(_told(other))
+    mine, theirs = dict(_read_facts(one)), dict(_read_facts(other))
     names = [*mine, *(name for name in theirs if name not in mine)]
     if one.number == other.number and one.history is other.history:
         names = [name for name in names if not name.startswith("the cluster's ")]
     return (Fact(name, a, b) for name in names if (a := mine.get(name, "")) != (b := theirs.get(name, "")))
 
 
-def _told(at: _At) -> Iterator[tuple[str, str]]:
+def _read_facts(at: _At) -> Iterator[tuple[str, str]]:
     """Yield what scheduling reads of a job, by name, as text; then of its queue and of the cluster."""
     job, spec = at.job, at.job.queue.record.queue.spec
     task = next(iter(job.pending()), None) or next(iter(job.tasks()), None)
@@ -298,7 +298,7 @@ def _told(at: _At) -> Iterator[tuple[str, str]]:
     yield "pods", f"{job.task_count}"
     yield "created", rfc3339(job.created * _SECOND)
     if task is not None:
-        yield "a pod requests", _asks(at.session, task)
+        yield "a pod requests", _requests_text(at.session, task)
         yield from _of_pod(task.pod)
     read = {name for plugin in plugins().values() for name in plugin.annotations}
     for name, text in sorted(job.record.group.metadata.annotations.items()):
@@ -309,7 +309,7 @@ def _told(at: _At) -> Iterator[tuple[str, str]]:
     yield from _of_cluster(at.session, task)
 
 
-def _asks(session: Session, task: Task) -> str:
+def _requests_text(session: Session, task: Task) -> str:
     amounts = zip(session.nodes.resources, task.request.tolist(), strict=True)
     return ", ".join(f"{shown(name, amount)} {name}" for name, amount in amounts if amount and name != "pods")
 
@@ -319,7 +319,7 @@ def _of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
     for name, value in plain.items():
         if name in _TERMS and value:
             yield name, "; ".join(f"{path} {text}".strip() for path, text in leaves(value))
-        elif name not in (*_SPENT, *_TERMS):
+        elif name not in (*_REPORTED_ELSEWHERE, *_TERMS):
             yield from leaves(value, name)
 
 
@@ -336,16 +336,16 @@ def _of_cluster(session: Session, task: Task | None) -> Iterator[tuple[str, str]
 # ----------------------------------------------------------------------------------------------
 
 
-def _tried(fact: Fact, one: _At, wait: Wait, history: History) -> Fact:
+def _try_equal(fact: Fact, one: _At, wait: Wait, history: History) -> Fact:
     """Return the fact with whether the waiting job starts with the other one's value."""
-    make = _alike(fact.name, one, wait)
+    make = _equalizer(fact.name, one, wait)
     if make is None:
         return fact
     trials = Trials(wait, history.policy(wait.record), MOST_DECISIONS)
     return msgspec.structs.replace(fact, enough=trials.lets_in(make(wait.session.snapshot)))
 
 
-def _alike(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot] | None:
+def _equalizer(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot] | None:
     """Return a function that gives the waiting job the other job's value; None if no change can."""
     job, key = one.job, wait.group
     task = next(iter(job.pending()), None) or next(iter(job.tasks()), None)

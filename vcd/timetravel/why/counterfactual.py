@@ -34,7 +34,7 @@ _ONE: dict[What, str] = {
     "priority": "its priority",
     "job": "one running job",
 }
-_SHOWN = 5
+_NAMED = 5
 """Pods, nodes or jobs that a sentence names, at most."""
 
 
@@ -61,20 +61,20 @@ class Counterfactual(msgspec.Struct, frozen=True):
         """Return the change, and its effect."""
         if self.change is None or self.effect is None:
             return f"no change of {_or([_ONE[what] for what in self.kinds])} alone lets it in"
-        return f"{self.change.text()}: {_happens(self.effect, self.pods)}"
+        return f"{self.change.text()}: {_effect_in_words(self.effect, self.pods)}"
 
     def lines(self) -> Iterator[str]:
         """Yield the answer in sentences."""
         yield f"{self.kind} {self.key} at session {self.session} ({self.time})"
         yield f"smallest change: {self.sentence()}" if self.change else self.sentence()
         if self.effect is not None:
-            yield from (f"  besides, {line}" for line in _besides(self.effect))
+            yield from (f"  besides, {line}" for line in _side_effects(self.effect))
         tried = ", ".join(f"{one.of} ({counted(one.decisions, 'decision')})" for one in self.tried)
         yield f"tried: {tried or 'nothing'}"
         yield from (f"note: {note}" for note in self.notes)
 
 
-def _happens(effect: Effect, pods: int) -> str:
+def _effect_in_words(effect: Effect, pods: int) -> str:
     if effect.admitted:
         return "its group is admitted; it has no pods yet"
     words = []
@@ -83,11 +83,11 @@ def _happens(effect: Effect, pods: int) -> str:
             many = pods > 1
             count = f"all {pods} pods" if len(places) == pods and many else f"{len(places)} of {counted(pods, 'pod')}"
             verb = "are" if many else "is"
-            words.append(f"{count if many else 'the pod'} {verb} {done} {some(sorted(set(places.values())), _SHOWN)}")
+            words.append(f"{count if many else 'the pod'} {verb} {done} {some(sorted(set(places.values())), _NAMED)}")
     return " and ".join(words)
 
 
-def _besides(effect: Effect) -> Iterator[str]:
+def _side_effects(effect: Effect) -> Iterator[str]:
     bound = [f"{pod} to {node}" for pod, node in effect.others_bound.items()]
     for names, what in (
         (effect.evicted, "evicted only then"),
@@ -95,7 +95,7 @@ def _besides(effect: Effect) -> Iterator[str]:
         (effect.others_not_bound, "of other jobs no longer bound"),
     ):
         if names:
-            yield f"{counted(len(names), 'pod')} {what}: {some(names, _SHOWN)}"
+            yield f"{counted(len(names), 'pod')} {what}: {some(names, _NAMED)}"
 
 
 def _or(words: list[str]) -> str:

@@ -160,7 +160,7 @@ def explain_eviction(
     for number, of_session in groupby(found, key=lambda info: info.session):
         evictions += _of_session(history, number, list(of_session))
     for eviction, after in zip(evictions, _aftermath(history, group, found, window), strict=True):
-        _tell_aftermath(eviction, after)
+        _add_aftermath(eviction, after)
     return EvictionExplanation(kind, key, moment(window.end(history.reader)), evictions)
 
 
@@ -318,7 +318,7 @@ def _sentence(eviction: Eviction, task: Task, ask: VictimQuestion) -> str:
     ...``."""
     theirs = eviction.for_queue
     if eviction.queue != theirs:
-        words = f"evicted by {eviction.action} of queue {theirs}{_share_of(eviction)}{_because(eviction)}"
+        words = f"evicted by {eviction.action} of queue {theirs}{_share_text(eviction)}{_reason_text(eviction)}"
     elif task.job is ask.job:
         words = f"evicted by {eviction.action} for {eviction.for_pod or eviction.for_group} of its own job"
     else:
@@ -336,7 +336,7 @@ def _measure(figures: QueueFigures) -> str:
     return next((series for series in ("deserved", "capability") if series in figures.amounts), "")
 
 
-def _share_of(eviction: Eviction) -> str:
+def _share_text(eviction: Eviction) -> str:
     """Return what the preemptor's queue deserved and had: `` (deserved 40 cpu, had 12)``."""
     figures = eviction.queues[eviction.for_queue]
     measure = _measure(figures)
@@ -348,7 +348,7 @@ def _share_of(eviction: Eviction) -> str:
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _because(eviction: Eviction) -> str:
+def _reason_text(eviction: Eviction) -> str:
     """Return what the victim's queue held, and over which limit."""
     figures = eviction.queues[eviction.queue]
     measure = _measure(figures)
@@ -407,7 +407,7 @@ class _After(msgspec.Struct):
         return not self.came and sequence > self.info.sequence and self.info.verdict != "stale"
 
 
-class _Later(Story):
+class _ReplacementFinder(Story):
     """Follows evictions: for each finds the pod of the same group that replaced it, by name, else the next new pod."""
 
     def __init__(self, group: str, found: list[OperationInfo]) -> None:
@@ -445,7 +445,7 @@ class _Later(Story):
 
 def _aftermath(history: History, group: str, found: list[OperationInfo], window: LogWindow) -> list[_After]:
     """Follow the group from the first eviction on."""
-    later = _Later(group, found)
+    later = _ReplacementFinder(group, found)
     if found and group:
         until = window.until or history.reader.head()
         history.tell_of(later, group, None, until)
@@ -456,7 +456,7 @@ def _aftermath(history: History, group: str, found: list[OperationInfo], window:
     return later.evictions
 
 
-def _tell_aftermath(eviction: Eviction, after: _After) -> None:
+def _add_aftermath(eviction: Eviction, after: _After) -> None:
     eviction.came_back, eviction.bound_to = after.key, after.node
     if eviction.dropped:
         eviction.text = f"was to be {eviction.text}"

@@ -91,7 +91,7 @@ def explain(
     if window.session is not None and first >= window.session.sequence:
         number = window.session.number
         raise NotFound(f"event log {history.reader.path}: session {number}: {kind} {key} is not there yet")
-    return _told(history, kind, key, group, min(last, window.until or last), window)
+    return _explain_story(history, kind, key, group, min(last, window.until or last), window)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int
     return first, last
 
 
-def _told(history: History, kind: Kind, key: str, group: str, last: int, window: LogWindow) -> Explanation:
+def _explain_story(history: History, kind: Kind, key: str, group: str, last: int, window: LogWindow) -> Explanation:
     story = Story(group, only=key if kind == "pod" else None)
     history.tell_of(story, group, story.only, last)
     story.add_waits(every_wait(history, group, story.only, last, story.time) if group else ())

@@ -115,7 +115,7 @@ def obstacles(history: History, name: str, session: int | None = None) -> Obstac
     """
     _, group, _ = named(history, "job", name)
     wait = wait_of(history, group, session)
-    return _told(wait, _Turns(wait.session, trace_of(wait.session)))
+    return _obstacles_of(wait, _ServiceOrder(wait.session, trace_of(wait.session)))
 
 
 def _not_evicted(wait: Wait) -> str:
@@ -124,7 +124,7 @@ def _not_evicted(wait: Wait) -> str:
     return spared_in_words(remarks)
 
 
-def _told(wait: Wait, turns: _Turns) -> Obstacles:
+def _obstacles_of(wait: Wait, turns: _ServiceOrder) -> Obstacles:
     session, job = wait.session, wait.job
     record = session.snapshot.groups[wait.group]
     task = None if job is None else task_without_node(job, wait)
@@ -199,7 +199,7 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
-def _limits(session: Session, job: Job, reason: ev.Waiting, turns: _Turns) -> Iterator[Limit]:
+def _limits(session: Session, job: Job, reason: ev.Waiting, turns: _ServiceOrder) -> Iterator[Limit]:
     """Yield the limits that a reason states as too low, by resource, in the order of its numbers."""
     for told in limits_of(reason):
         if told.bound and (told.asks is not None or _asks_for(session, job, told.resource)):
@@ -223,7 +223,7 @@ def _asks_for(session: Session, job: Job, resource: str) -> bool:
 # -------------------------------------------------------------------------------------------------------
 
 
-class _Turns:
+class _ServiceOrder:
     """The order in which jobs were admitted and placed in a session, from its trace."""
 
     def __init__(self, session: Session, trace: Trace) -> None:

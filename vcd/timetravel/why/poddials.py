@@ -28,9 +28,9 @@ _TYPES = 3
 def pod_dials(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
     """Yield all parameters for a pod that found no node."""
     missing = max(1, job.min_available - job.ready_count)
-    yield from _uncordoned(session, funnel, missing)
-    yield from _labelled(session, funnel, missing)
-    yield from _tolerant(session, job, funnel)
+    yield from _cordons(session, funnel, missing)
+    yield from _labels(session, funnel, missing)
+    yield from _tolerations(session, job, funnel)
     yield from _without_terms(session, job, funnel.task.shape.spec)
     yield from _with_fewer(session, job)
     yield from _more_nodes(session, funnel, missing)
@@ -57,7 +57,7 @@ def _nearest(funnel: Funnel, among: Mask) -> list[str]:
     return [funnel.session.nodes.facts.names[row] for row in order.tolist()]
 
 
-def _uncordoned(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
+def _cordons(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
     facts = session.nodes.facts
     cordoned = np.array([node.spec.unschedulable for node in facts.nodes], np.bool_)
     names = _nearest(funnel, cordoned)
@@ -68,7 +68,7 @@ def _uncordoned(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial
         )  # fmt: skip
 
 
-def _labelled(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
+def _labels(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
     wanted = _wanted_labels(funnel.task.shape.spec)
     if not wanted:
         return
@@ -94,21 +94,21 @@ def _wanted_labels(spec: PodSpec) -> dict[str, str]:
     return wanted
 
 
-def _tolerant(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
+def _tolerations(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
     known = funnel.task.shape.spec.tolerations
     taints = {taint for node in session.nodes.facts.nodes for taint in node.spec.taints if taint.effect in HARD_EFFECTS}
     for taint in sorted(taints, key=taint_clause):
         if not tolerates(known, taint):
             more = Toleration(key=taint.key, operator=EQUAL, value=taint.value, effect=taint.effect)
             change = partial(_with_toleration, more)
-            yield _switch(session, job, "toleration", taint_clause(taint), change)
+            yield _single_step(session, job, "toleration", taint_clause(taint), change)
 
 
 def _with_toleration(more: Toleration, spec: PodSpec) -> PodSpec:
     return msgspec.structs.replace(spec, tolerations=(*spec.tolerations, more))
 
 
-def _switch(session: Session, job: Job, what: What, subject: str, change: Callable[[PodSpec], PodSpec]) -> Dial:
+def _single_step(session: Session, job: Job, what: What, subject: str, change: Callable[[PodSpec], PodSpec]) -> Dial:
     """Return a parameter with a single step that changes the pods' specs."""
     return _counting(what, subject, "", 1, 1, lambda _: with_pods(session.snapshot, job.key, change))
 
@@ -116,7 +116,7 @@ def _switch(session: Session, job: Job, what: What, subject: str, change: Callab
 def _without_terms(session: Session, job: Job, spec: PodSpec) -> Iterator[Dial]:
     """Yield the removal of each requirement in the pods' specs."""
     for subject, change in _terms(spec):
-        yield _switch(session, job, "term", subject, change)
+        yield _single_step(session, job, "term", subject, change)
 
 
 def _terms(spec: PodSpec) -> Iterator[tuple[str, Callable[[PodSpec], PodSpec]]]:

@@ -52,7 +52,7 @@ def explain_queue(
         raise NotFound(f"event log {reader.path}: no queue {name} is in it{did_you_mean(name, keys)}; {there}")
     since = reader.oldest() if first is None else infos[0].head
     edits = list(_edits(reader, name, known, since, infos[-1].sequence))
-    return _explained(history, name, infos, edits, samples)
+    return _explain(history, name, infos, edits, samples)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ class _Samples:
             span.seconds = (end - start) / _SECOND
 
 
-def _chosen(reader: LogReader, infos: Sequence[SessionInfo], samples: int | None) -> list[SessionInfo]:
+def _choose_sessions(reader: LogReader, infos: Sequence[SessionInfo], samples: int | None) -> list[SessionInfo]:
     """Return at most ``samples`` sessions, evenly spaced, and the last."""
     among, most = infos, SAMPLES
     if infos[-1].head - infos[0].head > FOLDED:
@@ -151,13 +151,13 @@ def _chosen(reader: LogReader, infos: Sequence[SessionInfo], samples: int | None
 # -------------------------------------------------------------------------------------------------------
 
 
-def _explained(
+def _explain(
     history: History, name: str, infos: Sequence[SessionInfo], edits: list[QueueEdit], samples: int | None
 ) -> QueueExplanation:
     reader = history.reader
-    course, end = _course(history, name, infos)
+    course, end = _read_history(history, name, infos)
     figures = _Samples(name)
-    for info in _chosen(reader, infos, samples):
+    for info in _choose_sessions(reader, infos, samples):
         figures.take(history, info)
     if figures.unreadable is not None and not figures.count:
         raise figures.unreadable
@@ -197,7 +197,7 @@ def _diagnosed(
     return waits, [(end - (jobs[one.group].since or end)) / _SECOND for one in waits]
 
 
-def _course(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[QueueHistory, int]:
+def _read_history(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[QueueHistory, int]:
     """Return the history of the queue's jobs, and the time up to which the state after the last session counts: the
     next session's, or now for a log that is being written, else that of its last event."""
     reader, last = history.reader, infos[-1]

@@ -98,13 +98,13 @@ def _pod_now(story: Story, key: str) -> str:
         return f"{words}; its schedulerName is {pod.spec.scheduler_name}, and this scheduler serves {', '.join(names)}"
     if not pod.group_key:
         lacks = f"it has no annotation {GROUP_NAME}, so it is in no group that a session could place"
-        return f"{words}; {lacks}; {_who_makes_groups(story)}"
+        return f"{words}; {lacks}; {_group_controller_hint(story)}"
     if story.group is None:
         return f"{words}; its group {story.group_key} is not there"
     return f"{words}; {_why_pending(story)}" if pod.status.phase in ("", "Pending") else words
 
 
-def _who_makes_groups(story: Story) -> str:
+def _group_controller_hint(story: Story) -> str:
     """Return what happens to a pod without a group."""
     if "podgroup" in story.settings.controllers:
         return "vcd makes its PodGroup next, and tells in an Event of the pod where it cannot"
@@ -289,7 +289,7 @@ _RESULTS = {
 }
 
 
-def _shown(verb: str, plural: str) -> Callable[[Episode, Story], str]:
+def _pods_sentence(verb: str, plural: str) -> Callable[[Episode, Story], str]:
     """Return a function for sentences about pods that do the same."""
 
     def tell(episode: Episode, story: Story) -> str:
@@ -303,7 +303,7 @@ def _shown(verb: str, plural: str) -> Callable[[Episode, Story], str]:
     return tell
 
 
-def _found(episode: Episode, story: Story) -> str:
+def _found_sentence(episode: Episode, story: Story) -> str:
     """Return the sentence about pods with a node in their first event: the log does not show which scheduler placed
     them."""
     did = {"Running": "ran", "Succeeded": "had succeeded", "Failed": "had failed"}.get(episode.detail)
@@ -323,12 +323,12 @@ _SENTENCES: dict[str, Callable[[Episode, Story], str]] = {
     "ungated": _ungated,
     "dropped": _dropped,
     "outcome": _outcome,
-    "placed": _shown("was placed by another scheduler", "were placed by another scheduler"),
-    "found": _found,
-    "running": _shown("runs", "run"),
-    "succeeded": _shown("succeeded", "succeeded"),
-    "failed": _shown("failed", "failed"),
-    "leaving": _shown("is being deleted", "are being deleted"),
-    "gone": _shown("is gone", "are gone"),
-    "bad": _shown("is set aside", "are set aside"),
+    "placed": _pods_sentence("was placed by another scheduler", "were placed by another scheduler"),
+    "found": _found_sentence,
+    "running": _pods_sentence("runs", "run"),
+    "succeeded": _pods_sentence("succeeded", "succeeded"),
+    "failed": _pods_sentence("failed", "failed"),
+    "leaving": _pods_sentence("is being deleted", "are being deleted"),
+    "gone": _pods_sentence("is gone", "are gone"),
+    "bad": _pods_sentence("is set aside", "are set aside"),
 }

@@ -26,7 +26,7 @@ from vcd.timetravel.history import History
 from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects
 from vcd.timetravel.words import ANOTHER, moment, operation_in_words, status_in_words
 
-_SHOWN = 12
+_MOST_LINES = 12
 """Entries of a list that become lines, at most."""
 
 Waits = tuple[ev.Waiting, ...]
@@ -210,9 +210,9 @@ def _section(title: str, lines: Iterable[str], otherwise: str = "") -> Iterator[
 
 
 def _shortened(lines: Sequence[str]) -> Iterator[str]:
-    yield from lines[:_SHOWN]
-    if len(lines) > _SHOWN:
-        yield f"... and {len(lines) - _SHOWN:,} more"
+    yield from lines[:_MOST_LINES]
+    if len(lines) > _MOST_LINES:
+        yield f"... and {len(lines) - _MOST_LINES:,} more"
 
 
 def _statement_lines(one: Decided) -> Iterator[str]:
@@ -369,7 +369,7 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
 # ------------------------------------------------------------------------------------------------
 
 
-class _Beside(msgspec.Struct, frozen=True):
+class _Adjacent(msgspec.Struct, frozen=True):
     """What sessions are compared by: accepted operations, and the waits after it, each in words."""
 
     info: SessionInfo
@@ -377,7 +377,7 @@ class _Beside(msgspec.Struct, frozen=True):
     waits: dict[Place, str]
 
     @classmethod
-    def of(cls, info: SessionInfo, record: ev.SessionDecided, waits: Mapping[str, Waits], seen: Seen) -> _Beside:
+    def of(cls, info: SessionInfo, record: ev.SessionDecided, waits: Mapping[str, Waits], seen: Seen) -> _Adjacent:
         accepted = record.accepted().statements
         operations: dict[Place, str] = {
             (one.verb, one.key, one.node, one.reason): operation_in_words(one)
@@ -393,7 +393,7 @@ class _Beside(msgspec.Struct, frozen=True):
         }
         return cls(info, operations, kinds)
 
-    def against(self, other: _Beside) -> Contrast:
+    def against(self, other: _Adjacent) -> Contrast:
         """Return how another session differs from this one."""
         return Contrast(
             other.info.number,
@@ -449,7 +449,7 @@ def _explained(
     history: History, before: SessionInfo | None, info: SessionInfo, after: SessionInfo | None, seen: Seen | None
 ) -> SessionExplanation:
     reader, shows = history.reader, seen or (lambda kind, key: True)
-    previous = None if before is None else _beside(history, before, shows)
+    previous = None if before is None else _adjacent(history, before, shows)
     # the last event that is not new to it: the head of the session before, or the beginning of the log
     start = min(reader.oldest(), info.head) if before is None else before.head
     old = Sight.of(history.state(start, jump=True)) if start else Sight()
@@ -459,7 +459,7 @@ def _explained(
     plan = ev.decode_plan(record.plan)
     known = dict(state.waiting)
     waits = ev.waits_after(known, plan.waiting)
-    here = _Beside.of(info, record, waits, shows)
+    here = _Adjacent.of(info, record, waits, shows)
     groups = [one for one in plan.groups if shows("PodGroup", one.key)]
     explanation = SessionExplanation(
         info.number, moment(info.time), moment(info.now), info.head, info.epoch, info.policy, news,
@@ -471,25 +471,25 @@ def _explained(
         queues=[],
         meanwhile=info.sequence - info.head - 1,
         faults=list(plan.faults),
-        outside=_asked(record),
+        outside=_external_questions(record),
         more=plan.more,
         shadow=state.settings.shadow,
     )  # fmt: skip
     _decide_again(history, explanation, record)
     explanation.previous = None if previous is None else here.against(previous)
-    explanation.next = None if after is None else here.against(_beside(history, after, shows))
-    return explanation if seen is None else _only_seen(explanation, seen)
+    explanation.next = None if after is None else here.against(_adjacent(history, after, shows))
+    return explanation if seen is None else _visible_part(explanation, seen)
 
 
-def _only_seen(whole: SessionExplanation, seen: Seen) -> SessionExplanation:
+def _visible_part(whole: SessionExplanation, seen: Seen) -> SessionExplanation:
     """Remove decisions, changes and queues that may not be named; groups are filtered already."""
-    decided = [one for one in (_seen_of(one, seen) for one in whole.decided) if one is not None]
-    news = [one for one in (_news_seen(one, seen) for one in whole.news) if one is not None]
+    decided = [one for one in (_visible_statement(one, seen) for one in whole.decided) if one is not None]
+    news = [one for one in (_visible_news(one, seen) for one in whole.news) if one is not None]
     queues = [queue for queue in whole.queues if seen("Queue", queue.queue)]
     return msgspec.structs.replace(whole, decided=decided, news=news, queues=queues, faults=[], outside=[], again="")
 
 
-def _seen_of(decided: Decided, seen: Seen) -> Decided | None:
+def _visible_statement(decided: Decided, seen: Seen) -> Decided | None:
     """Return a statement as a user who may not see its group may read it; None if it moves none of the user's pods."""
     evictions = [one for one in decided.evictions if seen("Pod", one.pod)]
     if seen("PodGroup", decided.group):
@@ -501,7 +501,7 @@ def _seen_of(decided: Decided, seen: Seen) -> Decided | None:
     return Decided(decided.statement, decided.action, ANOTHER, "", evictions=evictions)
 
 
-def _news_seen(new: New, seen: Seen) -> New | None:
+def _visible_news(new: New, seen: Seen) -> New | None:
     if new.kind in ("configuration", "leadership"):
         return new
     shown = [(number, key) for number, key in enumerate(new.keys) if seen(new.kind, key)]
@@ -509,13 +509,13 @@ def _news_seen(new: New, seen: Seen) -> New | None:
     return msgspec.structs.replace(new, keys=[key for _, key in shown], details=details) if shown else None
 
 
-def _beside(history: History, info: SessionInfo, seen: Seen) -> _Beside:
+def _adjacent(history: History, info: SessionInfo, seen: Seen) -> _Adjacent:
     record = history.reader.session(info.number)
     known = history.state(info.head, jump=True).waiting
-    return _Beside.of(info, record, ev.waits_after(known, ev.decode_plan(record.plan).waiting), seen)
+    return _Adjacent.of(info, record, ev.waits_after(known, ev.decode_plan(record.plan).waiting), seen)
 
 
-def _asked(record: ev.SessionDecided) -> list[str]:
+def _external_questions(record: ev.SessionDecided) -> list[str]:
     """Return the number of external questions, and their errors."""
     if not record.asked:
         return []

@@ -103,7 +103,7 @@ class Story:
         """In the story of one pod, the times (ns) in which it existed and had no node."""
         self._calls: dict[tuple[int, int, int], ev.Operation] = {}
         self._growing: dict[tuple[str, ...], Episode] = {}
-        self._word = group.partition("/")[2].encode()
+        self._name_bytes = group.partition("/")[2].encode()
         self._namespace = group.partition("/")[0] + "/"
 
     def is_being_bound(self, key: str) -> bool:
@@ -125,7 +125,7 @@ class Story:
         prefix = self._namespace if self.only is None else self.only
         for key in sorted(key for key in state.tasks.row_of if key.startswith(prefix)):
             pod = state.pod(key)
-            if pod is not None and self._is_meant(key, pod):
+            if pod is not None and self._belongs(key, pod):
                 self._see_pod(key, pod, time)
         for key, intent in sorted(state.intents.items()):
             if key in self.pods:
@@ -170,7 +170,7 @@ class Story:
     def _put(self, kind: str, key: str, payload: bytes, time: int) -> None:
         is_pod = kind == "Pod" and (
             self._is_known(kind, key)
-            or (self.only is None and key.startswith(self._namespace) and self._word in payload)
+            or (self.only is None and key.startswith(self._namespace) and self._name_bytes in payload)
         )
         if not is_pod and not (kind == "PodGroup" and key == self.group_key):
             return
@@ -181,10 +181,10 @@ class Story:
             return
         if isinstance(obj, PodGroup):
             self._see_group(obj, time)
-        elif isinstance(obj, Pod) and self._is_meant(key, obj):
+        elif isinstance(obj, Pod) and self._belongs(key, obj):
             self._see_pod(key, obj, time)
 
-    def _is_meant(self, key: str, pod: Pod) -> bool:
+    def _belongs(self, key: str, pod: Pod) -> bool:
         if self.only is not None:
             return key == self.only
         return pod.group_key == self.group_key
@@ -198,7 +198,7 @@ class Story:
             self._intended.pop(key, None)
             self._held.pop(key, None)
             self.shadowed = {of: where for of, where in self.shadowed.items() if of[1] != key}
-            self._grow("gone", time, key)
+            self._add_pod("gone", time, key)
 
     # --- objects
     # ----------------------------------------------------------------------------------------------------------
@@ -225,21 +225,21 @@ class Story:
             self._gone("Pod", key, time)
             before = None
         if before is None:
-            self._grow("created", created_at(pod.metadata.creation_timestamp, time), key)
+            self._add_pod("created", created_at(pod.metadata.creation_timestamp, time), key)
         elif pod == before:
             return
         self.pods[key] = pod
-        (phase, node, leaves), (old_phase, old_node, left) = _shown(pod), _shown(before)
+        (phase, node, leaves), (old_phase, old_node, left) = _status_of(pod), _status_of(before)
         if before is None and node:
-            self._grow("found", time, key, node=node, detail=phase)
+            self._add_pod("found", time, key, node=node, detail=phase)
             old_phase = phase
         elif node and not old_node and node != self._intended.get(key):
-            self._grow("placed", time, key, node=node)
+            self._add_pod("placed", time, key, node=node)
         if phase != old_phase and phase in _PHASES:
             detail = {"detail": pod.status.reason} if phase == "Failed" else {}
-            self._grow(_PHASES[phase], time, key, node=node, **detail)
+            self._add_pod(_PHASES[phase], time, key, node=node, **detail)
         if leaves and not left:
-            self._grow("leaving", time, key)
+            self._add_pod("leaving", time, key)
 
     # --- sessions
     # ---------------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class Story:
             self.shadowed["admit", ""] = "", session
             self._add("admitted", time, session=session, shadow=True)
 
-    def _shadowed(self, places: dict[str, str], what: What, time: int, **common: Any) -> None:
+    def _add_shadow_decision(self, places: dict[str, str], what: What, time: int, **common: Any) -> None:
         """Note a shadow's decision about some pods if it differs from its previous one."""
         verb, session = common["verb"], common["session"]
         new = {key: node for key, node in places.items() if self.shadowed.get((verb, key), ("", 0))[0] != node}
@@ -291,7 +291,7 @@ class Story:
             return
         reasons = "; ".join(dict.fromkeys(operation.reason for _, operation in chosen if operation.reason))
         if self.settings.shadow:
-            self._shadowed(places, _DECIDED[verb], time, detail=reasons, **common)
+            self._add_shadow_decision(places, _DECIDED[verb], time, detail=reasons, **common)
             return
         if verb == "pipeline":
             places = {key: node for key, node in places.items() if self._held.get(key) != node}
@@ -311,7 +311,7 @@ class Story:
             return
         if done.result not in ("done", "unknown"):
             self._intended.pop(call.key, None)
-        self._grow(
+        self._add_pod(
             "outcome", time, call.key, node=call.node, session=done.session, verb=call.verb, result=done.result,
             detail=done.detail,
         )  # fmt: skip
@@ -368,7 +368,7 @@ class Story:
         self.episodes.append(episode)
         return episode
 
-    def _grow(self, what: What, time: int, pod: str, *, node: str = "", **fields: str | int) -> None:
+    def _add_pod(self, what: What, time: int, pod: str, *, node: str = "", **fields: str | int) -> None:
         """Add an episode of a pod, or add the pod to the growing episode of the same kind."""
         key = (what, *(f"{name} {value}" for name, value in fields.items()))
         episode = self._growing.get(key)
@@ -388,7 +388,7 @@ _PHASES: dict[str, What] = {"Running": "running", "Succeeded": "succeeded", "Fai
 _DECIDED: dict[str, What] = {"bind": "bound", "evict": "evicted", "ungate": "ungated", "pipeline": "held"}
 
 
-def _shown(pod: Pod | None) -> tuple[str, str, bool]:
+def _status_of(pod: Pod | None) -> tuple[str, str, bool]:
     """Return phase, node, and whether a pod is being deleted; for None, the values of a new pod."""
     if pod is None:
         return "Pending", "", False

@@ -331,7 +331,7 @@ class Search:
             counts = {first: most[first]}
         for name in list(counts):
             low = 0 if len(counts) == 1 else -1  # with the other resources changed, this one may be unnecessary
-            counts[name] = self._fewest(partial(_turned, dial, dict(counts), name), low, counts[name])
+            counts[name] = self._fewest(partial(_with_steps, dial, dict(counts), name), low, counts[name])
         counts = {name: count for name, count in counts.items() if count}
         return FoundChange(dial.change(counts), dial.at(counts), dial, counts)
 
@@ -365,7 +365,7 @@ def _bounded(kind: What, dials: list[Dial]) -> str:
     return counted(len(dials), kind)
 
 
-def _turned(dial: Dial, counts: Mapping[str, int], name: str, steps: int) -> Snapshot:
+def _with_steps(dial: Dial, counts: Mapping[str, int], name: str, steps: int) -> Snapshot:
     return dial.at({**counts, name: steps})
 
 

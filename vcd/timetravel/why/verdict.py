@@ -77,7 +77,7 @@ class Verdict(msgspec.Struct, frozen=True):
 def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
     """Return the verdict on a job for which no session states a reason: it waits if pods of it are missing, unless it
     has completed."""
-    shown_so, number = _shown_since_it_came(history, group, window), window.last_session(history.reader)
+    shown_so, number = _observed_states(history, group, window), window.last_session(history.reader)
     if number and not _has_completed(history, group, shown_so, window):
         record, session = history.rerun(number)
         index = session.jobs.index(group)
@@ -85,16 +85,16 @@ def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
         if found is not None:
             since = max([window.since, *(time for _, time, _ in shown_so[:1])])
             waited = max(window.end(history.reader) - since, 0)
-            made = _made(group, found, since, waited, waited, record.session, "waits")
+            made = _build_verdict(group, found, since, waited, waited, record.session, "waits")
             return msgspec.structs.replace(made, still=True)
     raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
 
 
-_ShownGroup = tuple[int, int, PodGroup]
+_ObservedGroup = tuple[int, int, PodGroup]
 """The number and time (ns) of an event, and the group in it."""
 
 
-def _shown_since_it_came(history: History, group: str, window: LogWindow) -> list[_ShownGroup]:
+def _observed_states(history: History, group: str, window: LogWindow) -> list[_ObservedGroup]:
     """Return the observed states of a group since a group of its name was deleted, or the log begins."""
     reader, record = history.reader, history.oldest().groups.get(group)
     first = next(reader.sessions(limit=1), None)
@@ -109,7 +109,7 @@ def _shown_since_it_came(history: History, group: str, window: LogWindow) -> lis
     return found
 
 
-def _has_completed(history: History, group: str, shown_so: list[_ShownGroup], window: LogWindow) -> bool:
+def _has_completed(history: History, group: str, shown_so: list[_ObservedGroup], window: LogWindow) -> bool:
     """Return whether all pods of a group have ended, without later unfinished ones."""
     completed = [sequence for sequence, _, one in shown_so if one.status.phase == Phase.COMPLETED.text]
     if not completed:
@@ -155,14 +155,14 @@ def verdict_on(
     assert found is not None
     diagnosis = found.diagnosis
     if "ahead" in diagnosis.subject:
-        diagnosis = _with_key(history, diagnosis, group, wait.first, wait.last)
+        diagnosis = _with_order(history, diagnosis, group, wait.first, wait.last)
     if seen is not None:
         diagnosis = _without_others(diagnosis, seen)
     still = wait.last == window.last_session(history.reader) and wait.end >= window.end(history.reader)
     session = found.held.last
     verb = ("waits" if still else "waited") + (" at least" if wait.older else "")
     return msgspec.structs.replace(
-        _made(group, diagnosis, wait.start, wait.length, found.length, session, verb),
+        _build_verdict(group, diagnosis, wait.start, wait.length, found.length, session, verb),
         earlier=len(earlier),
         earlier_waited=sum(one.length for one in earlier) / _SECOND,
         looked=round(found.looked / wait.length, 3),
@@ -180,7 +180,9 @@ def _without_others(diagnosis: Diagnosis, seen: Callable[[str, str], bool]) -> D
     return msgspec.structs.replace(diagnosis, subject=subject)
 
 
-def _made(group: str, found: Diagnosis, since: int, waited: int, held: int, session: int, verb: str) -> Verdict:
+def _build_verdict(
+    group: str, found: Diagnosis, since: int, waited: int, held: int, session: int, verb: str
+) -> Verdict:
     """Return a diagnosis as a verdict without a change, whose cause ``held`` that long; times in ns."""
     seconds = round(waited / _SECOND, 6)  # a wait without duration counts as 1 ns
     why = said(found)
@@ -202,7 +204,7 @@ def served_between(history: History, first: int, last: int) -> Served:
     return lambda session: served(pods())(session)
 
 
-def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int, last: int) -> Diagnosis:
+def _with_order(history: History, diagnosis: Diagnosis, group: str, first: int, last: int) -> Diagnosis:
     """Add why the job that was served first came before this one when its session began, and how many jobs created
     later were placed, while it waited, on nodes that its pods may use."""
     ahead = diagnosis.subject["ahead"]
@@ -211,14 +213,14 @@ def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int, la
     one, other = session.jobs.index(ahead), session.jobs.index(group)
     if one is None or other is None:
         return diagnosis
-    later = _came_later(history, session, session.job(other), first, last)
+    later = _count_later_jobs(history, session, session.job(other), first, last)
     amounts = {**diagnosis.amounts, "": {**diagnosis.amounts[""], "later": later}}
     why = precedence(framework_of(session).participants, session.job(one), session.job(other))
     key = str(why) if why is not None else "capacity was free for it, not for this"
     return msgspec.structs.replace(diagnosis, subject={**diagnosis.subject, "key": key}, amounts=amounts)
 
 
-def _came_later(history: History, session: Session, job: Job, first: int, last: int) -> int:
+def _count_later_jobs(history: History, session: Session, job: Job, first: int, last: int) -> int:
     """Return how many jobs were created later than one and placed, in some sessions, on nodes that its pods may use."""
     task, reader, facts = pending_task(session, job), history.reader, session.nodes.facts
     if task is None:

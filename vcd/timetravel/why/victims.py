@@ -81,7 +81,7 @@ def evicted(
     history: History, number: int, pods: Collection[str], jobs: Collection[str]
 ) -> tuple[Session, dict[str, EvictedTask]]:
     """Decide a session again, and return those of ``pods`` that it evicts for some ``jobs``, by key."""
-    trace = Trace(frozenset((*pods, *jobs)), note=_Moment.of)
+    trace = Trace(frozenset((*pods, *jobs)), note=_SearchMoment.of)
     _, session = history.rerun(number, trace=trace)
     status = session.snapshot.tasks.status
     found = {}
@@ -121,7 +121,7 @@ def _question(session: Session, trace: Trace, task: Task) -> VictimQuestion | No
             needed=first.needed, funnel=first.funnel,
         )  # fmt: skip
     question = _of_node(session, search, search.asker, trace.questions[: search.asked])
-    question.elsewhere = _elsewhere(search, searches[:last])
+    question.elsewhere = _earlier_searches(search, searches[:last])
     return question
 
 
@@ -140,14 +140,14 @@ def _of_node(session: Session, search: VictimSearch, asker: Task, before: Sequen
         search.noted.figures,
         session.amounts(asker.request.tolist()),
         session.amounts(np.where(short, asker.request - search.room, 0).tolist()),
-        _no_room(asker, before),
+        _queue_refusal(asker, before),
         _differences(search),
         search.noted.needed,
         search.noted.funnel,
     )
 
 
-class _Moment(NamedTuple):
+class _SearchMoment(NamedTuple):
     """A session at the time of a victim search: the statistics of its queues, and why an eviction was necessary."""
 
     figures: dict[str, QueueFigures]
@@ -155,7 +155,7 @@ class _Moment(NamedTuple):
     funnel: list[FunnelLine]
 
     @classmethod
-    def of(cls, session: Session, asker: Any) -> _Moment:
+    def of(cls, session: Session, asker: Any) -> _SearchMoment:
         """Record the present, for a task or the context of several."""
         tasks = (asker,) if isinstance(asker, Task) else asker.tasks
         if len({task.shape for task in tasks}) > 1:  # one funnel would not be valid for all
@@ -184,7 +184,7 @@ def _why_needed(funnel: Funnel, missing: int) -> str:
     return words
 
 
-def _elsewhere(search: VictimSearch, before: Sequence[VictimSearch]) -> str:
+def _earlier_searches(search: VictimSearch, before: Sequence[VictimSearch]) -> str:
     """Return the outcome of earlier searches on other nodes for the same task: how many pods each plugin protected."""
     tried = [each for each in before if each.asker is search.asker and each.node != search.node]
     nodes = {each.node for each in tried}
@@ -197,7 +197,7 @@ def _elsewhere(search: VictimSearch, before: Sequence[VictimSearch]) -> str:
     )
 
 
-def _no_room(asker: Task, before: Sequence[PointQuestion]) -> str:
+def _queue_refusal(asker: Task, before: Sequence[PointQuestion]) -> str:
     """Return why the queue of a task had no capacity at its last check."""
     for point, asked, _, outcome in reversed(before):
         if point == "allocatable" and asked[1] is asker:
