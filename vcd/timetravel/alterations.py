@@ -28,7 +28,7 @@ from vcd.timetravel.history import History, shown
 CONFIGURATION = "configuration"
 KINDS = ("Queue", "ResourceQuota", "PriorityClass")
 """Kinds of objects whose changes are collected, in addition to the configuration."""
-_GIVEN = ("spec", "value", "globalDefault", "preemptionPolicy")
+_WRITTEN = ("spec", "value", "globalDefault", "preemptionPolicy")
 """Parts of an object that people write; also its annotations and, of a Queue, the state in its status."""
 
 Path = tuple[str, ...]
@@ -91,7 +91,7 @@ class Taken(msgspec.Struct, frozen=True):
 
     def overwritten(self, now: Object) -> set[Path]:
         """Return the changed fields whose value ``now`` differs from the one that this change set."""
-        leaves = dict(_leaves(_given(now)))
+        leaves = dict(_leaves(_written_parts(now)))
         return {path for path, (_, after) in self.changed.items() if leaves.get(path) != after}
 
     def of_object(self, now: Object | None, settled: Collection[Path] = ()) -> Object | None:
@@ -128,7 +128,7 @@ def alterations(history: History, first: int | None = None, last: int | None = N
     heads = [(info.head, info.number) for info in reader.sessions()]
     if not heads:
         return []
-    begin, segments, sight = reader.oldest(), reader.segments(), _Sight(history.oldest())
+    begin, segments, sight = reader.oldest(), reader.segments(), _KnownContents(history.oldest())
     streams = [*(reader.find(kind=kind, after=begin) for kind in KINDS), reader.policies(begin)]
     found: list[Taken] = []
     for logged in heapq.merge(*streams, key=lambda one: one.sequence):
@@ -142,7 +142,7 @@ def alterations(history: History, first: int | None = None, last: int | None = N
     return found
 
 
-class _Sight:
+class _KnownContents:
     """The known content of objects and the configuration while events are read."""
 
     def __init__(self, state: ClusterState) -> None:
@@ -157,7 +157,7 @@ class _Sight:
         event, before = logged.event, self._policy
         if isinstance(event, ev.PolicyLoaded):
             self._policy = event
-            told = _told(logged, session, (CONFIGURATION, ""), before, event)
+            told = _describe_change(logged, session, (CONFIGURATION, ""), before, event)
             return None if told is None else Taken(told, logged.time, before, event)
         if not isinstance(event, ev.ObjectPut | ev.ObjectGone):
             return None
@@ -165,11 +165,11 @@ class _Sight:
         if isinstance(event, ev.ObjectPut) and after is None:
             return None  # as before, or set aside
         self._known[event.kind, event.key] = after
-        told = _told(logged, session, (event.kind, event.key), known, after)
+        told = _describe_change(logged, session, (event.kind, event.key), known, after)
         return None if told is None else Taken(told, logged.time, known, after)
 
 
-def _told(
+def _describe_change(
     logged: Logged,
     session: int | None,
     name: tuple[str, str],
@@ -179,7 +179,7 @@ def _told(
     """Return a change as plain values; None if no relevant field changed."""
     what, steps = "changed", list[AlterationStep]()
     if isinstance(before, ev.PolicyLoaded) and isinstance(after, ev.PolicyLoaded):
-        steps = list(_lines(before.text, after.text))
+        steps = list(_changed_lines(before.text, after.text))
     elif isinstance(before, Object) and isinstance(after, Object):
         changed = _steps(before, after)
         steps = [AlterationStep(".".join(path), _text(old), _text(new)) for path, (old, new) in changed.items()]
@@ -190,7 +190,7 @@ def _told(
     return Alteration(logged.sequence, rfc3339(logged.time, 3), session, *name, what, steps)
 
 
-def _lines(before: str, after: str) -> Iterator[AlterationStep]:
+def _changed_lines(before: str, after: str) -> Iterator[AlterationStep]:
     """Yield the lines of a configuration that changed."""
     old, new = ([line.strip(" -") for line in text.splitlines() if line.strip()] for text in (before, after))
     for what, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
@@ -202,10 +202,10 @@ def _text(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _given(obj: Object) -> dict[str, Any]:
+def _written_parts(obj: Object) -> dict[str, Any]:
     """Return the parts of an object that people write."""
     plain: dict[str, Any] = as_plain(obj)
-    found = {part: plain[part] for part in _GIVEN if part in plain}
+    found = {part: plain[part] for part in _WRITTEN if part in plain}
     found["metadata"] = {"annotations": plain["metadata"].get("annotations", {})}
     if isinstance(obj, Queue):
         found["status"] = {"state": obj.status.state}
@@ -221,7 +221,7 @@ def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def _steps(before: Object, after: Object) -> Steps:
-    old, new = dict(_leaves(_given(before))), dict(_leaves(_given(after)))
+    old, new = dict(_leaves(_written_parts(before))), dict(_leaves(_written_parts(after)))
     paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
     return {path: (old.get(path), new.get(path)) for path in paths}
 

@@ -120,7 +120,7 @@ class _JobSearch:
         self._waits = [(info.number, info.head) for info in infos]
         self._decisions = 0
         self._tried: set[int] = set()
-        self._taken_back: set[int] = set()
+        self._reverted: set[int] = set()
         self._wait: tuple[int, Wait | None] = (0, None)
 
     @property
@@ -130,14 +130,14 @@ class _JobSearch:
     def run(self) -> JobBisection:
         """Try each change in some sessions, then search the earliest session for those that let the job start."""
         found: dict[int, Started] = {}
-        before, chosen = -1, _spaced(len(self._waits), SESSIONS)
+        before, chosen = -1, _evenly_spaced(len(self._waits), SESSIONS)
         for place in chosen:
-            open_ = [one for one in self._applying(place) if one.told.event not in found]
-            for change in self._starting(place, open_):
+            open_ = [one for one in self._changes_at(place) if one.told.event not in found]
+            for change in self._find_starting(place, open_):
                 found[change.told.event] = self._earliest(change, before, place)
             before = place
         told = [
-            found.get(one.told.event, Started(one.told, None, tried=one.told.event in self._taken_back))
+            found.get(one.told.event, Started(one.told, None, tried=one.told.event in self._reverted))
             for one in self._changes
         ]
         told.sort(key=lambda one: (one.session is None, not one.tried, one.session or 0, one.change.event))
@@ -148,17 +148,17 @@ class _JobSearch:
             self._exhausted,
         )  # fmt: skip
 
-    def _applying(self, place: int) -> list[Taken]:
+    def _changes_at(self, place: int) -> list[Taken]:
         """Return the changes that a session was decided with."""
         return [one for one in self._changes if one.told.event <= self._waits[place][1]]
 
-    def _starting(self, place: int, changes: Sequence[Taken]) -> Iterator[Taken]:
+    def _find_starting(self, place: int, changes: Sequence[Taken]) -> Iterator[Taken]:
         """Yield the changes without which the job starts in a session."""
         if len(changes) > ONE_BY_ONE:
             if self._starts(place, changes):
                 middle = len(changes) // 2
-                yield from self._starting(place, changes[:middle])
-                yield from self._starting(place, changes[middle:])
+                yield from self._find_starting(place, changes[:middle])
+                yield from self._find_starting(place, changes[middle:])
             return
         for change in changes:
             if self._starts(place, [change]):
@@ -168,7 +168,7 @@ class _JobSearch:
         """Return the first session in which the job starts without a change, by bisection between two places."""
         while high - low > 1 and not self._exhausted:
             middle = (low + high) // 2
-            if change in self._applying(middle) and self._starts(middle, [change]):
+            if change in self._changes_at(middle) and self._starts(middle, [change]):
                 high = middle
             else:
                 low = middle
@@ -184,7 +184,7 @@ class _JobSearch:
             return False
         self._decisions += 1
         self._tried.add(place)
-        self._taken_back.update(change.told.event for change in changes)
+        self._reverted.update(change.told.event for change in changes)
         trials, snapshot = self._without(wait, changes)
         return trials.lets_in(snapshot)
 
@@ -211,7 +211,7 @@ class _JobSearch:
         return self._wait[1]
 
 
-def _spaced(count: int, most: int) -> list[int]:
+def _evenly_spaced(count: int, most: int) -> list[int]:
     """Return places in a list, evenly spaced, including its first and last."""
     if count <= most:
         return list(range(count))
@@ -352,9 +352,9 @@ class _WaitsSearch:
         work = self._work
         for change in sorted(without, key=lambda one: -one.told.event):
             work = _without(work, change)
-        return self._measured(simulated(work, Variant(name), self._period, progress=self._progress))
+        return self._measure_waits(simulated(work, Variant(name), self._period, progress=self._progress))
 
-    def _measured(self, run: Run) -> _Waits:
+    def _measure_waits(self, run: Run) -> _Waits:
         """Return the waits of a run; a job that never starts counts as waiting from the start of the run to its end."""
         waits = [wait for queue, wait in run.jobs.values() if self._queue in ("", queue)]
         known = [run.seconds if wait is None else wait for wait in waits]

@@ -84,17 +84,17 @@ def cluster_changes(history: History, since: int = 0, until: int | None = None) 
     begin, end = max(since, first.time), WHOLE.end(reader) if until is None else until
     streams = (_edits(history), _node_changes(history, first.head), _faults(history))
     found = [one for one in heapq.merge(*streams) if begin <= one.time <= end]
-    changes = [_as_one(group) for group in _together(found)]
+    changes = [_merged_change(group) for group in _group_equal(found)]
     return ClusterChanges(moment(begin), moment(end), (end - begin) / 1e9, changes)
 
 
-def _as_one(group: dict[str, _Change]) -> ClusterChange:
+def _merged_change(group: dict[str, _Change]) -> ClusterChange:
     first, names = next(iter(group.values())), sorted(filter(None, group))
     text = change_in_words(first.kind, names, first.what, first.detail)
     return ClusterChange(moment(first.time), first.sequence, first.kind, names, first.what, text, first.detail)
 
 
-def _together(changes: list[_Change]) -> list[dict[str, _Change]]:
+def _group_equal(changes: list[_Change]) -> list[dict[str, _Change]]:
     """Group changes, in order: the same change of several objects within a minute is one group, by object."""
     last: dict[tuple[str, str, str], dict[str, _Change]] = {}
     groups: list[dict[str, _Change]] = []

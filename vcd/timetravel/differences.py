@@ -29,10 +29,12 @@ class Difference(msgspec.Struct, frozen=True):
         return f"{self.where}: recorded {self.recorded}; replayed {self.replayed}"
 
 
-_Rated = Callable[[str, str, str], tuple[str, ...]]
+_ExplainScores = Callable[[str, str, str], tuple[str, ...]]
 
 
-def difference_from(record: ev.SessionDecided, plan: ev.Plan, rated: _Rated = lambda *_: ()) -> Difference | None:
+def difference_from(
+    record: ev.SessionDecided, plan: ev.Plan, rated: _ExplainScores = lambda *_: ()
+) -> Difference | None:
     """Return how a plan differs from the recorded one; ``rated`` as for ``first_difference``."""
     if ev.encode_plan(plan) == record.plan:
         return None
@@ -42,7 +44,7 @@ def difference_from(record: ev.SessionDecided, plan: ev.Plan, rated: _Rated = la
 def first_difference(
     recorded: bytes,
     plan: ev.Plan,
-    rated: _Rated = lambda *_: (),
+    rated: _ExplainScores = lambda *_: (),
     *,
     version: int = int(PLAN_VERSION),
 ) -> Difference | None:
@@ -59,7 +61,7 @@ def first_difference(
         return Difference(
             "the recorded plan", f"{len(recorded)} bytes that this version cannot read: {error}", "a plan"
         )
-    found = next(_differing(before, plan, version), None)
+    found = next(_differences(before, plan, version), None)
     if found is None:
         encoded = f"{len(ev.encode_plan(plan))} bytes that say the same"
         return (
@@ -73,7 +75,7 @@ def first_difference(
     return Difference(where, _in_words(then), _in_words(now), why)
 
 
-def _differing(recorded: ev.Plan, replayed: ev.Plan, version: int) -> Iterator[_Pair]:
+def _differences(recorded: ev.Plan, replayed: ev.Plan, version: int) -> Iterator[_Pair]:
     """Yield the differences, in order."""
     for number, (before, after) in enumerate(zip_longest(recorded.statements, replayed.statements)):
         where = f"statement {number}"

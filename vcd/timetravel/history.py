@@ -110,7 +110,7 @@ class History:
         self._policies: dict[str, Policy] = {}
         self._state: ClusterState | None = None
         self._maker: SnapshotMaker | None = None
-        self._decided: dict[tuple[int, bool, frozenset[str] | None], tuple[ev.SessionDecided, Session]] = {}
+        self._reruns: dict[tuple[int, bool, frozenset[str] | None], tuple[ev.SessionDecided, Session]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -124,7 +124,7 @@ class History:
         With ``jump``, a checkpoint on the way replaces the folding of all events before it.
         """
         state = self._state
-        if state is None or self._must_begin_anew(state.sequence, sequence, jump):
+        if state is None or self._must_reload(state.sequence, sequence, jump):
             state = self._begin(sequence)
         self._fold(state, sequence)
         return state
@@ -137,14 +137,14 @@ class History:
     def tell(self, listener: Listener, after: int, until: int | None) -> None:
         """Pass a listener the events after one number and up to another (None: all), without those by which an
         imported log rebuilds a state."""
-        self._tell(listener, self.reader.read(after, until), after, until)
+        self._feed(listener, self.reader.read(after, until), after, until)
 
     def tell_of(self, listener: Listener, group: str, pod: str | None, until: int) -> None:
         """Do the same with the events that concern a group and its pods (None), or one pod, from the log's
         beginning."""
-        self._tell(listener, concerning(self.reader, group, pod, until), self.reader.oldest(), until)
+        self._feed(listener, concerning(self.reader, group, pod, until), self.reader.oldest(), until)
 
-    def _tell(self, listener: Listener, events: Iterable[Logged], after: int, until: int | None) -> None:
+    def _feed(self, listener: Listener, events: Iterable[Logged], after: int, until: int | None) -> None:
         segments = self.reader.segments()
         if is_in_history(segments, after + 1):
             self._catch_up(listener, after)
@@ -203,7 +203,7 @@ class History:
         plugins that failed later in it. Results without ``trace`` are cached and shared: callers must not change them.
         """
         asked = (number, actions, None if about is None else frozenset(about))
-        known = None if trace is not None else self._decided.get(asked)
+        known = None if trace is not None else self._reruns.get(asked)
         if known is not None:
             return known
         record = self.reader.session(number)
@@ -219,9 +219,9 @@ class History:
             interrupted=record.interrupted if actions else ev.decode_plan(record.plan).faults,
         )
         if trace is None:
-            while len(self._decided) >= KEPT:
-                del self._decided[next(iter(self._decided))]
-            self._decided[asked] = record, session
+            while len(self._reruns) >= KEPT:
+                del self._reruns[next(iter(self._reruns))]
+            self._reruns[asked] = record, session
         return record, session
 
     def policy(self, record: ev.SessionDecided) -> Policy:
@@ -237,7 +237,7 @@ class History:
                 ) from error
         return known
 
-    def _must_begin_anew(self, position: int, sequence: int, jump: bool) -> bool:
+    def _must_reload(self, position: int, sequence: int, jump: bool) -> bool:
         if sequence < position or self._segment(sequence) != self._segment(position):
             return True
         return jump and any(position < info.sequence <= sequence for info in self.reader.checkpoints())

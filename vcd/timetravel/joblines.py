@@ -68,7 +68,7 @@ def job_lines(session: Session, plan: ev.Plan, now: int) -> list[JobLine]:
     """Return all groups by key, including those whose queue does not exist; ``plan`` is what the session decided, and
     ``now`` (ns) its time."""
     snapshot = session.snapshot
-    counts, oldest = _counted(session, task_statuses(session))
+    counts, oldest = _count_pods(session, task_statuses(session))
     number_of = {key: number for number, key in enumerate(snapshot.job_keys) if key is not None}
     records = [snapshot.groups[key] for key in sorted(snapshot.groups)]
     phases = {group.key: group.phase for group in plan.groups}
@@ -120,7 +120,7 @@ def _sum(have: Sequence[int], statuses: Sequence[TaskStatus]) -> int:
     return sum(have[status] for status in statuses)
 
 
-def _counted(session: Session, status: Ints) -> tuple[Ints, Ints]:
+def _count_pods(session: Session, status: Ints) -> tuple[Ints, Ints]:
     """Return by position in ``job_keys``, with an additional row for none, the pods by status, and when the oldest pod
     without a node was created (seconds)."""
     tasks = session.snapshot.tasks

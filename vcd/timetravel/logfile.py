@@ -146,7 +146,7 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
     with LogReader(path) as reader:
         is_long = reader.head() > LONG
     found = (
-        _refolded_beside(path, noted)
+        _verify_with_worker(path, noted)
         if is_long
         else eventlog.verify(path, folding.fold, noted, is_same=folding.is_same)
     )
@@ -165,16 +165,16 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
     return msgspec.structs.replace(found, problems=missing, uncovered=[*found.uncovered, *unproven])
 
 
-def _refolded_here(path: str | Path, noted: Head | None) -> Verified:
+def _verify_here(path: str | Path, noted: Head | None) -> Verified:
     return eventlog.verify(path, folding.fold, noted, is_same=folding.is_same)
 
 
-def _refolded_beside(path: str | Path, noted: Head | None) -> Verified:
+def _verify_with_worker(path: str | Path, noted: Head | None) -> Verified:
     """Verify a log with another process that folds the events, if there is a processor for it."""
     from vcd.timetravel.parallel import beside, processors  # slow imports
 
     if processors() == 1:
-        return _refolded_here(path, noted)
+        return _verify_here(path, noted)
     with beside() as begin:
         return eventlog.verify(path, folding.fold, noted, begin, folding.is_same)
 

@@ -89,10 +89,10 @@ def state_of(manifests: Iterable[Any], kinds: Collection[Kind] = tuple(KINDS.val
     """
     reading = Reading()
     reading.objects = [*flatten(manifests, reading.bad.append)]
-    return _described(reading, kinds, EVERY_SCHEDULER)[0]
+    return _fold_manifests(reading, kinds, EVERY_SCHEDULER)[0]
 
 
-def _described(
+def _fold_manifests(
     reading: Reading, kinds: Collection[Kind], settings: Settings
 ) -> tuple[ClusterState, PlanAdmission, list[str]]:
     """Return the state, the admission of its objects, and notes; ``settings`` as for `plan`."""
@@ -168,7 +168,7 @@ def _entries(manifest: Any, read: Kind, admission: PlanAdmission) -> list[Entry]
         obj = admission.admitted(obj, is_stored=there)
         if not there and not admission.created([obj]):
             return []
-        groups, obj = _grouped(obj)
+        groups, obj = _with_group(obj)
         groups = [admission.in_queue(group) for group in groups]
     return [
         (kind, obj.key, "", encode_payload(obj)),
@@ -176,7 +176,7 @@ def _entries(manifest: Any, read: Kind, admission: PlanAdmission) -> list[Entry]
     ]
 
 
-def _grouped(pod: Pod) -> tuple[list[PodGroup], Pod]:
+def _with_group(pod: Pod) -> tuple[list[PodGroup], Pod]:
     """Return the group that a controller creates for a pod without one, and the pod in it."""
     if GROUP_NAME in pod.metadata.annotations or (pod.spec.node_name and pod.spec.scheduler_name != "volcano"):
         return [], pod
@@ -206,7 +206,7 @@ def plan(
         reading.objects = [*flatten(manifests, reading.bad.append)]
     else:
         reading = read(manifests, to_create=False)
-    state, admission, notes = _described(reading, kinds_read(policy), settings)
+    state, admission, notes = _fold_manifests(reading, kinds_read(policy), settings)
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     execution.take_problems(framework_of(session), kinds(), None)
     result = _result_of(state, session, plan_of(session))
@@ -231,7 +231,7 @@ def _result_of(state: ClusterState, session: Session, plan: ev.Plan) -> PlanResu
     result.binds = dict(sorted((one.key, one.node) for one in plan.operations("bind")))
     result.pipelined = dict(sorted((one.key, one.node) for one in plan.operations("pipeline")))
     result.evictions = sorted(one.key for one in plan.operations("evict"))
-    result.placed = _placed(state, session, plan)
+    result.placed = _placed_jobs(state, session, plan)
     result.waits = diagnosed_waits(session, ev.waits_after(session.snapshot.waiting, plan.waiting))
     result.ungated = sorted(one.key for one in plan.operations("ungate"))
     phases = {key: record.group.status.phase or "Pending" for key, record in state.groups.items()}
@@ -243,7 +243,7 @@ def _result_of(state: ClusterState, session: Session, plan: ev.Plan) -> PlanResu
     return result
 
 
-def _placed(state: ClusterState, session: Session, plan: ev.Plan) -> list[PlacedJob]:
+def _placed_jobs(state: ClusterState, session: Session, plan: ev.Plan) -> list[PlacedJob]:
     """Return the jobs that a plan gives nodes, by key, each with its pods."""
     found: dict[str, PlacedJob] = {}
     for operation in sorted((*plan.operations("bind"), *plan.operations("pipeline")), key=lambda one: one.key):

@@ -81,7 +81,7 @@ def read(
     """
     found = Reading()
     versions = _VERSIONS | {each.manifest_kind: each.api_version for each in kinds().values()}
-    completed = (_completed(each, versions) for each in flatten(manifests, found.bad.append))
+    completed = (_complete(each, versions) for each in flatten(manifests, found.bad.append))
     given = [*_unique(completed, found)]
     read_kinds = {(each.manifest_kind, each.group) for each in kinds().values()}
     if to_create:
@@ -99,7 +99,7 @@ def read(
     spaces = {*NAMESPACES, *keys["Namespace"]}
     used = dict.fromkeys(space for each in known for space, slash, _ in [_key(each).partition("/")] if slash)
     made = [
-        _labelled({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        _with_name_label({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         for name in used
         if name not in spaces and known_keys.get("Namespace", ()) is not None
     ]
@@ -145,7 +145,7 @@ def to_create(reading: Reading, controlled: Collection[tuple[str, str]], nodes: 
     """
     known = [*reading.objects, *system_classes(reading.objects)]
     admission = PlanAdmission(known, None, reading.bad.append, quotas=False)
-    objects = [_ours(admission.stored(each)) for each in reading.objects]
+    objects = [_with_scheduler(admission.stored(each)) for each in reading.objects]
     typed = nodes_in([*({"apiVersion": "v1", "kind": "Node", **node} for node in nodes), *objects])
     works = work_of(objects, admission, typed, reading.bad, short_uid)
     made = {_address(workload): work for workload, work in works}
@@ -153,7 +153,7 @@ def to_create(reading: Reading, controlled: Collection[tuple[str, str]], nodes: 
     scratch = ClusterState()
     for each in objects:
         if not is_workload(each):
-            created.extend(_admitted(each, admission, reading, scratch))
+            created.extend(_admit(each, admission, reading, scratch))
         elif kind_of(each) in controlled and _address(each) in made:
             created.append(each)
         elif (work := made.get(_address(each))) is not None:
@@ -213,7 +213,7 @@ def short_uid(workload: Manifest) -> str:
     return f"{workload['kind'].lower()}-{workload['metadata'].get('name', '')}"
 
 
-def _admitted(manifest: Manifest, admission: PlanAdmission, reading: Reading, scratch: ClusterState) -> list[Manifest]:
+def _admit(manifest: Manifest, admission: PlanAdmission, reading: Reading, scratch: ClusterState) -> list[Manifest]:
     """Return the object, unless it is refused."""
     try:
         _, obj = usable(manifest, scratch)
@@ -225,7 +225,7 @@ def _admitted(manifest: Manifest, admission: PlanAdmission, reading: Reading, sc
     return [manifest]
 
 
-def _ours(manifest: Manifest) -> Manifest:
+def _with_scheduler(manifest: Manifest) -> Manifest:
     """Set this scheduler for pods that state none: a simulation has no other one."""
     is_pod = kind_of(manifest) == ("Pod", "")
     if not (is_pod or is_workload(manifest)) or kind_of(manifest)[1] == "batch.volcano.sh":
@@ -277,15 +277,15 @@ def nodes_in(objects: Iterable[Manifest]) -> list[Node]:
 # --- single objects ---------------------------------------------------------------------------------------------------
 
 
-def _completed(manifest: Manifest, versions: Mapping[str, str]) -> Manifest:
+def _complete(manifest: Manifest, versions: Mapping[str, str]) -> Manifest:
     """Add the version to a kind that states none, and the name label to a namespace."""
     kind = manifest["kind"]
     if not manifest.get("apiVersion") and kind in versions:
         manifest = {**manifest, "apiVersion": versions[kind]}
-    return _labelled(manifest) if kind_of(manifest) == ("Namespace", "") else manifest
+    return _with_name_label(manifest) if kind_of(manifest) == ("Namespace", "") else manifest
 
 
-def _labelled(namespace: Manifest) -> Manifest:
+def _with_name_label(namespace: Manifest) -> Manifest:
     meta = namespace.get("metadata") or {}
     labels = meta.get("labels") or {}
     if not isinstance(labels, Mapping):

@@ -84,12 +84,12 @@ def replay(
         total(len(infos))
         parts = _parts(infos, [info.sequence for info in history.reader.checkpoints()], jobs)
         if jobs == 1 or len(parts) == 1:
-            for replayed in _replayed_part(history, memory, (infos[0].number, infos[-1].number)):
+            for replayed in _replay_part(history, memory, (infos[0].number, infos[-1].number)):
                 advanced()
                 yield replayed
             return
     try:
-        yield from in_order(partial(_replayed_there, str(path), memory), parts, jobs, finished)
+        yield from in_order(partial(_replay_in_worker, str(path), memory), parts, jobs, finished)
     except BrokenProcessPool:
         raise LogError(f"event log {path}: a process that replays it ended early; try with fewer --jobs") from None
 
@@ -110,21 +110,21 @@ def _parts(infos: Sequence[SessionInfo], checkpoints: Sequence[int], jobs: int) 
     return parts
 
 
-def _replayed_there(path: str, memory: bool, part: Part) -> Iterator[Replayed]:
+def _replay_in_worker(path: str, memory: bool, part: Part) -> Iterator[Replayed]:
     """Replay a part in a worker process, which continues from the state of its previous part."""
-    return _replayed_part(_kept_open(path), memory, part)
+    return _replay_part(_cached_history(path), memory, part)
 
 
 @lru_cache(maxsize=1)
-def _kept_open(path: str) -> History:
+def _cached_history(path: str) -> History:
     return opened(path)
 
 
-def _replayed_part(history: History, memory: bool, part: Part) -> Iterator[Replayed]:
+def _replay_part(history: History, memory: bool, part: Part) -> Iterator[Replayed]:
     shared = Memory() if memory else None
     for position, info in enumerate(list(history.reader.sessions(*part))):
         history.state(info.head, jump=position == 0)
-        yield _replayed(history, info, shared)
+        yield _replay_session(history, info, shared)
 
 
 def _no_session(first: int | None, last: int | None) -> str:
@@ -135,7 +135,7 @@ def _no_session(first: int | None, last: int | None) -> str:
     return f"it has no sessions from {first or 1} to {last or 'the end'}"
 
 
-def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Replayed:
+def _replay_session(history: History, info: SessionInfo, memory: Memory | None) -> Replayed:
     snapshot = history.snapshot(info)
     record = history.reader.session(info.number)
     policy = history.policy(record)
@@ -148,7 +148,9 @@ def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Rep
     except Exception as error:  # noqa: BLE001 - deciding succeeded when it was recorded, so any error is a difference
         difference = Difference("deciding", "a plan", f"{type(error).__name__}: {error}")
     else:
-        difference = difference_from(record, plan, partial(_rated, history, info.number, rules_of(record.versions)))
+        difference = difference_from(
+            record, plan, partial(_compare_scores, history, info.number, rules_of(record.versions))
+        )
         if difference is None and (departure := outside.departure()):
             difference = Difference(*departure)
     return Replayed(
@@ -159,18 +161,18 @@ def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Rep
         epoch=info.epoch,
         operations=info.operations,
         difference=difference,
-        versions=_moved(record.versions, versions()),
+        versions=_changed_versions(record.versions, versions()),
     )
 
 
-def _moved(then: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:
+def _changed_versions(then: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:
     names = sorted(then.keys() | now.keys())
     pairs = {name: (then.get(name, ""), now.get(name, "")) for name in names}
     pairs[RULES] = rules_of(then), rules_of(now)
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _rated(history: History, session: int, rules: str, pod: str, then: str, now: str) -> tuple[str, ...]:
+def _compare_scores(history: History, session: int, rules: str, pod: str, then: str, now: str) -> tuple[str, ...]:
     """Return how a pod's two nodes are scored now, score by score; the scores of then are not logged."""
     choice = choices(history, session, [pod], {pod: then}).get(pod)
     if choice is None or choice.node != now:

@@ -46,8 +46,8 @@ def standing(path: str | Path) -> LogStanding | None:
         return None
     age = max(0.0, time.time() - said.written)
     behind = None if said.behind is None else said.behind + age
-    lacks = _lacks(said, age, behind)
-    words = _words(said, age, behind, lacks=lacks)
+    lacks = _may_lack_events(said, age, behind)
+    words = _standing_in_words(said, age, behind, lacks=lacks)
     return LogStanding(said.role, said.name, said.lease, said.holder, behind, said.events, lacks, words)
 
 
@@ -74,29 +74,31 @@ def told_of_standing(path: str | Path) -> Iterator[None]:
         raise type(error)(f"{error}; {found.words}") from error
 
 
-def _lacks(said: WriterStatus, age: float, behind: float | None) -> bool:
+def _may_lack_events(said: WriterStatus, age: float, behind: float | None) -> bool:
     """Return whether other replicas may have decided what is not in the log."""
     if said.role in ("follower", "reader"):
         return behind is None or behind > FRESH or said.events > 0
     return age > SILENT or (said.role == "apart" and bool(said.holder))
 
 
-def _words(said: WriterStatus, age: float, behind: float | None, *, lacks: bool) -> str:
+def _standing_in_words(said: WriterStatus, age: float, behind: float | None, *, lacks: bool) -> str:
     if said.role == "reader":
-        return f"read from outside, {_lag(said, behind, lacks=lacks)}; {_held(said, age)}"
+        return f"read from outside, {_lag_in_words(said, behind, lacks=lacks)}; {_lease_in_words(said, age)}"
     if age > SILENT:
         quiet = f"has said nothing for {span_in_words(age)}: it ended or stands still"
-        return f"{said.name}, which wrote this log, {quiet}; {_held(said, age)}"
+        return f"{said.name}, which wrote this log, {quiet}; {_lease_in_words(said, age)}"
     if said.role == "leader":
-        return f"the leader's log: {_held(said, age)}"
+        return f"the leader's log: {_lease_in_words(said, age)}"
     if said.role == "apart":
-        return f"{said.name}'s own log, and what others decide is in theirs; {_held(said, age)}"
+        return f"{said.name}'s own log, and what others decide is in theirs; {_lease_in_words(said, age)}"
     if not said.source and behind is None:
-        return f"the log of {said.name}, which follows nobody yet; {_held(said, age)}"
-    return f"the log of {said.name}, a follower: {_lag(said, behind, lacks=lacks)}; {_held(said, age)}"
+        return f"the log of {said.name}, which follows nobody yet; {_lease_in_words(said, age)}"
+    return (
+        f"the log of {said.name}, a follower: {_lag_in_words(said, behind, lacks=lacks)}; {_lease_in_words(said, age)}"
+    )
 
 
-def _lag(said: WriterStatus, behind: float | None, *, lacks: bool) -> str:
+def _lag_in_words(said: WriterStatus, behind: float | None, *, lacks: bool) -> str:
     known = f" ({counted(said.events, 'event')} are known)" if said.events else ""
     if behind is None:
         return f"it has not all yet that {said.source} logged{known}"
@@ -105,7 +107,7 @@ def _lag(said: WriterStatus, behind: float | None, *, lacks: bool) -> str:
     return f"it had all that {said.source} logged {span_in_words(behind)} ago"
 
 
-def _held(said: WriterStatus, age: float) -> str:
+def _lease_in_words(said: WriterStatus, age: float) -> str:
     """Return who holds the Lease, as far as that is known."""
     if said.holder_seen is None:
         return f"who holds Lease {said.lease} was never seen"

@@ -26,7 +26,7 @@ from vcd.timetravel.why.sessions import evicted_by, group_in, queue_in
 
 SAMPLES = 40
 """Sessions that are decided again for the usage of queues."""
-_SHOWN = 50
+_NOTEBOOK_ROWS = 50
 """Rows that a notebook displays."""
 
 
@@ -99,9 +99,11 @@ class TableRows(list[dict[str, Any]]):
     def _repr_html_(self) -> str:
         """Return the first rows as an HTML table, for notebooks."""
         head = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
-        cells = ("".join(f"<td>{escape(as_text(value))}</td>" for value in row.values()) for row in self[:_SHOWN])
+        cells = (
+            "".join(f"<td>{escape(as_text(value))}</td>" for value in row.values()) for row in self[:_NOTEBOOK_ROWS]
+        )
         body = "".join(f"<tr>{row}</tr>" for row in cells)
-        more = f"<p>{len(self) - _SHOWN:,} more rows</p>" if len(self) > _SHOWN else ""
+        more = f"<p>{len(self) - _NOTEBOOK_ROWS:,} more rows</p>" if len(self) > _NOTEBOOK_ROWS else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
@@ -159,11 +161,13 @@ def _group_of(state: ClusterState, pod: str, _: SessionInfo) -> str:
 def queue_usage_table(history: History, samples: int = SAMPLES) -> TableRows:
     """Return the usage of all queues by resource, in ``samples`` sessions, evenly spaced, and in the last one. Each of
     them is decided again. Raises LogError."""
-    rows = (row for info in _spaced(history.reader.sessions_with_state(), samples) for row in _usage(history, info))
+    rows = (
+        row for info in _evenly_spaced(history.reader.sessions_with_state(), samples) for row in _usage(history, info)
+    )
     return TableRows(QueueUsageRow, rows)
 
 
-def _spaced(infos: Sequence[SessionInfo], count: int) -> list[SessionInfo]:
+def _evenly_spaced(infos: Sequence[SessionInfo], count: int) -> list[SessionInfo]:
     places = {place * len(infos) // count for place in range(count)} | {len(infos) - 1}
     return [infos[place] for place in sorted(places)] if infos else []
 

@@ -185,7 +185,7 @@ def expand(manifest: Manifest, found: Work, cluster: ExpansionContext = Expansio
     if _is_over(manifest):
         found.notes.append(f"{called(manifest)} is over, and makes no pods")
         return
-    _EXPANSIONS.get(kind_of(manifest), _shaped)(manifest, found, cluster)
+    _EXPANSIONS.get(kind_of(manifest), _add_by_table)(manifest, found, cluster)
 
 
 def owners_in(manifests: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
@@ -294,7 +294,7 @@ class _Part(NamedTuple):
     number: int
 
 
-def _shaped(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
+def _add_by_table(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
     """Add the pods of a kind that the table describes."""
     shape = SHAPES[kind_of(manifest)]
     _check_spec(manifest)
