@@ -32,8 +32,8 @@ def _open_log(path: str, file: int) -> api.Log:
     """Open a log file. Cached answers about a previous file of the same name are dropped."""
     _overview_at.cache_clear()
     waits_of.cache_clear()
-    session_told.cache_clear()
-    job_told.cache_clear()
+    encode_session.cache_clear()
+    encode_job.cache_clear()
     forecast.cache_clear()
     whatif_of.cache_clear()
     return api.open(path)
@@ -69,13 +69,13 @@ def waits_of(path: str, number: int, groups: frozenset[str] | None = None) -> li
 
 
 @lru_cache(maxsize=128)
-def session_told(path: str, number: int, head: int) -> bytes:
+def encode_session(path: str, number: int, head: int) -> bytes:
     """Return a session as of the log's head: later events add outcomes of API calls and the next session."""
     return msgspec.json.encode(SessionText(number, indented(log_of(path).session(number).lines())))
 
 
 @lru_cache(maxsize=128)
-def job_told(path: str, key: str, session: int | None, head: int) -> bytes:
+def encode_job(path: str, key: str, session: int | None, head: int) -> bytes:
     """Return a job as of a session (None: the log's head): the answer of ``vcd explain job`` and its ``--all``
     lines."""
     answer, story = explained(log_of(path).job(key, session=session))

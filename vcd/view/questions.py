@@ -16,14 +16,14 @@ import msgspec
 from vcd import api
 from vcd.view.answers import (
     WhatIf,
+    encode_job,
+    encode_session,
     explained,
     forecast,
     forget,
     indented,
-    job_told,
     log_of,
     overview_of,
-    session_told,
     waits_of,
     whatif_of,
 )
@@ -37,7 +37,7 @@ from vcd.view.documents import (
     SessionText,
     WhatIfText,
 )
-from vcd.view.sight import CLASSES, NODES, PODS, QUEUES, Hidden, PartialSight, Unasked
+from vcd.view.sight import CLASSES, NODES, PODS, QUEUES, Hidden, PartialSight, UnreviewedRights
 
 PAGE = 2000
 """Sessions in one answer at most."""
@@ -51,7 +51,7 @@ Answer = tuple[int, bytes]
 
 def answer(
     path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str = ""
-) -> Answer | Unasked:
+) -> Answer | UnreviewedRights:
     """Answer one of QUESTIONS about the log at ``path``, which errors name as ``called``. Wrong parameters and
     unreadable logs are answers with an error status.
 
@@ -60,7 +60,7 @@ def answer(
     returned instead.
     """
     found = _answer_question(path, question, given, sight, called or path)
-    return found if sight is None or not sight.unasked else sight.missing()
+    return found if sight is None or not sight.unreviewed else sight.missing()
 
 
 def _answer_question(
@@ -204,7 +204,7 @@ def _overview_for(sight: PartialSight, path: str, session: str) -> bytes:
 
 
 def _plan(path: str, number: str) -> bytes:
-    return session_told(path, _session(path, "number", number), api.ends(log_of(path).history).head)
+    return encode_session(path, _session(path, "number", number), api.ends(log_of(path).history).head)
 
 
 def _plan_for(sight: PartialSight, path: str, number: str) -> bytes:
@@ -216,7 +216,7 @@ def _plan_for(sight: PartialSight, path: str, number: str) -> bytes:
 
 def _job(path: str, key: str, session: str) -> bytes:
     _namespace_in(key)
-    return job_told(path, key, _session_or_end(path, session), api.ends(log_of(path).history).head)
+    return encode_job(path, key, _session_or_end(path, session), api.ends(log_of(path).history).head)
 
 
 def _namespace_in(key: str) -> str:

@@ -21,7 +21,7 @@ from vcd.serving.people import Person, Reviews, Tokens
 from vcd.view import questions
 from vcd.view.documents import PageError
 from vcd.view.openapi import description
-from vcd.view.sight import PAGE, PartialSight, Unasked
+from vcd.view.sight import PAGE, PartialSight, UnreviewedRights
 from vcd.view.worker import Worker
 
 _log = structlog.get_logger(__name__)
@@ -165,7 +165,7 @@ class View:
         ask = partial(worker.ask, str(self._path), question, given, called=self._called, requester=requester)
         if person is None or await person.may(PAGE):
             found = await ask(None)
-            assert not isinstance(found, Unasked)
+            assert not isinstance(found, UnreviewedRights)
             return found
         known = person.known()
         for _ in range(_ROUNDS):
@@ -176,7 +176,7 @@ class View:
             except Exception as error:  # the message of the failure may name objects that the user must not see
                 _log.exception("a question failed", question=question, given=given)
                 raise web.HTTPInternalServerError(text="the question failed; the program's log says how") from error
-            if not isinstance(found, Unasked):
+            if not isinstance(found, UnreviewedRights):
                 return found
             known |= await person.rights(sorted(found.accesses), named=found.named)
         raise web.HTTPServiceUnavailable(text="the log grows faster than rights are asked about; ask again")

@@ -33,7 +33,7 @@ class Hidden(Exception):
     """The user may not see this; the message names the right that is needed."""
 
 
-class Unasked(NamedTuple):
+class UnreviewedRights(NamedTuple):
     """Rights that an answer depends on and that are not reviewed yet. ``named``: the user chose the object."""
 
     accesses: frozenset[Access]
@@ -45,7 +45,7 @@ class PartialSight:
     if the user may get them.
 
     ``known`` maps reviewed rights to whether the user has them. A right that is not reviewed counts as missing and is
-    added to ``unasked``; an answer computed with it has to be computed again.
+    added to ``unreviewed``; an answer computed with it has to be computed again.
     """
 
     def __init__(self, name: str, known: Mapping[Access, bool]) -> None:
@@ -53,16 +53,16 @@ class PartialSight:
         self._known = dict(known)
         self._named = False
         self._own = ""
-        self.unasked: set[Access] = set()
+        self.unreviewed: set[Access] = set()
 
-    def missing(self) -> Unasked:
+    def missing(self) -> UnreviewedRights:
         """Return the rights to review."""
-        return Unasked(frozenset(self.unasked), self._named)
+        return UnreviewedRights(frozenset(self.unreviewed), self._named)
 
     def may(self, access: Access) -> bool:
         """Return whether the user has a right."""
         if access not in self._known:
-            self.unasked.add(access)
+            self.unreviewed.add(access)
         return self._known.get(access, False)
 
     def sees(self, kind: str, key: str) -> bool:
@@ -99,7 +99,7 @@ class PartialSight:
         if self.may(access):
             self._own = namespace
             return
-        self._named = access in self.unasked
+        self._named = access in self.unreviewed
         raise Hidden(f"{self.name} may not see jobs of namespace {namespace}: it takes {access}, or {PAGE}")
 
     def without_others(self, text: str) -> str:

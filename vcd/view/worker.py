@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from aiohttp import web
 
 from vcd.view import questions
-from vcd.view.sight import PartialSight, Unasked
+from vcd.view.sight import PartialSight, UnreviewedRights
 
 LIMIT = 60.0
 """Seconds that a question may wait for its turn, and then seconds that its answer may take."""
@@ -48,7 +48,7 @@ class Worker:
         sight: PartialSight | None,
         called: str = "",
         requester: str = "",
-    ) -> questions.Answer | Unasked:
+    ) -> questions.Answer | UnreviewedRights:
         """Return the result of ``questions.answer``. Raises HTTPServiceUnavailable, and what the question raised."""
         own = self._turn_of.setdefault(requester, asyncio.Lock())
         try:
@@ -66,7 +66,9 @@ class Worker:
         # if the client disconnects, the process keeps working, and the next question's time limit must not begin yet
         return await asyncio.shield(answering)
 
-    async def _answer(self, answer: Callable[[], questions.Answer | Unasked]) -> questions.Answer | Unasked:
+    async def _answer(
+        self, answer: Callable[[], questions.Answer | UnreviewedRights]
+    ) -> questions.Answer | UnreviewedRights:
         if self._pool is None:
             # a fork would copy the scheduler's threads in an undefined state
             context = multiprocessing.get_context("spawn")
@@ -84,7 +86,7 @@ class Worker:
             raise web.HTTPServiceUnavailable(text="the process that answers ended; ask again") from None
 
     @staticmethod
-    def _end_turn(held: ExitStack, answering: asyncio.Task[questions.Answer | Unasked]) -> None:
+    def _end_turn(held: ExitStack, answering: asyncio.Task[questions.Answer | UnreviewedRights]) -> None:
         held.close()
         if not answering.cancelled():
             answering.exception()  # retrieve the exception: the client may have disconnected
