@@ -10,11 +10,11 @@ import click
 from vcd import api
 from vcd.cli import Group
 from vcd.cli.completion import complete_named
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import NUMBER, PERIOD, event_log_argument, event_log_option, namespace_option
 from vcd.cli.output import text_output
-from vcd.cli.printing import print_told
+from vcd.cli.printing import print_result
 from vcd.cli.whatif import SECOND, progress_bars
 
 _first = click.option("--from", "first", type=NUMBER, help="Changes from this session on.")
@@ -38,7 +38,7 @@ def bisect() -> None:
 @namespace_option
 @event_log_option
 @_with_range
-@says_errors
+@report_errors
 def job(
     name: str, namespace: str | None, event_log: EventLog, first: int | None, last: int | None, output: str
 ) -> None:
@@ -51,7 +51,7 @@ def job(
     """
     with event_log.reading() as log:
         found = api.bisect_job(log, name, namespace or event_log.namespace, first, last)
-    print_told(found, found.lines(), output)
+    print_result(found, found.lines(), output)
 
 
 @bisect.command("waits")
@@ -61,7 +61,7 @@ def job(
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @event_log_argument
 @_with_range
-@says_errors
+@report_errors
 def waits(queue: str, period: float, event_log: EventLog, first: int | None, last: int | None, output: str) -> None:
     """Find the change without which jobs would have waited least.
 
@@ -73,4 +73,4 @@ def waits(queue: str, period: float, event_log: EventLog, first: int | None, las
     """
     with event_log.reading() as log, progress_bars() as told:
         found = api.bisect_waits(log, queue, first, last, period=round(period * SECOND), progress=told)
-    print_told(found, found.lines(), output)
+    print_result(found, found.lines(), output)

@@ -29,11 +29,11 @@ from vcd.api import (
 from vcd.cli import Group
 from vcd.cli.conffile import read_configuration
 from vcd.cli.documents import Configuration, ConfigurationChange, ConfigurationCheck, document
-from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     end_by,
-    log_is_asked_for,
+    is_log_chosen,
     optional_event_log,
     print_reading,
     read_manifests,
@@ -66,7 +66,7 @@ def conf() -> None:
 )
 @strict_option
 @text_output
-@says_errors
+@report_errors
 def check(file: str, files: tuple[str, ...], strict: bool, output: str) -> None:
     """Check FILE (- for standard input), a configuration of vc-scheduler, and print its problems.
 
@@ -104,7 +104,7 @@ def check(file: str, files: tuple[str, ...], strict: bool, output: str) -> None:
 @click.argument("old", type=click.Path(allow_dash=True))
 @click.argument("new", type=click.Path(allow_dash=True))
 @text_output
-@says_errors
+@report_errors
 def diff(old: str, new: str, output: str) -> None:
     """Print how decisions change if the configuration OLD becomes NEW. Comments and the order of keys do not matter.
 
@@ -143,7 +143,7 @@ def _unread_in_words(field: str, plugins: list[str]) -> str:
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
 @optional_event_log
 @output_option("table", "json", "yaml")
-@says_errors
+@report_errors
 def show(file: str | None, event_log: EventLog | None, output: str) -> None:
     """Print the policy of FILE (- for standard input); without FILE, the compiled-in default.
 
@@ -152,7 +152,7 @@ def show(file: str | None, event_log: EventLog | None, output: str) -> None:
 
     Exits with 0, with 1 if FILE has problems, with 2 if it cannot be read.
     """
-    if file is not None and log_is_asked_for():
+    if file is not None and is_log_chosen():
         raise click.UsageError("FILE and a log are two configurations; give one of them")
     if event_log is not None and file is None:
         text = _policy_in_force(event_log)
@@ -176,7 +176,7 @@ def show(file: str | None, event_log: EventLog | None, output: str) -> None:
     "--service-account", default="vcd-scheduler", show_default=True, help="The ServiceAccount that gets the roles."
 )
 @click.option("--namespace", default="volcano-system", show_default=True, help="The ServiceAccount's namespace.")
-@says_errors
+@report_errors
 def rbac(file: str | None, service_account: str, namespace: str) -> None:
     """Print the roles that let a scheduler read what FILE's plugins declare, for kubectl apply.
 

@@ -39,7 +39,7 @@ class InvalidConf(click.ClickException):
         print_lines(self._lines, err=True)
 
 
-def says_errors(command: Callable[Params, None]) -> Callable[Params, None]:
+def report_errors(command: Callable[Params, None]) -> Callable[Params, None]:
     """Let a command report wrong files and unknown names with a message and exit code 2."""
 
     @wraps(command)

@@ -14,11 +14,11 @@ import msgspec
 from vcd import api
 from vcd.cli.completion import complete_named
 from vcd.cli.documents import JobExplanation
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, FileLog
 from vcd.cli.inputs import NUMBER, event_log_option, namespace_option
 from vcd.cli.output import text_output
-from vcd.cli.printing import print_lines, print_told
+from vcd.cli.printing import print_lines, print_result
 
 
 class _Result(Protocol):
@@ -195,7 +195,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 )
 @click.option("--all", "whole", is_flag=True, help="job, pod, queue: the whole story, with every reason.")
 @text_output
-@says_errors
+@report_errors
 def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: Any) -> None:
     """Explain from an event log what happened, and why. Times are in UTC.
 
@@ -246,7 +246,7 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
             print_lines([f"note: {remark}"], err=True)
         told = KINDS[kind](asked)
     lines = told.all_lines() if whole and isinstance(told, _Job | api.QueueExplanation) else told.lines()
-    print_told(_document(told), lines, output)
+    print_result(_document(told), lines, output)
 
 
 def _check(kind: str, given: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from vcd import api
-from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import event_log_option
 
@@ -18,7 +18,7 @@ from vcd.cli.inputs import event_log_option
 @event_log_option
 @click.option("--format", "format_", type=click.Choice(api.FORMATS), default="csv", show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The file; standard output unless given.")
-@says_errors
+@report_errors
 def export(table: str, event_log: EventLog, format_: str, out: Path | None) -> None:
     """Write TABLE of an event log as CSV or Parquet.
 

@@ -41,7 +41,7 @@ class ChosenCluster:
         return replace(other, **said)
 
     @property
-    def told(self) -> list[str]:
+    def given_options(self) -> list[str]:
         """The options that were given."""
         return [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value and name != "implied"]
 
@@ -86,12 +86,14 @@ class FollowedLog(Protocol):
         """Return whether another file has replaced this one."""
 
 
-def files_of(followed: FollowedLog, say: Callable[[str], None]) -> Iterator[Path]:
+def files_of(followed: FollowedLog, note: Callable[[str], None]) -> Iterator[Path]:
     """Yield the log's file, and each file that replaces it, with a note. A yielded file stays until the next one."""
     while True:
         with followed.reading() as path:
             yield path
-        say("note: another replica leads, which has not all that was told before; from here on it is that one's log")
+        print_note(
+            "note: another replica leads, which has not all that was told before; from here on it is that one's log"
+        )
 
 
 class ClusterLog:
@@ -108,7 +110,11 @@ class ClusterLog:
     def reading(self) -> Iterator[Path]:
         """Yield a file with all that the leader has, for as long as the context lasts. Raises Unusable, LogError."""
         commands, asked = self._log_request()
-        with _report_cluster_errors(), commands.taken_over(asked, say) as found, api.told_of_standing(found.path):
+        with (
+            _report_cluster_errors(),
+            commands.taken_over(asked, print_note) as found,
+            api.told_of_standing(found.path),
+        ):
             self._announce(found.taken, found.context)
             yield found.path
 
@@ -116,7 +122,7 @@ class ClusterLog:
     def following(self) -> Iterator[FollowedLog]:
         """Yield the log, updated while the context lasts."""
         commands, asked = self._log_request()
-        with _report_cluster_errors(), commands.followed(asked, say) as found:
+        with _report_cluster_errors(), commands.followed(asked, print_note) as found:
             self._announce(found.taken, found.context)
             yield found
 
@@ -146,7 +152,7 @@ def _report_cluster_errors() -> Iterator[None]:
         raise Unusable(str(error)) from None
 
 
-def say(text: str) -> None:
+def print_note(text: str) -> None:
     """Print a note on standard error."""
     print_lines([text], err=True)
 
@@ -189,9 +195,9 @@ class FileLog:
     def reading(self) -> Iterator[Path]:
         """Yield the file, or an upgraded copy if an older vcd wrote it. If the file may lack events of the queried
         time, print a note with how many, and which replica has them. Raises LogError."""
-        with _exit_on_signals(), api.up_to_date(self._path, say) as path, api.told_of_standing(self._path):
+        with _exit_on_signals(), api.up_to_date(self._path, print_note) as path, api.told_of_standing(self._path):
             if (found := api.standing(self._path)) and found.lacks:
-                say(f"note: {found.words}")
+                print_note(f"note: {found.words}")
             yield path
 
     @contextmanager

@@ -8,7 +8,7 @@ import click
 
 from vcd import api
 from vcd.cli.conffile import read_configuration
-from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import PERIOD, RUN_COUNT, event_log_argument
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
@@ -51,7 +51,7 @@ FAILED = 1
 )
 @click.option("--all", "all_of_it", is_flag=True, help="Print all statistics.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@says_errors
+@report_errors
 def gate(
     event_log: EventLog,
     old: str | None,

@@ -133,7 +133,7 @@ def _with_log(command: Command, ways: str, options: Iterable[Callable[[Command],
     return made
 
 
-def log_is_asked_for() -> bool:
+def is_log_chosen() -> bool:
     """Return whether an option on the command line names a log, rather than the variable or the program's name."""
     given = map(click.get_current_context().get_parameter_source, ("event_log", "from_cluster"))
     return ParameterSource.COMMANDLINE in given
@@ -152,8 +152,8 @@ def _chosen(
         raise click.UsageError(f"give one log: {ways or _WAYS}")
     if not given and (from_cluster or implied().implied):
         return ClusterLog(cluster.over(implied()))
-    if cluster.told:
-        raise click.UsageError(f"{', '.join(cluster.told)}: for --from-cluster only")
+    if cluster.given_options:
+        raise click.UsageError(f"{', '.join(cluster.given_options)}: for --from-cluster only")
     if chosen := given[0] if given else option:
         return FileLog(chosen)
     if ways:

@@ -6,7 +6,7 @@ import click
 
 from vcd import api
 from vcd.cli.completion import complete_causes, complete_named
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, implied
 from vcd.cli.inputs import event_log_argument
 from vcd.cli.output import WIDTH, Listing, list_output, print_listing
@@ -23,7 +23,7 @@ _WIDE = ("OWNER", "PRIORITY", "MIN", "PODS", "GROUP", "NODES")
 @click.option("--state", type=click.Choice(api.STATES), help="Only jobs in this state.")
 @click.option("--cause", default="", help="Only jobs that wait for this cause.", shell_complete=complete_causes)
 @list_output
-@says_errors
+@report_errors
 def jobs(event_log: EventLog, output: str, namespace: str, queue: str, state: str | None, cause: str) -> None:
     """List the jobs of an event log at its last session: state, queue, what they need, age, why they wait.
 

@@ -19,8 +19,8 @@ import msgspec
 from vcd.api import logfile
 from vcd.cli import Group
 from vcd.cli.documents import DowngradedLog, LogCompaction, LogEvent, LogSession, LogVerification, WrittenLog
-from vcd.cli.errors import says_errors
-from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, say
+from vcd.cli.errors import report_errors
+from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, print_note
 from vcd.cli.inputs import COUNT, NUMBER, event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import restore
 from vcd.cli.output import Listing, list_output, print_listing, table_output
@@ -87,7 +87,7 @@ def log() -> None:
 @click.option("--to", "last", type=NUMBER, help="Last sequence (or session) number.")
 @click.option("--limit", type=COUNT, default=100, show_default=True, help="At most this many; 0: all.")
 @list_output
-@says_errors
+@report_errors
 def ls(
     event_log: EventLog,
     sessions: bool,
@@ -119,7 +119,7 @@ def _with_note(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Itera
         yield first
         yield from lines
     elif of:
-        say(f"note: nothing was logged of {of}{narrowed}")
+        print_note(f"note: nothing was logged of {of}{narrowed}")
 
 
 @log.command("tail")
@@ -127,7 +127,7 @@ def _with_note(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Itera
 @click.option("-n", "count", type=COUNT, default=10, show_default=True, help="The number of events.")
 @click.option("-f", "--follow", is_flag=True, help="Continue with appended events, until interrupted.")
 @list_output
-@says_errors
+@report_errors
 def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
     """Print the last events of FILE. With -o json, one object per line."""
     if not follow:
@@ -146,7 +146,7 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
 def _follow(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
     """Yield the last events and all later ones, without end, also after another file replaced the log's."""
     told: dict[str, Any] | None = None
-    for path in files_of(followed, say):
+    for path in files_of(followed, print_note):
         for line in logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path), told=told):  # type: ignore[misc]
             told = line
             yield line
@@ -161,7 +161,7 @@ def _follow(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
     help="The head that an earlier run printed: check that it is still in the log.",
 )
 @table_output
-@says_errors
+@report_errors
 def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
     """Verify FILE; exit with 1 and print a line for each problem if it has any.
 
@@ -188,7 +188,7 @@ def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
 @click.option("--to", "last", type=NUMBER, help="Last session; by default the last in the log.")
 @click.option("--anonymise", is_flag=True, help="Rename all that users named, and leave out what nothing reads.")
 @table_output
-@says_errors
+@report_errors
 def export(event_log: EventLog, out: Path, first: int | None, last: int | None, anonymise: bool, output: str) -> None:
     """Write sessions of FILE, with the earlier events that their replay needs, to the new file OUT.
 
@@ -215,7 +215,7 @@ def export(event_log: EventLog, out: Path, first: int | None, last: int | None, 
 @click.argument("files", type=click.Path(dir_okay=False, path_type=Path), nargs=-1, required=True)
 @click.argument("out", type=click.Path(dir_okay=False, path_type=Path))
 @table_output
-@says_errors
+@report_errors
 def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
     """Merge the logs FILES of several replicas into the new file OUT, by the epochs in which each led."""
     with ExitStack() as stack:
@@ -228,7 +228,7 @@ def import_(files: tuple[Path, ...], out: Path, output: str) -> None:
 @click.option("--max-age", callback=_span, help="First remove history older than this, such as 14d.")
 @click.option("--max-size", callback=_size, help="First remove old history until the file is no larger, such as 20Gi.")
 @table_output
-@says_errors
+@report_errors
 def compact(event_log: Path, max_age: int | None, max_size: int | None, output: str) -> None:
     """Rewrite FILE without free space, and upgrade it to this version's schema. No process may be writing it.
 
@@ -248,7 +248,7 @@ def compact(event_log: Path, max_age: int | None, max_size: int | None, output: 
     "--for", "version", required=True, metavar="VERSION", help="The older vcd that shall read it, such as 0.1.0."
 )
 @table_output
-@says_errors
+@report_errors
 def downgrade(event_log: Path, version: str, output: str) -> None:
     """Convert FILE for an older vcd. No process may be writing it.
 

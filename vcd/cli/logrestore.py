@@ -13,7 +13,7 @@ import msgspec
 
 from vcd.api import BadTime, logfile
 from vcd.cli.documents import LogVerification, RestoredLog
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.output import table_output
 from vcd.cli.printing import print_json, printable
 
@@ -26,7 +26,7 @@ from vcd.cli.printing import print_json, printable
 @click.option("--epoch", type=click.IntRange(min=0), help="What the leader of this epoch archived, not a later one.")
 @click.option("--check", is_flag=True, help="Write no file; check everything in the archive.")
 @table_output
-@says_errors
+@report_errors
 def restore(
     source: str, file: Path | None, at: str | None, last: int | None, epoch: int | None, check: bool, output: str
 ) -> None:

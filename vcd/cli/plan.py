@@ -13,7 +13,7 @@ import click
 from vcd import api
 from vcd.cli.conffile import read_configuration
 from vcd.cli.documents import Plan, PlannedCluster
-from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, implied
 from vcd.cli.inputs import end_by, print_reading, read_manifests
 from vcd.cli.output import WIDTH, Listing, output_option, print_listing
@@ -90,7 +90,7 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     help="Exit with 1 also if something in the manifests is not understood; with 2 if you may not list a kind.",
 )
 @output_option("table", "wide", "json", help="wide: each pod with its node, and why jobs wait as a sentence.")
-@says_errors
+@report_errors
 def plan(
     files: tuple[str, ...],
     from_cluster: bool,

@@ -47,7 +47,7 @@ def print_json(found: msgspec.Struct, *, line: bool = False) -> None:
     click.echo((text if line else msgspec.json.format(text)).decode())
 
 
-def print_told(found: msgspec.Struct, lines: Iterable[str], output: str) -> None:
+def print_result(found: msgspec.Struct, lines: Iterable[str], output: str) -> None:
     """Print a result as JSON if ``output`` is ``json``, else as lines."""
     if output == "json":
         print_json(found)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vcd import api
 from vcd.cli.documents import Replay
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import NUMBER, event_log_argument
 from vcd.cli.output import text_output
@@ -41,7 +41,7 @@ _NAMED_RUNS = 10
     help="Processes that share the sessions; the result is the same for any number.",
 )
 @text_output
-@says_errors
+@report_errors
 def replay(
     event_log: EventLog, session: int | None, first: int | None, last: int | None, memory: bool, jobs: int, output: str
 ) -> None:

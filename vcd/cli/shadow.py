@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vcd import api
-from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import FileLog
 from vcd.cli.inputs import COUNT, event_log_path
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
@@ -33,7 +33,7 @@ def _refuse(_: click.Context, __: click.Parameter, asked: bool) -> None:
 @click.option("--queue", help="Only pods of this queue.")
 @click.option("--limit", type=COUNT, default=20, show_default=True, help="At most this many pods; 0: all.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@says_errors
+@report_errors
 def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, output: str) -> None:
     """Compare vcd's decisions with what the active scheduler did, from the log of a shadow (`vcd run --shadow`).
 

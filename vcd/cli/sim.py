@@ -18,10 +18,10 @@ from rich.live import Live
 from vcd import api
 from vcd.api import LogError, PolicyError
 from vcd.cli import simview
-from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.inputs import COUNT, FiniteRange, end_by, print_reading, read_manifests, read_text, strict_option
 from vcd.cli.output import table_output
-from vcd.cli.printing import console, print_lines, print_told, terminal_width
+from vcd.cli.printing import console, print_lines, print_result, terminal_width
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
@@ -85,7 +85,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--duration", type=FiniteRange(min=0, min_open=True), help="End after this many cluster seconds.")
 @strict_option
 @table_output
-@says_errors
+@report_errors
 def sim(
     *,
     nodes: str | None,
@@ -157,7 +157,7 @@ def sim(
         result = asyncio.run(_simulate(plan, view, exit_when_idle, duration, live=live))
     except (WorkloadError, trace.TraceError, ViewError) as error:
         raise Unusable(str(error)) from None
-    print_told(result, result.lines(), output)
+    print_result(result, result.lines(), output)
     end_by(result.refused, result.unknown, strict=strict)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from vcd import api
-from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     LARGEST,
@@ -41,7 +41,7 @@ SECOND = 1_000_000_000
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @strict_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@says_errors
+@report_errors
 def sweep(
     event_log: EventLog,
     confs: tuple[str, ...],

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from vcd import api
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of
 from vcd.cli.inputs import DAY, FiniteRange, event_log_argument
 from vcd.cli.output import output_option
@@ -35,7 +35,7 @@ _SECOND = 1_000_000_000
 )
 @click.option("--once", is_flag=True, help="Print one frame and end; the default without a terminal.")
 @output_option("text", "json", help="json: one frame.")
-@says_errors
+@report_errors
 def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
     """Watch an event log: free capacity, queues as bars, the jobs that wait longest and why. Ctrl-C ends it.
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from vcd import api
-from vcd.cli.errors import Unusable, says_errors
-from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, say
+from vcd.cli.errors import Unusable, report_errors
+from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, print_note
 from vcd.cli.inputs import event_log_argument
 from vcd.daemon.options import OptionError, split_address
 from vcd.view.server import View, ViewError
@@ -42,7 +42,7 @@ def address(context: click.Context, option: click.Parameter, value: str | None) 
     metavar="HOST:PORT",
     help="The address to serve it at, reachable from this machine only; port 0: any free one.",
 )
-@says_errors
+@report_errors
 def view(event_log: EventLog, where: tuple[str, int]) -> None:
     """Serve a page of an event log: sessions to scrub through, queues, nodes, jobs and why they wait.
 
@@ -66,7 +66,7 @@ async def _serve(followed: FollowedLog, called: str, host: str, port: int) -> No
     stop, served = asyncio.Event(), 0
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    for path in files_of(followed, say):
+    for path in files_of(followed, print_note):
         async with View(path, host, served or port, called=called) as page:
             if not served:
                 served = page.port

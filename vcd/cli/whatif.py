@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from vcd import api
 from vcd.cli.conffile import read_configuration
-from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     COUNT,
@@ -26,7 +26,7 @@ from vcd.cli.inputs import (
     read_manifests,
     strict_option,
 )
-from vcd.cli.printing import print_lines, print_told
+from vcd.cli.printing import print_lines, print_result
 from vcd.cli.runs import expect_folder, print_comparison, refused
 
 SECOND = 1_000_000_000
@@ -80,7 +80,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option("--all", "all_of_it", is_flag=True, help="Print all statistics, also of the recorded run.")
 @strict_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@says_errors
+@report_errors
 def whatif(
     event_log: EventLog,
     conf: str | None,
@@ -139,7 +139,7 @@ def whatif(
             end_by(submission.refused, submission.unknown, strict=strict)
         elif fill is not None:
             filling = api.fill(log, read_manifests([fill]), conf=text, session=session)
-            print_told(filling, filling.lines(), output)
+            print_result(filling, filling.lines(), output)
             print_reading(filling.refused, filling.unknown, strict=strict)
             end_by(filling.refused, filling.unknown, strict=strict)
         else:
@@ -186,7 +186,7 @@ def _submit(
             first=lambda found: None if output == "json" else print_lines(found.lines()),
             progress=lambda done: told(f"{runs} runs", done / runs),
         )
-    print_told(submission, submission.lines(), output)
+    print_result(submission, submission.lines(), output)
     return submission
 
 
