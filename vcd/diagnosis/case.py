@@ -69,7 +69,7 @@ class Case:
         return framework_of(self.session).in_task_order(pending)[: self.missing] if pending else []
 
     @cached_property
-    def missing_alike(self) -> int:
+    def missing_equal(self) -> int:
         """How many of the missing pods request the same as the funnel's pod."""
         if self.funnel is None:
             return self.missing
@@ -110,7 +110,7 @@ class Case:
             return name
         return unoffered(nodes.column_of, self.funnel.task.shape.requests) or name
 
-    def leaving(self) -> Diagnosis:
+    def diagnose_terminating(self) -> Diagnosis:
         """Return the diagnosis that pods are terminating: on the nodes where pods of the job are pipelined, else on
         any."""
         rows = {task.node for task in self.job.tasks() if task.status == TaskStatus.PIPELINED}
@@ -129,14 +129,14 @@ class Case:
     # --- what other jobs got
     # ----------------------------------------------------------------------------------------------
 
-    def placed_meanwhile(self) -> Iterator[Task]:
+    def placed_while_waiting(self) -> Iterator[Task]:
         """Yield the tasks of other jobs that were placed while this job waited, and still hold their nodes."""
         rows = self._served(self.session)
         for task in self.session.views.tasks_at(rows[self.session.job_of_row[rows] >= 0].tolist()):
             if task.job is not self.job and task.status in ALLOCATED_STATUSES and task.node >= 0:
                 yield task
 
-    def overtaken(self, given: dict[str, int]) -> Diagnosis:
+    def diagnose_order(self, given: dict[str, int]) -> Diagnosis:
         """Return the diagnosis that other jobs got what this one needs; ``given`` has how much each got of it."""
         first = max(sorted(given), key=given.__getitem__)
         counts = {"served": len(given), "needs": self.missing}

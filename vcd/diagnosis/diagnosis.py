@@ -66,7 +66,7 @@ def _all_exist(job: Job) -> bool:
 
 def _diagnose_case(case: Case) -> Diagnosis:
     if case.job.waiting_count and case.job.waiting_count >= case.missing:
-        return case.leaving()
+        return case.diagnose_terminating()
     found = next(
         (found for reason in _blocking_reasons(case) if (found := _diagnose_reason(case, reason)) is not None), None
     )
@@ -94,7 +94,7 @@ def _diagnose_reason(case: Case, reason: ev.Waiting) -> Diagnosis | None:
     if reason.gate == "predicate" and funnel is not None and is_of_nodes(funnel, reason):
         return of_nodes(case, funnel)
     if cause == Cause.LEAVING:
-        return case.leaving()
+        return case.diagnose_terminating()
     if cause == Cause.PODS_MISSING:
         found = pods_missing(case.job)
         if found is not None or _all_exist(case.job):  # pods that no node fits count as missing

@@ -60,9 +60,9 @@ class Funnel:
                 clauses = self.moving if predicate.depends else self.lasting
                 clauses += [Clause(reason, mask) for reason, mask in predicate.clauses(task, usage)]
         self._within = within
-        self.empty = how_many(usage.allocatable, task.request)
-        self.now = self.with_room(usage.idle)
-        self.freed = self.with_room(usage.future_idle)
+        self.empty = fitting_pods(usage.allocatable, task.request)
+        self.now = self.count_fitting(usage.idle)
+        self.freed = self.count_fitting(usage.future_idle)
 
     @cached_property
     def allowed(self) -> Mask:
@@ -91,9 +91,9 @@ class Funnel:
         """How many such pods fit on the allowed nodes now, by resources."""
         return int(self.now[self.allowed].sum())
 
-    def with_room(self, room: Ints, rows: Rows | None = None) -> Ints:
+    def count_fitting(self, room: Ints, rows: Rows | None = None) -> Ints:
         """Return how many such pods fit on each node, or on those at ``rows``, with these free resources."""
-        return how_many(room, self.task.request) * (self._within if rows is None else self._within[rows])
+        return fitting_pods(room, self.task.request) * (self._within if rows is None else self._within[rows])
 
     def lines(self) -> list[FunnelLine]:
         """Return the funnel: how many nodes pass each clause, and how many are left after it; free capacity last."""
@@ -112,7 +112,7 @@ def _all(clauses: Iterable[Clause], count: int) -> Mask:
     return found
 
 
-def how_many(room: Ints, request: Ints) -> Ints:
+def fitting_pods(room: Ints, request: Ints) -> Ints:
     """Return how many pods with this request fit into the free resources of each node, applying the tolerance of
     ``room_needed`` to the first pod."""
     asked = request > 0

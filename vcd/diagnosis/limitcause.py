@@ -167,9 +167,9 @@ def _diagnose_order(
     case."""
     column = case.session.nodes.column_of.get(limit.resource)
     given: dict[str, int] = {}
-    for task in case.placed_meanwhile() if column is not None else ():
+    for task in case.placed_while_waiting() if column is not None else ():
         if task.job.queue not in but and (queue is None or queue in case.session.lineage(task.job.queue)):
             given[task.job.key] = given.get(task.job.key, 0) + int(task.request[column])
     if limit.taken - sum(given.values()) + asks > limit.limit or not any(given.values()):
         return None
-    return case.overtaken(given)
+    return case.diagnose_order(given)

@@ -36,19 +36,19 @@ def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
         return of_shape(case, funnel)
     if not funnel.allowed.any():  # the clauses come first, even if the other nodes have no capacity either
         return _diagnose_clause(case, funnel, min(funnel.lasting, key=lambda one: int(one.passes.sum())))
-    if funnel.fits < case.missing_alike or case.is_short:
+    if funnel.fits < case.missing_equal or case.is_short:
         clause = _decisive(case, funnel)
         if clause is not None:
             return _diagnose_clause(case, funnel, clause)
         return _diagnose_order(case, funnel) or _diagnose_capacity(case, funnel)
     takes = [(int(funnel.now[funnel.allowed & one.passes].sum()), one) for one in funnel.moving]
-    count, clause = min(takes, key=lambda each: each[0], default=(case.missing_alike, None))
-    if clause is not None and count < case.missing_alike:
+    count, clause = min(takes, key=lambda each: each[0], default=(case.missing_equal, None))
+    if clause is not None and count < case.missing_equal:
         return _diagnose_clause(case, funnel, clause)
     others = [one for one in case.reasons if cause_of(one) not in (*_OF_NODES, Cause.GANG_INCOMPLETE)]
     if others:
         return _diagnose_turn(case, funnel, others[0])
-    if case.missing_alike < case.missing or case.job.partition is not None:  # each pod fits alone, but not all together
+    if case.missing_equal < case.missing or case.job.partition is not None:  # each pod fits alone, but not all together
         return _diagnose_order(case, funnel) or as_given(case.reasons[0])
     return _diagnose_order(case, funnel) or Diagnosis(Cause.ORDER, {}, _counts(case, funnel))
 
@@ -72,7 +72,7 @@ def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
 
 def _decisive(case: Case, funnel: Funnel) -> Clause | None:
     """Return the lasting clause whose removal adds most capacity; None if nodes outside the clauses have too little."""
-    if funnel.now.sum() < case.missing_alike:
+    if funnel.now.sum() < case.missing_equal:
         return None
     gains = [(int(funnel.now[funnel.without(one)].sum()), one) for one in funnel.lasting]
     best = max(gains, key=lambda each: each[0], default=None)
@@ -83,8 +83,8 @@ def _decisive(case: Case, funnel: Funnel) -> Clause | None:
 
 def _diagnose_clause(case: Case, funnel: Funnel, clause: Clause) -> Diagnosis:
     """Return how many nodes a clause leaves, and how many nodes with capacity it excludes."""
-    counts, with_room = _counts(case, funnel), (funnel.now > 0) & ~clause.passes
-    counts[""] |= {"passes": int(clause.passes.sum()), "excluded with room": int(with_room.sum())}
+    counts, count_fitting = _counts(case, funnel), (funnel.now > 0) & ~clause.passes
+    counts[""] |= {"passes": int(clause.passes.sum()), "excluded with room": int(count_fitting.sum())}
     subject, values = _subject_of(clause), _existing_values(case, clause)
     if values:
         subject["existing"] = ", ".join(values[:_VALUES])
@@ -117,7 +117,7 @@ def _subject_of(clause: Clause) -> dict[str, str]:
 
 
 def _counts(case: Case, funnel: Funnel) -> Amounts:
-    return {"": {"nodes": len(funnel.now), "needs": case.missing_alike, "fits": funnel.fits}}
+    return {"": {"nodes": len(funnel.now), "needs": case.missing_equal, "fits": funnel.fits}}
 
 
 # --- capacity
@@ -127,8 +127,8 @@ def _counts(case: Case, funnel: Funnel) -> Amounts:
 def _diagnose_capacity(case: Case, funnel: Funnel) -> Diagnosis:
     """Return the diagnosis that allowed nodes lack capacity: too little in sum, fragmented, or held by other jobs."""
     usage, names = case.session.nodes.usage, case.session.nodes.resources
-    if funnel.freed[funnel.allowed].sum() >= case.missing_alike and not case.is_short:
-        return case.leaving()
+    if funnel.freed[funnel.allowed].sum() >= case.missing_equal and not case.is_short:
+        return case.diagnose_terminating()
     idle, asked = np.maximum(usage.idle, 0), case.needed > 0
     free, allowed = sum_of(idle, axis=1), sum_of(idle[:, funnel.allowed], axis=1)
     short = np.flatnonzero(asked & (free < case.needed)).tolist()
@@ -174,15 +174,15 @@ def _diagnose_order(case: Case, funnel: Funnel) -> Diagnosis | None:
     not."""
     idle = case.session.nodes.usage.idle
     room, by_job = idle.copy(), dict[str, dict[int, Ints]]()
-    for task in case.placed_meanwhile():
+    for task in case.placed_while_waiting():
         room[:, task.node] += task.request
         back = by_job.setdefault(task.job.key, {})
         back[task.node] = back.get(task.node, 0) + task.request
-    if not by_job or funnel.with_room(room)[funnel.allowed].sum() < case.missing_alike:
+    if not by_job or funnel.count_fitting(room)[funnel.allowed].sum() < case.missing_equal:
         return None
     given = {}
     for key, back in by_job.items():
         rows = np.array(list(back), np.intp)
-        more = funnel.with_room(idle[:, rows] + np.stack(list(back.values()), axis=1), rows) - funnel.now[rows]
+        more = funnel.count_fitting(idle[:, rows] + np.stack(list(back.values()), axis=1), rows) - funnel.now[rows]
         given[key] = int(more[funnel.allowed[rows]].sum())
-    return case.overtaken({key: pods for key, pods in given.items() if pods} or dict.fromkeys(given, 1))
+    return case.diagnose_order({key: pods for key, pods in given.items() if pods} or dict.fromkeys(given, 1))
