@@ -69,7 +69,7 @@ class Alteration(msgspec.Struct, frozen=True):
         return f"{whose}: {what} ({where}, {self.time})"
 
 
-class Taken(msgspec.Struct, frozen=True):
+class RevertibleChange(msgspec.Struct, frozen=True):
     """A change that can be reverted, with the object's or configuration's content before and after it."""
 
     told: Alteration
@@ -118,7 +118,7 @@ class Taken(msgspec.Struct, frozen=True):
         )
 
 
-def alterations(history: History, first: int | None = None, last: int | None = None) -> list[Taken]:
+def alterations(history: History, first: int | None = None, last: int | None = None) -> list[RevertibleChange]:
     """Return the changes of which the sessions ``first`` to ``last`` were the first to be decided with them, in order.
     Raises LogError.
 
@@ -130,7 +130,7 @@ def alterations(history: History, first: int | None = None, last: int | None = N
         return []
     begin, segments, sight = reader.oldest(), reader.segments(), _KnownContents(history.oldest())
     streams = [*(reader.find(kind=kind, after=begin) for kind in KINDS), reader.policies(begin)]
-    found: list[Taken] = []
+    found: list[RevertibleChange] = []
     for logged in heapq.merge(*streams, key=lambda one: one.sequence):
         place = bisect_left(heads, (logged.sequence, 0))
         session = heads[place][1] if place < len(heads) else None
@@ -152,13 +152,13 @@ class _KnownContents:
             self._known |= {(kind, key): obj for key, obj in state.others.get(kind, {}).items()}
         self._known |= {("Queue", key): record.queue for key, record in state.queues.items()}
 
-    def see(self, logged: Logged, session: int | None) -> Taken | None:
+    def see(self, logged: Logged, session: int | None) -> RevertibleChange | None:
         """Return the change that an event makes; None if it makes no relevant one."""
         event, before = logged.event, self._policy
         if isinstance(event, ev.PolicyLoaded):
             self._policy = event
             told = _describe_change(logged, session, (CONFIGURATION, ""), before, event)
-            return None if told is None else Taken(told, logged.time, before, event)
+            return None if told is None else RevertibleChange(told, logged.time, before, event)
         if not isinstance(event, ev.ObjectPut | ev.ObjectGone):
             return None
         known, after = self._known.get((event.kind, event.key)), shown(event)
@@ -166,7 +166,7 @@ class _KnownContents:
             return None  # as before, or set aside
         self._known[event.kind, event.key] = after
         told = _describe_change(logged, session, (event.kind, event.key), known, after)
-        return None if told is None else Taken(told, logged.time, known, after)
+        return None if told is None else RevertibleChange(told, logged.time, known, after)
 
 
 def _describe_change(
@@ -236,7 +236,9 @@ def _set(plain: dict[str, Any], path: Path, value: Any) -> None:
         at[path[-1]] = value
 
 
-def taken_back(snapshot: Snapshot, changes: Iterable[Taken], others: Collection[Taken] = ()) -> Snapshot:
+def revert_changes(
+    snapshot: Snapshot, changes: Iterable[RevertibleChange], others: Collection[RevertibleChange] = ()
+) -> Snapshot:
     """Return a snapshot with some changes of objects reverted, the last one first. Fields that ``others``, which stay,
     set later keep their values."""
     for change in sorted(changes, key=lambda one: -one.told.event):

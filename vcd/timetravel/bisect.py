@@ -14,7 +14,7 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.state.snapshot import Snapshot
-from vcd.timetravel.alterations import CONFIGURATION, Alteration, Taken, alterations, taken_back
+from vcd.timetravel.alterations import CONFIGURATION, Alteration, RevertibleChange, alterations, revert_changes
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, opened, shown
 from vcd.timetravel.whatif.cluster import PERIOD
@@ -148,11 +148,11 @@ class _JobSearch:
             self._exhausted,
         )  # fmt: skip
 
-    def _changes_at(self, place: int) -> list[Taken]:
+    def _changes_at(self, place: int) -> list[RevertibleChange]:
         """Return the changes that a session was decided with."""
         return [one for one in self._changes if one.told.event <= self._waits[place][1]]
 
-    def _find_starting(self, place: int, changes: Sequence[Taken]) -> Iterator[Taken]:
+    def _find_starting(self, place: int, changes: Sequence[RevertibleChange]) -> Iterator[RevertibleChange]:
         """Yield the changes without which the job starts in a session."""
         if len(changes) > ONE_BY_ONE:
             if self._starts(place, changes):
@@ -164,7 +164,7 @@ class _JobSearch:
             if self._starts(place, [change]):
                 yield change
 
-    def _earliest(self, change: Taken, low: int, high: int) -> Started:
+    def _earliest(self, change: RevertibleChange, low: int, high: int) -> Started:
         """Return the first session in which the job starts without a change, by bisection between two places."""
         while high - low > 1 and not self._exhausted:
             middle = (low + high) // 2
@@ -178,7 +178,7 @@ class _JobSearch:
         pods = len(trials.effect(snapshot).bound)
         return Started(change.told, self._waits[high][0], moment(wait.record.now), pods)
 
-    def _starts(self, place: int, changes: Sequence[Taken]) -> bool:
+    def _starts(self, place: int, changes: Sequence[RevertibleChange]) -> bool:
         wait = self._at(place)
         if wait is None or self._exhausted:
             return False
@@ -188,7 +188,7 @@ class _JobSearch:
         trials, snapshot = self._without(wait, changes)
         return trials.lets_in(snapshot)
 
-    def _without(self, wait: Wait, changes: Sequence[Taken]) -> tuple[Trials, Snapshot]:
+    def _without(self, wait: Wait, changes: Sequence[RevertibleChange]) -> tuple[Trials, Snapshot]:
         """Return a session as if some changes had not been made; later changes of the same fields stay."""
         back = {one.told.event for one in changes}
         made = [one for one in self._all if one.told.event <= wait.record.head]
@@ -197,7 +197,7 @@ class _JobSearch:
             if one.told.event not in back:
                 break
             policy = one.policy or policy
-        snapshot = taken_back(wait.session.snapshot, changes, [one for one in made if one.told.event not in back])
+        snapshot = revert_changes(wait.session.snapshot, changes, [one for one in made if one.told.event not in back])
         return Trials(wait, policy, MOST_DECISIONS), snapshot
 
     def _at(self, place: int) -> Wait | None:
@@ -323,7 +323,7 @@ class _WaitsSearch:
         self._set_aside: list[Alteration] = []
         self.base = self._waits(())
 
-    def run(self, changes: Sequence[Taken]) -> WaitsBisection:
+    def run(self, changes: Sequence[RevertibleChange]) -> WaitsBisection:
         """Return the effect of each change, and the best one."""
         effects = sorted(self._effects(changes), key=lambda one: (one.p95, one.mean, one.change.event))
         base = self.base
@@ -332,7 +332,7 @@ class _WaitsSearch:
             self._queue, base.jobs, base.p95, base.mean, base.never, found, effects, self._set_aside, self._runs
         )
 
-    def _effects(self, changes: Sequence[Taken]) -> Iterator[WaitEffect]:
+    def _effects(self, changes: Sequence[RevertibleChange]) -> Iterator[WaitEffect]:
         if len(changes) > ONE_BY_ONE:
             waits = self._waits(changes)
             if (waits.p95, waits.mean) < (self.base.p95, self.base.mean):
@@ -346,7 +346,7 @@ class _WaitsSearch:
             waits = self._waits((change,))
             yield WaitEffect(change.told, waits.p95, waits.mean, waits.never)
 
-    def _waits(self, without: Sequence[Taken]) -> _Waits:
+    def _waits(self, without: Sequence[RevertibleChange]) -> _Waits:
         self._runs += 1
         name = f"run {self._runs}" if without else BASELINE
         work = self._work
@@ -363,7 +363,7 @@ class _WaitsSearch:
         return _Waits(quantile(known, 0.95) or 0.0, mean, len(known), never)
 
 
-def _without(work: Workload, change: Taken) -> Workload:
+def _without(work: Workload, change: RevertibleChange) -> Workload:
     """Return a workload without a change; values that a later change sets stay, even if they are equal."""
     changes, is_over, settled = list[tuple[int, ev.Event]](), False, set[tuple[str, ...]]()
     for time, event in work.changes:

@@ -134,12 +134,12 @@ class History:
         first = self.reader.oldest()
         return self.state(first, jump=True) if first else ClusterState()
 
-    def tell(self, listener: Listener, after: int, until: int | None) -> None:
+    def feed(self, listener: Listener, after: int, until: int | None) -> None:
         """Pass a listener the events after one number and up to another (None: all), without those by which an
         imported log rebuilds a state."""
         self._feed(listener, self.reader.read(after, until), after, until)
 
-    def tell_of(self, listener: Listener, group: str, pod: str | None, until: int) -> None:
+    def feed_concerning(self, listener: Listener, group: str, pod: str | None, until: int) -> None:
         """Do the same with the events that concern a group and its pods (None), or one pod, from the log's
         beginning."""
         self._feed(listener, concerning(self.reader, group, pod, until), self.reader.oldest(), until)

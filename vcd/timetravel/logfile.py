@@ -171,11 +171,11 @@ def _verify_here(path: str | Path, noted: Head | None) -> Verified:
 
 def _verify_with_worker(path: str | Path, noted: Head | None) -> Verified:
     """Verify a log with another process that folds the events, if there is a processor for it."""
-    from vcd.timetravel.parallel import beside, processors  # slow imports
+    from vcd.timetravel.parallel import processors, worker_process  # slow imports
 
     if processors() == 1:
         return _verify_here(path, noted)
-    with beside() as begin:
+    with worker_process() as begin:
         return eventlog.verify(path, folding.fold, noted, begin, folding.is_same)
 
 

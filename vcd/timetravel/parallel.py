@@ -43,7 +43,7 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 @contextmanager
-def kept_from_ctrl_c() -> Iterator[None]:
+def ignoring_ctrl_c() -> Iterator[None]:
     """Let processes that start in this context ignore Ctrl-C; this process handles it and ends them."""
     # otherwise the first process would start it, and it unblocks SIGINT when it starts
     resource_tracker.ensure_running()
@@ -55,13 +55,13 @@ def kept_from_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def beside() -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]:
+def worker_process() -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]:
     """Yield a function that starts work in another process, and returns a function that waits for its result. That one
     raises what the work raises, or LogError if the process ends early."""
     with processes(1) as executor:
 
         def begin(work: Callable[[], T]) -> Callable[[], T]:
-            with kept_from_ctrl_c():
+            with ignoring_ctrl_c():
                 begun = executor.submit(work)
 
             def wait() -> T:
@@ -106,7 +106,7 @@ def in_order(
                 begun[place] = Future()
                 begun[place].set_exception(error)
 
-        with kept_from_ctrl_c():
+        with ignoring_ctrl_c():
             for process in [*range(count)] * _AHEAD:
                 begin(process)
         for place in range(len(parts)):

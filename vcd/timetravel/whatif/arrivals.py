@@ -19,7 +19,7 @@ from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup, altered
 from vcd.model.words import rfc3339
 from vcd.state.records import seconds_of
-from vcd.timetravel.whatif.meant import Meant
+from vcd.timetravel.whatif.meant import ExpectedPods
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
 
 RECENT = 400
@@ -33,7 +33,7 @@ Uniform = Callable[[str], float]
 """Returns a number from 0 to 1 for a name, different in each run."""
 
 
-class Came(msgspec.Struct):
+class ArrivedJob(msgspec.Struct):
     """A job that arrived, with its pods. For a drawn job, ``of`` is the group that it is a copy of, and by key of its
     pods, ``lengths`` (ns) has the total run time of the original pod if known, and ``seen`` the time that it ran at
     least."""
@@ -48,7 +48,7 @@ class Came(msgspec.Struct):
 class Arrivals:
     """The jobs that arrived in a log between ``begin`` and ``end`` (ns), to draw from."""
 
-    def __init__(self, came: list[Came], begin: int, end: int) -> None:
+    def __init__(self, came: list[ArrivedJob], begin: int, end: int) -> None:
         """Create from ``came``, in order of time."""
         self.came = came if len(came) >= FEWEST and end > begin else []
         self.span = end - begin
@@ -57,7 +57,7 @@ class Arrivals:
         self._times = [one.life.arrived - begin for one in self.came]
 
     @classmethod
-    def of(cls, past: Workload, meant: Meant) -> Arrivals:
+    def of(cls, past: Workload, meant: ExpectedPods) -> Arrivals:
         """Return the most recent jobs of a log, without those that existed when it began; jobs without pods get
         expected ones."""
         units = defaultdict[str, list[Unit]](list)
@@ -66,10 +66,10 @@ class Arrivals:
         lives = [life for life in past.groups.values() if life.arrived > past.begin and not _is_older(life, past.begin)]
         lives.sort(key=lambda life: (life.arrived, life.key))
         before = lives[-RECENT - 1].arrived if len(lives) > RECENT else past.begin
-        came = [Came(life, units[life.key] or meant.units(life.group, life.arrived)) for life in lives[-RECENT:]]
+        came = [ArrivedJob(life, units[life.key] or meant.units(life.group, life.arrived)) for life in lives[-RECENT:]]
         return cls([one for one in came if one.units], before, past.end)
 
-    def drawn(self, begin: int, until: int, uniform: Uniform) -> Iterator[Came]:
+    def drawn(self, begin: int, until: int, uniform: Uniform) -> Iterator[ArrivedJob]:
         """Yield jobs that arrive from ``begin`` (ns) on, in order of time, with new names; from the blocks that begin
         by ``until`` (ns)."""
         number, length = 0, -(-self.span // _BLOCKS)
@@ -82,7 +82,7 @@ class Arrivals:
                 yield self._copy_at(one, begin + block * length + time, number)
             block += 1
 
-    def _between(self, offset: int, length: int) -> Iterator[tuple[int, Came]]:
+    def _between(self, offset: int, length: int) -> Iterator[tuple[int, ArrivedJob]]:
         """Yield the jobs of a block, with the time since its beginning."""
         first = bisect_left(self._times, offset)
         for turn in range(len(self.came)):
@@ -92,7 +92,7 @@ class Arrivals:
                 return
             yield time, self.came[place]
 
-    def _copy_at(self, one: Came, time: int, number: int) -> Came:
+    def _copy_at(self, one: ArrivedJob, time: int, number: int) -> ArrivedJob:
         """Return a copy of a job with another name, at another time in whole seconds."""
         came = -(-time // SECOND) * SECOND
         mark, created = f"~{number}", rfc3339(came)
@@ -115,7 +115,7 @@ class Arrivals:
             elif unit.bound is not None:
                 # otherwise long jobs, most of which still run, would be drawn as usual ones
                 seen[new.key] = unit.seen_running(self._begin + self.span)
-        return Came(life, units, one.life.key, lengths, seen)
+        return ArrivedJob(life, units, one.life.key, lengths, seen)
 
 
 def _is_older(life: GroupLife, begin: int) -> bool:

@@ -121,7 +121,7 @@ class SimulatedCluster:
         """Let time pass until no event is left."""
         self._begin()
         idle = 0
-        while not self._may_stop():
+        while not self._settled():
             if self._dirty and (not self._agenda or self._agenda[0][0] > self.now):
                 idle = 0 if self._decide() else idle
                 self._expect_deadline()
@@ -186,7 +186,7 @@ class SimulatedCluster:
     def _look_again(self) -> None:
         self._dirty = True
 
-    def _may_stop(self) -> bool:
+    def _settled(self) -> bool:
         """Whether the run may stop before all events have happened."""
         return False
 

@@ -43,7 +43,7 @@ def workload_of(reader: LogReader, until: int | None = None, after: int | None =
     history, first = History(reader), reader.oldest() if after is None else after
     begin = next((logged.time for logged in reader.read(first, first + 1)), reader.last_time())
     listener = _WorkloadFold(begin, history.oldest() if after is None else history.state(after, jump=True))
-    history.tell(listener, first, until)
+    history.feed(listener, first, until)
     work = listener.done()
     if after is not None:
         for unit in work.units:

@@ -23,7 +23,7 @@ from vcd.state.records import GroupRecord, task_role
 from vcd.timetravel.whatif.workload import Unit, Workload
 
 
-class Meant:
+class ExpectedPods:
     """Derives the pods that a group will get: those of the last group with an equal spec, else equal pods by its
     minimum."""
 

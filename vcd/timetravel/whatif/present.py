@@ -12,7 +12,7 @@ from vcd.model.requests import pod_requests
 from vcd.model.status import Phase
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import History
-from vcd.timetravel.whatif.meant import Meant
+from vcd.timetravel.whatif.meant import ExpectedPods
 from vcd.timetravel.whatif.workload import (
     SECOND,
     GroupLife,
@@ -62,7 +62,7 @@ def present(reader: LogReader, session: int | None) -> Present:
     return Present(state, sequence, now, state.session)
 
 
-class GoingOn:
+class PresentWorkload:
     """Creates the workload of a state: running pods end at some time, waiting pods are to be placed."""
 
     def __init__(self, reader: LogReader, here: Present, past: Workload) -> None:
@@ -72,7 +72,7 @@ class GoingOn:
         self._begin = here.whole_second
         self._bound = {name_in_log(unit.key): unit.bound for unit in past.units if unit.ended is None}
         self._past = past
-        self.meant = Meant(past, here.state)
+        self.meant = ExpectedPods(past, here.state)
         """Derives the pods of groups that have none yet."""
         self.without_pods: list[str] = []
         """Groups without pods, which get expected ones."""

@@ -39,8 +39,8 @@ from vcd.timetravel.whatif.forecasts import (
     start_in_words,
 )
 from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.meant import Meant
-from vcd.timetravel.whatif.present import GoingOn, Present, present
+from vcd.timetravel.whatif.meant import ExpectedPods
+from vcd.timetravel.whatif.present import Present, PresentWorkload, present
 from vcd.timetravel.whatif.runtimes import ENOUGH, Estimate, RunTimes
 from vcd.timetravel.whatif.submitted import job_name, submitted
 from vcd.timetravel.whatif.trials import PAIRED, SampledRun, SampledRuns, hopeless
@@ -240,7 +240,7 @@ class _ForecastRequest(msgspec.Struct):
     period: int
     work: Workload
     past: Workload
-    meant: Meant
+    meant: ExpectedPods
     without_pods: list[str]
     without: Workload | None = None
     known: dict[str, int] = msgspec.field(default_factory=dict)
@@ -252,7 +252,7 @@ class _ForecastRequest(msgspec.Struct):
     def of(cls, reader: LogReader, here: Present, policy: Policy, seed: int, period: int) -> _ForecastRequest:
         """Create from a log."""
         past = workload_of(reader, until=here.sequence)
-        going_on = GoingOn(reader, here, past)
+        going_on = PresentWorkload(reader, here, past)
         return cls(policy, seed, period, going_on.workload(), past, going_on.meant, going_on.without_pods)
 
     def waiting(self) -> list[str]:

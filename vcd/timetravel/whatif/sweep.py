@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vcd.eventlog import LogError, LogReader
-from vcd.timetravel.parallel import kept_from_ctrl_c, processes, processors
+from vcd.timetravel.parallel import ignoring_ctrl_c, processes, processors
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, policy_of, recorded, simulated
 from vcd.timetravel.whatif.edits import edited
@@ -91,7 +91,7 @@ def sweep(
     to_do = [*variants, *([Variant(BASELINE)] if again == len(variants) else [])]
     runs: dict[int, Run] = {}
     with _executor(jobs, scheduler) as executor, _report_early_end(path):
-        with kept_from_ctrl_c():
+        with ignoring_ctrl_c():
             asked = (period, gpu, stretch, explain)
             futures = {executor.submit(_run_variant, str(path), one, *asked): place for place, one in enumerate(to_do)}
         for future in as_completed(futures):

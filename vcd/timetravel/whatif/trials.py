@@ -17,7 +17,7 @@ from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.timetravel.parallel import Part, in_order
-from vcd.timetravel.whatif.arrivals import Arrivals, Came
+from vcd.timetravel.whatif.arrivals import Arrivals, ArrivedJob
 from vcd.timetravel.whatif.cluster import UNKNOWN_RUN, SimulatedCluster, SimulatedUnit
 from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.measure import Measure
@@ -232,7 +232,7 @@ class Continued(SimulatedCluster):
     # --- when to stop, and the step between sessions
     # ----------------------------------------------------------------------
 
-    def _may_stop(self) -> bool:
+    def _settled(self) -> bool:
         until = self._trials.horizon if self._until is None else self._until
         if self.measure.sessions >= LIMIT or self.now > until:
             return True
@@ -290,7 +290,7 @@ class Continued(SimulatedCluster):
         coming = self._trials.arrivals.drawn(self._work.begin, self._trials.horizon, self._uniform)
         self._next(one for one in coming if one.of not in self._never)
 
-    def _next(self, coming: Iterator[Came]) -> None:
+    def _next(self, coming: Iterator[ArrivedJob]) -> None:
         """Schedule the next arrival, which schedules the one after it."""
         came = next(coming, None)
         if came is None:
@@ -334,7 +334,7 @@ class _Emptied(SimulatedCluster):
         """Whether the run was cut off, so that unplaced pods may be placeable."""
         return self.measure.sessions >= LIMIT
 
-    def _may_stop(self) -> bool:
+    def _settled(self) -> bool:
         return self.stopped
 
     def _starts(self, piece: SimulatedUnit, node: str, elapsed: int) -> None:

@@ -24,7 +24,7 @@ _BASIC = (CPU, MEMORY)
 _MIB = 1024 * 1024
 
 
-class Dial(msgspec.Struct, frozen=True):
+class Parameter(msgspec.Struct, frozen=True):
     """A parameter: its quantities by resource as they are ``now``, changed in steps of one ``unit`` (negative:
     downwards).
 
@@ -90,7 +90,7 @@ def _steps(amounts: Mapping[str, int], unit: Amounts, most: Mapping[str, int]) -
 _ANY = 2**62
 
 
-def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
+def quota_parameters(session: Session, job: Job) -> Iterator[tuple[str, list[Parameter]]]:
     """Yield the parameters of the quotas of the job's queue, then of its parents, then of the guarantees of other
     queues.
 
@@ -98,11 +98,11 @@ def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
     """
     needs, lineage = _Needs.of(session, job), session.lineage(job.queue)
     for queue in lineage:
-        dials = [_field_dial(session, queue, "capability", needs)]
-        dials += _quota_dials(session, job, queue, needs)
-        dials += [_field_dial(session, queue, field, needs) for field in ("deserved", "guarantee")]
-        dials.append(_weight_dial(session, queue))
-        yield queue.name, [dial for dial in dials if dial.steps]
+        parameters = [_field_parameter(session, queue, "capability", needs)]
+        parameters += _plugin_quotas(session, job, queue, needs)
+        parameters += [_field_parameter(session, queue, field, needs) for field in ("deserved", "guarantee")]
+        parameters.append(_weight_parameter(session, queue))
+        yield queue.name, [parameter for parameter in parameters if parameter.steps]
     for queue in session.queue_list:
         if queue not in lineage and any(queue.record.guarantee.get(name) for name in needs.own):
             yield queue.name, [_lowered(session, queue, needs)]
@@ -116,7 +116,7 @@ def _with_amounts(session: Session, queue: Queue, field: str, amounts: Amounts) 
     return with_queue(session.snapshot, altered(queue.record.queue, spec={field: whole}))
 
 
-def _field_dial(session: Session, queue: Queue, field: str, needs: _Needs) -> Dial:
+def _field_parameter(session: Session, queue: Queue, field: str, needs: _Needs) -> Parameter:
     """Return a queue's capability, deserved or guarantee as a parameter, upwards; the latter two up to the
     capability."""
     capability = queue.record.capability
@@ -133,7 +133,9 @@ def _field_dial(session: Session, queue: Queue, field: str, needs: _Needs) -> Di
     unit = {name: _unit_of(name) for name in now}
     most = {name: min((bound.get(name, _ANY) - now[name]) // unit[name] for bound in (*bounds, {})) for name in now}
     likely, steps = _steps(needs.own, unit, most), _steps(needs.all, unit, most)
-    return Dial("quota", queue.name, field, now, unit, likely, steps, partial(_with_amounts, session, queue, field))
+    return Parameter(
+        "quota", queue.name, field, now, unit, likely, steps, partial(_with_amounts, session, queue, field)
+    )
 
 
 def _left_to_guarantee(session: Session, queue: Queue) -> Amounts:
@@ -145,16 +147,16 @@ def _left_to_guarantee(session: Session, queue: Queue) -> Amounts:
     return {name: total - sum(one.record.guarantee.get(name, 0) for one in apart) for name, total in totals}
 
 
-def _lowered(session: Session, queue: Queue, needs: _Needs) -> Dial:
+def _lowered(session: Session, queue: Queue, needs: _Needs) -> Parameter:
     """Return another queue's guarantee as a parameter, downwards."""
     now = {name: queue.record.guarantee[name] for name in needs.own if queue.record.guarantee.get(name)}
     unit = {name: -_unit_of(name) for name in now}
     most = _steps(now, unit, {})
     turned = partial(_with_amounts, session, queue, "guarantee")
-    return Dial("quota", queue.name, "guarantee", now, unit, _steps(needs.own, unit, most), most, turned)
+    return Parameter("quota", queue.name, "guarantee", now, unit, _steps(needs.own, unit, most), most, turned)
 
 
-def _weight_dial(session: Session, queue: Queue) -> Dial:
+def _weight_parameter(session: Session, queue: Queue) -> Parameter:
     """Return a queue's weight as a parameter, up to a hundred times that of all queues together."""
 
     def turned(amounts: Amounts) -> Snapshot:
@@ -163,10 +165,10 @@ def _weight_dial(session: Session, queue: Queue) -> Dial:
     total, most = sum(max(one.weight, 1) for one in session.queue_list), {"": 2**31 - 1 - queue.weight}
     unit, now = {"": 1}, {"": queue.weight}
     likely, steps = _steps({"": total}, unit, most), _steps({"": 100 * total}, unit, most)
-    return Dial("quota", queue.name, "weight", now, unit, likely, steps, turned, lambda _, value: str(value))
+    return Parameter("quota", queue.name, "weight", now, unit, likely, steps, turned, lambda _, value: str(value))
 
 
-def _quota_dials(session: Session, job: Job, queue: Queue, needs: _Needs) -> Iterator[Dial]:
+def _plugin_quotas(session: Session, job: Job, queue: Queue, needs: _Needs) -> Iterator[Parameter]:
     """Yield the quotas of a queue that only plugins count. Unreadable ones are skipped, since no number fixes them."""
     metadata = queue.record.queue.metadata
     for quota in [each for plugin in framework_of(session).plugins for each in plugin.quotas]:
@@ -185,10 +187,10 @@ def _quota_dials(session: Session, job: Job, queue: Queue, needs: _Needs) -> Ite
             return with_queue(session.snapshot, altered(queue.record.queue, metadata={"annotations": texts}))
 
         likely, steps = _steps(own, unit, {}), _steps(most, unit, {})
-        yield Dial("quota", queue.name, quota.name, now, unit, likely, steps, turned)
+        yield Parameter("quota", queue.name, quota.name, now, unit, likely, steps, turned)
 
 
-def room_dial(session: Session, job: Job, task: Task, row: int) -> Dial:
+def room_parameter(session: Session, job: Job, task: Task, row: int) -> Parameter:
     """Return a node's resources as a parameter, by no more than the largest node has or one pod requests: with more,
     the limit would no longer be that of one node."""
     facts, needs, column_of = session.nodes.facts, _Needs.of(session, job), session.nodes.column_of
@@ -204,4 +206,4 @@ def room_dial(session: Session, job: Job, task: Task, row: int) -> Dial:
         return with_room(session.snapshot, name, {key: amount - now[key] for key, amount in amounts.items()})
 
     likely, steps = _steps(needs.own, unit, most), _steps(needs.all, unit, most)
-    return Dial("room", name, "room", now, unit, likely, steps, turned)
+    return Parameter("room", name, "room", now, unit, likely, steps, turned)

@@ -448,7 +448,7 @@ def _aftermath(history: History, group: str, found: list[OperationInfo], window:
     later = _ReplacementFinder(group, found)
     if found and group:
         until = window.until or history.reader.head()
-        history.tell_of(later, group, None, until)
+        history.feed_concerning(later, group, None, until)
         later.add_waits(every_wait(history, group, None, until, later.time))
     for after in later.evictions:
         if after.came and not after.bound and after.key in later.pods:

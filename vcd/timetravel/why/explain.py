@@ -179,7 +179,7 @@ def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int
 
 def _explain_story(history: History, kind: Kind, key: str, group: str, last: int, window: LogWindow) -> Explanation:
     story = Story(group, only=key if kind == "pod" else None)
-    history.tell_of(story, group, story.only, last)
+    history.feed_concerning(story, group, story.only, last)
     story.add_waits(every_wait(history, group, story.only, last, story.time) if group else ())
     time = next((logged.time for logged in history.reader.read(last - 1, last)), story.time) if last else 0
     now = max(window.end(history.reader), time) if last == history.reader.head() else time

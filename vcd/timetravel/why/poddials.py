@@ -19,13 +19,13 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.why.changes import What, with_labels, with_minimum, with_more_nodes, with_pods, without_cordons
-from vcd.timetravel.why.dials import Dial
+from vcd.timetravel.why.dials import Parameter
 
 _TYPES = 3
 """Types of nodes of which more are tried, at most."""
 
 
-def pod_dials(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
+def pod_parameters(session: Session, job: Job, funnel: Funnel) -> Iterator[Parameter]:
     """Yield all parameters for a pod that found no node."""
     missing = max(1, job.min_available - job.ready_count)
     yield from _cordons(session, funnel, missing)
@@ -39,12 +39,12 @@ def pod_dials(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
 def _counting(
     what: What, subject: str, field: str, most: int, missing: int, turned: Callable[[int], Snapshot], now: int = 0,
     nodes: Sequence[str] = (),
-) -> Dial:  # fmt: skip
+) -> Parameter:  # fmt: skip
     """Return a parameter that counts up from ``now`` (down if that is above 0)."""
     unit = -1 if now else 1
     steps = {"": most} if most > 0 else {}
     likely = {"": min(missing, most)} if most > 0 else {}
-    return Dial(
+    return Parameter(
         what, subject, field, {"": now}, {"": unit}, likely, steps, lambda amounts: turned(amounts[""]),
         lambda _, value: str(value), tuple(nodes),
     )  # fmt: skip
@@ -57,7 +57,7 @@ def _nearest(funnel: Funnel, among: Mask) -> list[str]:
     return [funnel.session.nodes.facts.names[row] for row in order.tolist()]
 
 
-def _cordons(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
+def _cordons(session: Session, funnel: Funnel, missing: int) -> Iterator[Parameter]:
     facts = session.nodes.facts
     cordoned = np.array([node.spec.unschedulable for node in facts.nodes], np.bool_)
     names = _nearest(funnel, cordoned)
@@ -68,7 +68,7 @@ def _cordons(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
         )  # fmt: skip
 
 
-def _labels(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
+def _labels(session: Session, funnel: Funnel, missing: int) -> Iterator[Parameter]:
     wanted = _wanted_labels(funnel.task.shape.spec)
     if not wanted:
         return
@@ -94,7 +94,7 @@ def _wanted_labels(spec: PodSpec) -> dict[str, str]:
     return wanted
 
 
-def _tolerations(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
+def _tolerations(session: Session, job: Job, funnel: Funnel) -> Iterator[Parameter]:
     known = funnel.task.shape.spec.tolerations
     taints = {taint for node in session.nodes.facts.nodes for taint in node.spec.taints if taint.effect in HARD_EFFECTS}
     for taint in sorted(taints, key=taint_clause):
@@ -108,12 +108,14 @@ def _with_toleration(more: Toleration, spec: PodSpec) -> PodSpec:
     return msgspec.structs.replace(spec, tolerations=(*spec.tolerations, more))
 
 
-def _single_step(session: Session, job: Job, what: What, subject: str, change: Callable[[PodSpec], PodSpec]) -> Dial:
+def _single_step(
+    session: Session, job: Job, what: What, subject: str, change: Callable[[PodSpec], PodSpec]
+) -> Parameter:
     """Return a parameter with a single step that changes the pods' specs."""
     return _counting(what, subject, "", 1, 1, lambda _: with_pods(session.snapshot, job.key, change))
 
 
-def _without_terms(session: Session, job: Job, spec: PodSpec) -> Iterator[Dial]:
+def _without_terms(session: Session, job: Job, spec: PodSpec) -> Iterator[Parameter]:
     """Yield the removal of each requirement in the pods' specs."""
     for subject, change in _terms(spec):
         yield _single_step(session, job, "term", subject, change)
@@ -143,7 +145,7 @@ def _without_required(field: str, spec: PodSpec) -> PodSpec:
     return msgspec.structs.replace(spec, affinity=msgspec.structs.replace(affinity, **{field: part}))
 
 
-def _with_fewer(session: Session, job: Job) -> Iterator[Dial]:
+def _with_fewer(session: Session, job: Job) -> Iterator[Parameter]:
     least = job.record.group.spec.min_member
     if least > 1:
         yield _counting(
@@ -157,7 +159,7 @@ def _with_fewer(session: Session, job: Job) -> Iterator[Dial]:
         )
 
 
-def _more_nodes(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
+def _more_nodes(session: Session, funnel: Funnel, missing: int) -> Iterator[Parameter]:
     """Yield more nodes of each existing type, those types first on whose empty nodes most of the pods fit."""
     seen: set[Mapping[str, str] | tuple[object, ...]] = set()
     rows = np.flatnonzero((funnel.empty > 0) & funnel.allowed)

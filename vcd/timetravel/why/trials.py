@@ -23,9 +23,9 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.why.changes import Change, What, with_priority, without_jobs
-from vcd.timetravel.why.dials import Dial, quota_dials, room_dial
+from vcd.timetravel.why.dials import Parameter, quota_parameters, room_parameter
 from vcd.timetravel.why.obstacles import nearness
-from vcd.timetravel.why.poddials import pod_dials
+from vcd.timetravel.why.poddials import pod_parameters
 from vcd.timetravel.why.waits import Wait
 
 NODES_TRIED = 8
@@ -67,7 +67,7 @@ class FoundChange(msgspec.Struct, frozen=True):
 
     change: Change
     snapshot: Snapshot
-    dial: Dial | None = None
+    parameter: Parameter | None = None
     counts: Mapping[str, int] | None = None
 
 
@@ -164,7 +164,7 @@ class Search:
         self._wait = wait
         self._session = wait.session
         self._snapshot = wait.session.snapshot
-        self._pod_dials: list[Dial] | None = None
+        self._pod_parameters: list[Parameter] | None = None
 
     def run(self, kinds: Iterable[What]) -> FoundChange | None:
         """Return the first kind of change that works, with its smallest amount."""
@@ -177,7 +177,7 @@ class Search:
             "priority": self._priorities,
             "job": self._jobs_gone,
         }
-        found = (looks[kind](job) if kind in looks else self._by_dials(job, kind) for kind in kinds)
+        found = (looks[kind](job) if kind in looks else self._by_parameters(job, kind) for kind in kinds)
         return next((one for one in found if one is not None), None)
 
     def _note(self, what: What, of: str, since: int) -> None:
@@ -186,34 +186,37 @@ class Search:
     # --- pods and nodes
     # ---------------------------------------------------------------------------------------------------
 
-    def _by_dials(self, job: Job, kind: What) -> FoundChange | None:
+    def _by_parameters(self, job: Job, kind: What) -> FoundChange | None:
         """Return the first parameter of a kind that works."""
-        since, dials = self.trials.decisions, [dial for dial in self._dials(job) if dial.what == kind]
-        found = (self._smallest(dial) for dial in dials)
+        since, parameters = (
+            self.trials.decisions,
+            [parameter for parameter in self._parameters(job) if parameter.what == kind],
+        )
+        found = (self._smallest(parameter) for parameter in parameters)
         first = next((one for one in found if one is not None), None)
-        if dials:
-            self._note(kind, _bounded(kind, dials), since)
+        if parameters:
+            self._note(kind, _bounded(kind, parameters), since)
         return first
 
-    def _dials(self, job: Job) -> list[Dial]:
+    def _parameters(self, job: Job) -> list[Parameter]:
         task = waiting_task(self._wait, job)
         if task is None or not len(self._session.nodes):
             return []
-        if self._pod_dials is None:
-            self._pod_dials = list(pod_dials(self._session, job, Funnel(self._session, task)))
-        return self._pod_dials
+        if self._pod_parameters is None:
+            self._pod_parameters = list(pod_parameters(self._session, job, Funnel(self._session, task)))
+        return self._pod_parameters
 
     # --- quotas
     # -----------------------------------------------------------------------------------------------------------
 
     def _quotas(self, job: Job) -> FoundChange | None:
-        for queue, dials in quota_dials(self._session, job):
+        for queue, parameters in quota_parameters(self._session, job):
             since, found = self.trials.decisions, None
-            for dial in dials:
-                found = self._smallest(dial)
+            for parameter in parameters:
+                found = self._smallest(parameter)
                 if found is not None:
                     break
-            if dials:
+            if parameters:
                 self._note("quota", f"quotas of queue {queue} up to what all jobs ask for", since)
             if found is not None:
                 return found
@@ -230,22 +233,26 @@ class Search:
         since, best = self.trials.decisions, None
         rows = nearness(self._session, task).rows[:NODES_TRIED]
         for row in rows:
-            dial = room_dial(self._session, job, task, row)
+            parameter = room_parameter(self._session, job, task, row)
             if best is None:
-                best = self._smallest(dial)
+                best = self._smallest(parameter)
             elif best.counts is not None and len(best.counts) == 1:
-                best = self._with_less(dial, best.counts) or best
+                best = self._with_less(parameter, best.counts) or best
         bound = "each with as much more as the largest node has or a pod asks for"
         self._note("room", f"capacity of {counted(len(rows), 'node')}, {bound}", since)
         return best
 
-    def _with_less(self, dial: Dial, counts: Mapping[str, int]) -> FoundChange | None:
+    def _with_less(self, parameter: Parameter, counts: Mapping[str, int]) -> FoundChange | None:
         """Return the change of another node if it needs less of the one resource."""
         ((name, count),) = counts.items()
-        if count < 2 or dial.steps.get(name, 0) < count - 1 or not self.trials.lets_in(dial.at({name: count - 1})):
+        if (
+            count < 2
+            or parameter.steps.get(name, 0) < count - 1
+            or not self.trials.lets_in(parameter.at({name: count - 1}))
+        ):
             return None
-        fewest = self._fewest(lambda steps: dial.at({name: steps}), 0, count - 1)
-        return FoundChange(dial.change({name: fewest}), dial.at({name: fewest}), dial, {name: fewest})
+        fewest = self._fewest(lambda steps: parameter.at({name: steps}), 0, count - 1)
+        return FoundChange(parameter.change({name: fewest}), parameter.at({name: fewest}), parameter, {name: fewest})
 
     # --- priorities
     # -------------------------------------------------------------------------------------------------------
@@ -310,30 +317,30 @@ class Search:
     # --- amounts
     # ----------------------------------------------------------------------------------------------------------
 
-    def _smallest(self, dial: Dial) -> FoundChange | None:
+    def _smallest(self, parameter: Parameter) -> FoundChange | None:
         """Return the smallest change of a parameter that works: of one resource if that is enough, else of as few as
         possible.
 
         The job's own needs are tried first: a larger change may let other jobs start, which take the resources. If
         neither that nor the maximum works, nothing in between is tried.
         """
-        for most in (dial.likely, dial.steps) if dial.likely != dial.steps else (dial.steps,):
-            if most and self.trials.lets_in(dial.at(most)):
-                return self._less(dial, most)
+        for most in (parameter.likely, parameter.steps) if parameter.likely != parameter.steps else (parameter.steps,):
+            if most and self.trials.lets_in(parameter.at(most)):
+                return self._less(parameter, most)
         return None
 
-    def _less(self, dial: Dial, most: Mapping[str, int]) -> FoundChange:
+    def _less(self, parameter: Parameter, most: Mapping[str, int]) -> FoundChange:
         """Return the smallest change of a parameter, where ``most`` is known to work."""
         counts = dict(most)
-        alone = (name for name in most if self.trials.lets_in(dial.at({name: most[name]})))
+        alone = (name for name in most if self.trials.lets_in(parameter.at({name: most[name]})))
         first = next(alone, None) if len(most) > 1 else None
         if first is not None:
             counts = {first: most[first]}
         for name in list(counts):
             low = 0 if len(counts) == 1 else -1  # with the other resources changed, this one may be unnecessary
-            counts[name] = self._fewest(partial(_with_steps, dial, dict(counts), name), low, counts[name])
+            counts[name] = self._fewest(partial(_with_steps, parameter, dict(counts), name), low, counts[name])
         counts = {name: count for name, count in counts.items() if count}
-        return FoundChange(dial.change(counts), dial.at(counts), dial, counts)
+        return FoundChange(parameter.change(counts), parameter.at(counts), parameter, counts)
 
     def _fewest(self, at: Callable[[int], Snapshot], low: int, high: int) -> int:
         """Return the fewest steps that work, where ``high`` is known to work and ``low`` is known not to."""
@@ -353,20 +360,20 @@ class Search:
         return high
 
 
-def _bounded(kind: What, dials: list[Dial]) -> str:
+def _bounded(kind: What, parameters: list[Parameter]) -> str:
     """Return how far the parameters of a kind were changed: ``labels of up to 8 nodes``."""
-    most = max(dial.steps.get("", 0) for dial in dials)
+    most = max(parameter.steps.get("", 0) for parameter in parameters)
     if kind in ("cordon", "label"):
         return f"{kind}s of up to {counted(most, 'node')}"
     if kind == "node":
-        return f"up to {most} more of {counted(len(dials), 'type')} of nodes"
+        return f"up to {most} more of {counted(len(parameters), 'type')} of nodes"
     if kind == "minimum":
         return "its minimum down to 1"
-    return counted(len(dials), kind)
+    return counted(len(parameters), kind)
 
 
-def _with_steps(dial: Dial, counts: Mapping[str, int], name: str, steps: int) -> Snapshot:
-    return dial.at({**counts, name: steps})
+def _with_steps(parameter: Parameter, counts: Mapping[str, int], name: str, steps: int) -> Snapshot:
+    return parameter.at({**counts, name: steps})
 
 
 def _priorities_above(session: Session, job: Job) -> list[int]:
