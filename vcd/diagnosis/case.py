@@ -153,8 +153,8 @@ def in_order(reasons: Collection[ev.Waiting]) -> list[ev.Waiting]:
 
 def _refuses_loan(reason: ev.Waiting) -> bool:
     """Return whether a queue cannot borrow: its capability, or the holds of other queues, leave too little."""
-    said, ends = reason.reason, (Cause.OTHERS_GUARANTEE, Cause.QUEUE_CAPABILITY)
-    return cause_of(reason) in ends and isinstance(said, Reason) and bool(said.amounts)
+    stated, ends = reason.reason, (Cause.OTHERS_GUARANTEE, Cause.QUEUE_CAPABILITY)
+    return cause_of(reason) in ends and isinstance(stated, Reason) and bool(stated.amounts)
 
 
 def _rank(reason: ev.Waiting) -> int:

@@ -54,8 +54,8 @@ def diagnosed_waits(session: Session, waiting: Mapping[str, tuple[ev.Waiting, ..
         diagnosis = diagnose(wait) if wait.reasons else _without_reason(wait)
         if diagnosis is None:
             continue
-        asked = "" if wait.job is None else needs(_requests(wait.job))
-        where = (group, job_name(record.group), session.queue_name_of(record), asked)
+        requested = "" if wait.job is None else needs(_requests(wait.job))
+        where = (group, job_name(record.group), session.queue_name_of(record), requested)
         about = diagnosis.subject, diagnosis.amounts
         found.append(DiagnosedWait(*where, diagnosis.cause, phrase(diagnosis), said(diagnosis), *about))
     return found

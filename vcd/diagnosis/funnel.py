@@ -115,9 +115,9 @@ def _all(clauses: Iterable[Clause], count: int) -> Mask:
 def fitting_pods(room: Ints, request: Ints) -> Ints:
     """Return how many pods with this request fit into the free resources of each node, applying the tolerance of
     ``room_needed`` to the first pod."""
-    asked = request > 0
+    requested = request > 0
     first = fits(room_needed(request), room)
-    if not asked.any():
+    if not requested.any():
         return first.astype(np.int64)
-    count: Ints = np.maximum((room[asked] // request[asked][:, None]).min(axis=0), 1) * first
+    count: Ints = np.maximum((room[requested] // request[requested][:, None]).min(axis=0), 1) * first
     return count

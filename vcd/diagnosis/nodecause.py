@@ -100,9 +100,9 @@ def _existing_values(case: Case, clause: Clause) -> list[str]:
 
 def _diagnose_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
     """Return what excluded a pod at its turn, when other pods of the job had places."""
-    alike = [one for one in funnel.moving if one.cause == cause_of(reason)]
+    of_cause = [one for one in funnel.moving if one.cause == cause_of(reason)]
     code = reason.reason if isinstance(reason.reason, str) else reason.reason.code
-    clause = next((one for one in alike if one.reason.code == code), next(iter(alike), None))
+    clause = next((one for one in of_cause if one.reason.code == code), next(iter(of_cause), None))
     if clause is None:
         return as_given(reason)
     counts = _counts(case, funnel)
@@ -129,14 +129,14 @@ def _diagnose_capacity(case: Case, funnel: Funnel) -> Diagnosis:
     usage, names = case.session.nodes.usage, case.session.nodes.resources
     if funnel.freed[funnel.allowed].sum() >= case.missing_equal and not case.is_short:
         return case.diagnose_terminating()
-    idle, asked = np.maximum(usage.idle, 0), case.needed > 0
+    idle, requested = np.maximum(usage.idle, 0), case.needed > 0
     free, allowed = sum_of(idle, axis=1), sum_of(idle[:, funnel.allowed], axis=1)
-    short = np.flatnonzero(asked & (free < case.needed)).tolist()
+    short = np.flatnonzero(requested & (free < case.needed)).tolist()
     if short:
         return _diagnose_full_cluster(case, short, free)
     near = _nearest(funnel.allowed, idle, funnel.task.request)
     lacking = _short_resources(funnel.task.request, idle[:, near])
-    if (allowed[asked] >= case.needed[asked]).all():
+    if (allowed[requested] >= case.needed[requested]).all():
         largest, request = idle[:, funnel.allowed].max(axis=1), funnel.task.request
         lacking = [column for column in lacking if largest[column] < request[column]] or lacking
         amounts = case.amounts_by_role(lacking, asks=case.needed, pod=request, free=allowed, largest=largest)
