@@ -66,10 +66,10 @@ def answer(
 def _answer_question(
     path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str
 ) -> Answer:
-    asked = QUESTIONS[question]
+    entry = QUESTIONS[question]
     try:
         with api.errors_about(Path(called), Path(path)), api.told_of_standing(path), _pinned(path, question):
-            return 200, asked.whole(path, *given) if sight is None else asked.part(sight, path, *given)
+            return 200, entry.whole(path, *given) if sight is None else entry.part(sight, path, *given)
     except Hidden as error:
         return _error(403, str(error))
     except (_BadParameter, api.BadTime, api.EditError) as error:
@@ -208,10 +208,10 @@ def _plan(path: str, number: str) -> bytes:
 
 
 def _plan_for(sight: PartialSight, path: str, number: str) -> bytes:
-    asked = _session(path, "number", number)
-    title, *lines = log_of(path).session(asked, sight.sees).lines()
-    told = [sight.without_others(line) for line in lines]
-    return msgspec.json.encode(SessionText(asked, indented([title, *told, *sight.withheld()])))
+    session = _session(path, "number", number)
+    title, *lines = log_of(path).session(session, sight.sees).lines()
+    visible = [sight.without_others(line) for line in lines]
+    return msgspec.json.encode(SessionText(session, indented([title, *visible, *sight.withheld()])))
 
 
 def _job(path: str, key: str, session: str) -> bytes:
