@@ -190,15 +190,15 @@ class Tokens:
         if done.cancelled() or done.exception() is not None:
             return
         account = done.result()
-        kept: OrderedDict[bytes, Any] = self._refused if account is None else self._good
+        cache: OrderedDict[bytes, Any] = self._refused if account is None else self._good
         (self._good if account is None else self._refused).pop(digest, None)
         if account is None:
             self._refused[digest] = self._now() + REFUSED_SECONDS
         else:
             self._good[digest] = (self._now() + KEPT_SECONDS, Person(account, self._reviews, self._now))
-        kept.move_to_end(digest)
-        while len(kept) > _MOST_CACHED:
-            kept.popitem(last=False)
+        cache.move_to_end(digest)
+        while len(cache) > _MOST_CACHED:
+            cache.popitem(last=False)
 
 
 async def _review(answer: Awaitable[T], about: str) -> T:
