@@ -77,9 +77,9 @@ def pods_on_nodes(nodes: Iterable[str]) -> str:
 def main_resource(requests: Mapping[str, int]) -> str:
     """Return the resource that characterizes a pod's requests: an extended one (the first by name), else cpu, else
     memory; empty if the pod requests none."""
-    asked = sorted(name for name, amount in requests.items() if amount > 0)
-    extended = [name for name in asked if name not in _OF_EVERY_POD]
-    return next(iter([*extended, *(name for name in (CPU, MEMORY) if name in asked)]), "")
+    requested = sorted(name for name, amount in requests.items() if amount > 0)
+    extended = [name for name in requested if name not in _OF_EVERY_POD]
+    return next(iter([*extended, *(name for name in (CPU, MEMORY) if name in requested)]), "")
 
 
 def needs(pods: Iterable[Mapping[str, int]]) -> str:

@@ -108,9 +108,9 @@ def _of_clause(diagnosis: Diagnosis) -> str:
         return f"{subject['term']}: {passes}; {_Quantities(diagnosis).needs}"
     clause, excluded = subject["clause"], counts["excluded with room"]
     if diagnosis.cause in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE):
-        kept = counts["nodes"] - counts["passes"]
+        excluding = counts["nodes"] - counts["passes"]
         what = f"taint {clause}" if diagnosis.cause == Cause.TAINT else "a cordon (spec.unschedulable)"
-        words = f"{what} excludes {kept} of {counted(counts['nodes'], 'node')}, {excluded} of these with capacity"
+        words = f"{what} excludes {excluding} of {counted(counts['nodes'], 'node')}, {excluded} of these with capacity"
     else:
         existing = f" (existing: {existing_values(diagnosis)})" if "existing" in subject else ""
         words = f"{clause} fits {counts['passes']} of {counted(counts['nodes'], 'node')}{existing}"
@@ -155,8 +155,8 @@ def _limit(diagnosis: Diagnosis) -> str:
     field = subject["field"].removeprefix("metadata.annotations[").removesuffix("]")
     if diagnosis.cause == Cause.OTHERS_GUARANTEE:
         what = "what queue {} deserves and can use" if field == "spec.weight" else "what is guaranteed to queue {}"
-        kept = f"{what.format(subject['queue'])} ({field}) leaves {figures.of('limit')}"
-        return f"{kept}: {taken}"
+        reserved = f"{what.format(subject['queue'])} ({field}) leaves {figures.of('limit')}"
+        return f"{reserved}: {taken}"
     # a third-party plugin need not declare the field of its limit
     return f"queue {subject['queue']} may use {figures.of('limit')}{f' ({field})' if field else ''}: {taken}"
 
