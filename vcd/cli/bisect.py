@@ -71,6 +71,6 @@ def waits(queue: str, period: float, event_log: EventLog, first: int | None, las
 
     Exits with 0; with 2 if the file cannot be used or no job was in the queue.
     """
-    with event_log.reading() as log, progress_bars() as told:
-        found = api.bisect_waits(log, queue, first, last, period=round(period * SECOND), progress=told)
+    with event_log.reading() as log, progress_bars() as progress:
+        found = api.bisect_waits(log, queue, first, last, period=round(period * SECOND), progress=progress)
     print_result(found, found.lines(), output)

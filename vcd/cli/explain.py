@@ -71,25 +71,25 @@ class _Job(msgspec.Struct):
             yield from (head, *rest)
 
 
-def _document(told: _Result) -> msgspec.Struct:
+def _document(result: _Result) -> msgspec.Struct:
     """Return the document for JSON: for a job, its story with the other parts as further fields."""
-    if not isinstance(told, _Job):
-        assert isinstance(told, msgspec.Struct)
-        return told
-    parts = {name: getattr(told, name) for name in ("verdict", "eta", "obstacles", "change")}
-    return JobExplanation(**msgspec.structs.asdict(told.story), **parts)
+    if not isinstance(result, _Job):
+        assert isinstance(result, msgspec.Struct)
+        return result
+    parts = {name: getattr(result, name) for name in ("verdict", "eta", "obstacles", "change")}
+    return JobExplanation(**msgspec.structs.asdict(result.story), **parts)
 
 
-def _job(asked: _Query) -> _Result:
-    told = _story(asked)
-    if asked.eta:
-        key, path = told.story.key, asked.log.history.reader.path
-        told.eta = api.eta(path, key, session=asked.session, jobs=api.processors())
-    return told
+def _job(query: _Query) -> _Result:
+    result = _story(query)
+    if query.eta:
+        key, path = result.story.key, query.log.history.reader.path
+        result.eta = api.eta(path, key, session=query.session, jobs=api.processors())
+    return result
 
 
-def _story(asked: _Query) -> _Job:
-    job = asked.log.job(asked.name, asked.namespace, asked.session, asked.since)
+def _story(query: _Query) -> _Job:
+    job = query.log.job(query.name, query.namespace, query.session, query.since)
     story = job.story()
     try:
         verdict = job.verdict()
@@ -97,40 +97,40 @@ def _story(asked: _Query) -> _Job:
         return _Job(story)
     if job.last_wait is None:  # pods of it are missing, and no session states a reason
         return _Job(story, verdict)
-    if not asked.change:
+    if not query.change:
         return _Job(story, verdict, job.obstacles())
     change = job.change(verdict.session)
     return _Job(story, api.with_fix(verdict, change), job.obstacles(), change)
 
 
-def _pod(asked: _Query) -> _Result:
-    story = asked.log.pod(asked.name, asked.namespace, asked.session, asked.since)
+def _pod(query: _Query) -> _Result:
+    story = query.log.pod(query.name, query.namespace, query.session, query.since)
     if not story.group or not any(episode.what == "waited" for episode in story.episodes):
         return _Job(story)
     try:  # a pod waits because its job waits
-        return _Job(story, asked.log.job(story.group, "", asked.session, asked.since).verdict())
+        return _Job(story, query.log.job(story.group, "", query.session, query.since).verdict())
     except api.NotFound:
         return _Job(story)
 
 
-def _difference(asked: _Query) -> _Result:
-    found = asked.log.difference(
-        asked.name, asked.other, asked.namespace, session=asked.session, other_log=asked.other_log
+def _difference(query: _Query) -> _Result:
+    found = query.log.difference(
+        query.name, query.other, query.namespace, session=query.session, other_log=query.other_log
     )
-    one, other = (msgspec.structs.replace(side, file=asked.called[side.file]) for side in (found.one, found.other))
+    one, other = (msgspec.structs.replace(side, file=query.called[side.file]) for side in (found.one, found.other))
     return msgspec.structs.replace(found, one=one, other=other)
 
 
 KINDS: dict[str, Callable[[_Query], _Result]] = {
-    "cluster": lambda asked: asked.log.causes(asked.first, asked.session, change=asked.change),
+    "cluster": lambda query: query.log.causes(query.first, query.session, change=query.change),
     "job": _job,
     "pod": _pod,
-    "queue": lambda asked: asked.log.queue(asked.name, asked.first, asked.session),
-    "session": lambda asked: asked.log.session(asked.session or asked.name or "last"),
-    "eviction": lambda asked: asked.log.eviction(asked.name, asked.namespace, asked.session, asked.since),
+    "queue": lambda query: query.log.queue(query.name, query.first, query.session),
+    "session": lambda query: query.log.session(query.session or query.name or "last"),
+    "eviction": lambda query: query.log.eviction(query.name, query.namespace, query.session, query.since),
     "diff": _difference,
-    "changes": lambda asked: asked.log.changes(asked.since, asked.session, asked.around, asked.namespace),
-    "order": lambda asked: asked.log.order(asked.name or None, asked.session),
+    "changes": lambda query: query.log.changes(query.since, query.session, query.around, query.namespace),
+    "order": lambda query: query.log.order(query.name or None, query.session),
 }
 """What can be explained, with the function that explains it."""
 
@@ -239,14 +239,14 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
 
         log, other = opened(event_log), given.pop("other_log")
         given["namespace"] = given["namespace"] or event_log.namespace
-        asked = _parse_query(
+        query = _parse_query(
             log, kind, other_log=None if other is None else opened(FileLog(other)), called=called, **given
         )
         for remark in api.remarks(log.history.reader):
             print_lines([f"note: {remark}"], err=True)
-        told = KINDS[kind](asked)
-    lines = told.all_lines() if whole and isinstance(told, _Job | api.QueueExplanation) else told.lines()
-    print_result(_document(told), lines, output)
+        result = KINDS[kind](query)
+    lines = result.all_lines() if whole and isinstance(result, _Job | api.QueueExplanation) else result.lines()
+    print_result(_document(result), lines, output)
 
 
 def _check(kind: str, given: dict[str, Any]) -> None:

@@ -37,8 +37,8 @@ class ChosenCluster:
 
     def over(self, other: ChosenCluster) -> ChosenCluster:
         """Return these options, with those of ``other`` where these are unset."""
-        said = {name: value for name, value in vars(self).items() if value}
-        return replace(other, **said)
+        own = {name: value for name, value in vars(self).items() if value}
+        return replace(other, **own)
 
     @property
     def given_options(self) -> list[str]:
@@ -109,10 +109,10 @@ class ClusterLog:
     @contextmanager
     def reading(self) -> Iterator[Path]:
         """Yield a file with all that the leader has, for as long as the context lasts. Raises Unusable, LogError."""
-        commands, asked = self._log_request()
+        commands, request = self._log_request()
         with (
             _report_cluster_errors(),
-            commands.taken_over(asked, print_note) as found,
+            commands.taken_over(request, print_note) as found,
             api.told_of_standing(found.path),
         ):
             self._announce(found.taken, found.context)
@@ -121,8 +121,8 @@ class ClusterLog:
     @contextmanager
     def following(self) -> Iterator[FollowedLog]:
         """Yield the log, updated while the context lasts."""
-        commands, asked = self._log_request()
-        with _report_cluster_errors(), commands.followed(asked, print_note) as found:
+        commands, request = self._log_request()
+        with _report_cluster_errors(), commands.followed(request, print_note) as found:
             self._announce(found.taken, found.context)
             yield found
 

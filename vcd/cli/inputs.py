@@ -98,8 +98,8 @@ def event_log_path(command: Command) -> Command:
             raise click.UsageError("give one log: FILE, or --event-log FILE")
         command(event_log=chosen, **given)
 
-    made: Command = _positional(_event_log(with_path))
-    return made
+    decorated: Command = _positional(_event_log(with_path))
+    return decorated
 
 
 def optional_event_log(command: Command) -> Command:
@@ -127,10 +127,10 @@ def _with_log(command: Command, ways: str, options: Iterable[Callable[[Command],
         cluster = ChosenCluster(kubeconfig, context, scheduler_namespace, token_file)
         command(event_log=_chosen(ways, event_log, log_file, cluster, from_cluster=from_cluster), **given)
 
-    made: Command = with_log
+    decorated: Command = with_log
     for option in reversed([*options]):
-        made = option(made)
-    return made
+        decorated = option(decorated)
+    return decorated
 
 
 def is_log_chosen() -> bool:
@@ -194,9 +194,9 @@ def read_manifests(names: Iterable[str]) -> list[Manifest]:
     manifests: list[Manifest] = []
     for name in names:
         for file in _files(name):
-            shown = "standard input" if file == "-" else file
-            for number, line, document in _documents(shown, read_text(file)):
-                manifests.extend(_objects(f"{shown}: document {number} (line {line})", document))
+            source = "standard input" if file == "-" else file
+            for number, line, document in _documents(source, read_text(file)):
+                manifests.extend(_objects(f"{source}: document {number} (line {line})", document))
     return manifests
 
 

@@ -145,10 +145,10 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
 
 def _follow(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
     """Yield the last events and all later ones, without end, also after another file replaced the log's."""
-    told: dict[str, Any] | None = None
+    last: dict[str, Any] | None = None
     for path in files_of(followed, print_note):
-        for line in logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path), told=told):  # type: ignore[misc]
-            told = line
+        for line in logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path), last=last):  # type: ignore[misc]
+            last = line
             yield line
 
 
@@ -177,8 +177,8 @@ def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
         print_lines((*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)))
         if last is not None:
             click.echo(f"head: {last}")
-        told = f"{len(found.problems)} problems" if found.problems else "sound"
-        click.echo(f"{printable(event_log.name)}: {told}")
+        verdict = f"{len(found.problems)} problems" if found.problems else "sound"
+        click.echo(f"{printable(event_log.name)}: {verdict}")
     sys.exit(1 if found.problems else 0)
 
 
@@ -238,8 +238,8 @@ def compact(event_log: Path, max_age: int | None, max_size: int | None, output: 
     if output == "json":
         print_json(LogCompaction(str(event_log), **msgspec.structs.asdict(done)), line=True)
     else:
-        told = f"{done.removed:,} events removed, {done.before:,} bytes before, {done.after:,} bytes after"
-        click.echo(f"{printable(str(event_log))}: {told}")
+        summary = f"{done.removed:,} events removed, {done.before:,} bytes before, {done.after:,} bytes after"
+        click.echo(f"{printable(str(event_log))}: {summary}")
 
 
 @log.command("downgrade")
@@ -259,8 +259,8 @@ def downgrade(event_log: Path, version: str, output: str) -> None:
     if output == "json":
         print_json(DowngradedLog(str(event_log), **msgspec.structs.asdict(done)), line=True)
     else:
-        told = f"schema {done.before} before, {done.after} after, for vcd {version}"
-        click.echo(f"{printable(str(event_log))}: {told}")
+        summary = f"schema {done.before} before, {done.after} after, for vcd {version}"
+        click.echo(f"{printable(str(event_log))}: {summary}")
         for sentence in done.lost:
             click.echo(f"note: not in it any more: {sentence}", err=True)
 
@@ -292,5 +292,5 @@ def _print_written(written: logfile.Written | logfile.Anonymised, out: Path, out
     if output == "json":
         print_json(WrittenLog(str(out), **msgspec.structs.asdict(written)), line=True)
     else:
-        told = f"events {written.first:,} to {written.last:,}, {written.sessions:,} sessions"
-        click.echo(f"{printable(str(out))}: {told}")
+        summary = f"events {written.first:,} to {written.last:,}, {written.sessions:,} sessions"
+        click.echo(f"{printable(str(out))}: {summary}")

@@ -51,8 +51,8 @@ def restore(
     if output == "json":
         print_json(RestoredLog(str(file), **msgspec.structs.asdict(done)), line=True)
     else:
-        told = f"events {done.first:,} to {done.last:,}, up to session {done.session:,}"
-        click.echo(f"{printable(str(file))}: {told}")
+        summary = f"events {done.first:,} to {done.last:,}, up to session {done.session:,}"
+        click.echo(f"{printable(str(file))}: {summary}")
     sys.exit(1 if done.gaps else 0)
 
 
@@ -65,6 +65,6 @@ def _check(source: str, output: str) -> None:
         for line in (*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)):
             click.echo(printable(line))
         click.echo(f"head: {head}")
-        told = f"{len(found.problems)} problems" if found.problems else "sound"
-        click.echo(f"{printable(source)}: {told}")
+        verdict = f"{len(found.problems)} problems" if found.problems else "sound"
+        click.echo(f"{printable(source)}: {verdict}")
     sys.exit(1 if found.problems else 0)

@@ -48,6 +48,6 @@ def print_listing(listing: Listing, output: str) -> None:
     if output == "wide":
         print_rows(listing.columns, listing.rows)
         return
-    kept = [index for index, column in enumerate(listing.columns) if column not in listing.wide]
-    rows = ([row[index] for index in kept] for row in listing.rows)
-    print_rows([listing.columns[index] for index in kept], rows, listing.width)
+    indexes = [index for index, column in enumerate(listing.columns) if column not in listing.wide]
+    rows = ([row[index] for index in indexes] for row in listing.rows)
+    print_rows([listing.columns[index] for index in indexes], rows, listing.width)

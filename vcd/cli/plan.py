@@ -200,11 +200,11 @@ def _list_cluster(
 
 
 def _document(result: api.PlanResult, listed: Listed | None) -> Plan:
-    told = {name: getattr(result, name) for name in Plan.__struct_fields__ if name != "cluster"}
+    fields = {name: getattr(result, name) for name in Plan.__struct_fields__ if name != "cluster"}
     if listed is None:
-        return Plan(**told)
+        return Plan(**fields)
     missing = [{name: getattr(one, name) for name in one.__struct_fields__} for one in listed.missing]
-    return Plan(**told, cluster=PlannedCluster(listed.server, listed.context, missing))
+    return Plan(**fields, cluster=PlannedCluster(listed.server, listed.context, missing))
 
 
 def _print(result: api.PlanResult, lacking: str, output: str) -> None:

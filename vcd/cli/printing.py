@@ -39,11 +39,11 @@ _HEAD = re.compile(r" *(?:.{,38}\S)?  +(?=\S)| *")
 
 def print_json(found: msgspec.Struct, *, line: bool = False) -> None:
     """Print a document as readable JSON, or on a single ``line``."""
-    told = document(found)
+    plain = document(found)
     try:
-        text = msgspec.json.encode(told)
+        text = msgspec.json.encode(plain)
     except UnicodeEncodeError:  # by the name of a file
-        text = _NO_LETTER.sub(lambda byte: f"\\\\u{ord(byte[0]):x}", json.dumps(told, ensure_ascii=False)).encode()
+        text = _NO_LETTER.sub(lambda byte: f"\\\\u{ord(byte[0]):x}", json.dumps(plain, ensure_ascii=False)).encode()
     click.echo((text if line else msgspec.json.format(text)).decode())
 
 
@@ -85,9 +85,9 @@ def terminal_width(stream: TextIO | None = None) -> int | None:
     stream = sys.stdout if stream is None else stream
     if stream is None or not stream.isatty():
         return None
-    said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said):
-        return int(said)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
     return os.get_terminal_size(stream.fileno()).columns or _COLUMNS  # a terminal of unknown width reports 0
 
 
@@ -95,10 +95,10 @@ def table(*columns: str, right: bool = False) -> Table:
     """Return a table without lines; ``right``: all but its first column are numbers."""
     from rich.table import Table
 
-    made = Table(*columns, box=None, pad_edge=False)
-    for column in made.columns[1:] if right else ():
+    result = Table(*columns, box=None, pad_edge=False)
+    for column in result.columns[1:] if right else ():
         column.justify = "right"
-    return made
+    return result
 
 
 def add_row(table: Table, *cells: str | Text) -> None:
@@ -127,12 +127,12 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], most: int 
             for row in chain(first, cells)
         )
     else:
-        made = table(*columns)
-        for column in made.columns:
-            column.no_wrap, column.overflow = column is not made.columns[-1], "fold"
+        drawn = table(*columns)
+        for column in drawn.columns:
+            column.no_wrap, column.overflow = column is not drawn.columns[-1], "fold"
         for row in first:
-            add_row(made, *row)
-        print_tables(made)
+            add_row(drawn, *row)
+        print_tables(drawn)
         print_lines(_line(row, widths) for row in cells)
 
 

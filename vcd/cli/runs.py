@@ -80,25 +80,27 @@ def print_unlike(found: api.Fidelity) -> None:
 
 def print_runs(runs: Sequence[api.Run]) -> None:
     """Print a column for each run."""
-    shown = table("", *(escape(run.name) for run in runs), right=True)
-    add_row(shown, "what is other", *(run.what for run in runs))
+    runs_table = table("", *(escape(run.name) for run in runs), right=True)
+    add_row(runs_table, "what is other", *(run.what for run in runs))
     for title, value in _ROWS:
         cells = [value(run) for run in runs]
         if any(cells):
-            add_row(shown, title, *cells)
+            add_row(runs_table, title, *cells)
     for resource in dict.fromkeys(name for run in runs for name in run.utilisation):
         add_row(
-            shown,
+            runs_table,
             f"{resource} used",
             *(f"{run.utilisation[resource]:.1%}" if resource in run.utilisation else "" for run in runs),
         )
     for queue in dict.fromkeys(name for run in runs for name in run.queues):
         waits = [run.queues.get(queue) for run in runs]
         counts = ("" if one is None else f"{one.jobs:,}" for one in waits)
-        add_row(shown, f"queue {queue or '(none)'}: jobs", *counts)
-        add_row(shown, "  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
-        add_row(shown, "  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits))
-    print_tables(shown)
+        add_row(runs_table, f"queue {queue or '(none)'}: jobs", *counts)
+        add_row(runs_table, "  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
+        add_row(
+            runs_table, "  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits)
+        )
+    print_tables(runs_table)
 
 
 _ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (
@@ -120,11 +122,11 @@ _ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (
 
 
 def _print_shifts(comparison: api.Comparison) -> None:
-    shown: dict[str, int] = {}
+    printed: dict[str, int] = {}
     for shift in comparison.shifts:
-        shown[shift.run] = shown.get(shift.run, 0) + 1
-        if shown[shift.run] == 1:
+        printed[shift.run] = printed.get(shift.run, 0) + 1
+        if printed[shift.run] == 1:
             print_lines([f"waits that change most under {shift.run}:"])
-        if shown[shift.run] <= _SHIFTS:
+        if printed[shift.run] <= _SHIFTS:
             waits = f"{api.span_in_words(shift.baseline)} -> {api.span_in_words(shift.wait)}"
             print_lines([f"  {shift.job} (queue {shift.queue}): {waits}"])

@@ -69,8 +69,8 @@ def documents() -> dict[str, type[msgspec.Struct]]:
 
 def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
     """Return the JSON Schema of a document."""
-    (made,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
-    name = made["$ref"].rpartition("/")[2]
+    (reference,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    name = reference["$ref"].rpartition("/")[2]
     own = dict(parts[name])
     fields, required = dict(own["properties"]), list(own.get("required", ()))
     if "kind" in fields:

@@ -16,9 +16,9 @@ from vcd.cli.inputs import COUNT, event_log_path
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 
-def _refuse(_: click.Context, __: click.Parameter, asked: bool) -> None:
+def _refuse(_: click.Context, __: click.Parameter, is_given: bool) -> None:
     """Explain how to reach a shadow's log. Raises UsageError."""
-    if asked:
+    if is_given:
         raise click.UsageError(
             "a shadow holds no Lease and serves its log to nobody: ask where the log is, as in"
             " kubectl -n volcano-system exec deploy/vcd-scheduler -- vcd shadow /var/lib/vcd/events.sqlite,"
@@ -64,15 +64,15 @@ def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, out
     if queue is not None and queue not in queues:
         raise Unusable(f"--queue {queue}: no pod of it was placed; those of {', '.join(queues) or 'no queue'} were")
     chosen = [one for one in found.differences if kind in (None, one.kind) and queue in (None, one.queue)]
-    shown = msgspec.structs.replace(found, differences=chosen[:limit] if limit else chosen)
+    limited = msgspec.structs.replace(found, differences=chosen[:limit] if limit else chosen)
     if output == "json":
-        print_json(shown)
+        print_json(limited)
         return
     print_lines(_summary(found))
-    print_tables(_queues(found), Text(), _differences(shown))
-    if len(chosen) > len(shown.differences):
+    print_tables(_queues(found), Text(), _differences(limited))
+    if len(chosen) > len(limited.differences):
         click.echo(
-            f"... and {len(chosen) - len(shown.differences):,} more; choose with --limit, --kind or --queue", err=True
+            f"... and {len(chosen) - len(limited.differences):,} more; choose with --limit, --kind or --queue", err=True
         )
 
 
@@ -101,11 +101,11 @@ def _summary(found: api.ShadowComparison) -> list[str]:
 
 
 def _queues(found: api.ShadowComparison) -> Table:
-    made = table("queue", *api.SHADOW_KINDS, "vcd earlier p50", "p95", "most", right=True)
+    queue_table = table("queue", *api.SHADOW_KINDS, "vcd earlier p50", "p95", "most", right=True)
     for one in found.queues:
         seconds = map(_seconds, (one.p50, one.p95, one.most))
-        add_row(made, one.queue or "-", *map(str, one.pods.values()), *seconds)
-    return made
+        add_row(queue_table, one.queue or "-", *map(str, one.pods.values()), *seconds)
+    return queue_table
 
 
 def _seconds(value: float | None) -> str:
@@ -113,11 +113,11 @@ def _seconds(value: float | None) -> str:
 
 
 def _differences(found: api.ShadowComparison) -> Table:
-    made = table("pod", "queue", "kind", "vcd: node", "at", "session", "bound to", "at", "vcd earlier by", "why")
+    pod_table = table("pod", "queue", "kind", "vcd: node", "at", "session", "bound to", "at", "vcd earlier by", "why")
     for one in found.differences:
         earlier = _seconds(one.seconds) if one.timed else "-"
         why = one.why or (f"session {one.withdrawn} had no node for it any more" if one.withdrawn else "")
         cells = (one.node or "-", one.at or "-", str(one.session or "-"), one.bound_to or "-", one.bound_at or "-")
-        told = f"{one.cause}: {why}" if one.cause else why
-        add_row(made, one.pod, one.queue or "-", one.kind, *cells, earlier, told)
-    return made
+        cause = f"{one.cause}: {why}" if one.cause else why
+        add_row(pod_table, one.pod, one.queue or "-", one.kind, *cells, earlier, cause)
+    return pod_table

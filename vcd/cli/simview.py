@@ -185,13 +185,13 @@ def tables(simulation: Simulation) -> RenderableType:
 
 
 def _queues(simulation: Simulation) -> RenderableType:
-    shown = table("queue", "weight", "allocated", "pending", "inqueue", "running")
+    queue_table = table("queue", "weight", "allocated", "pending", "inqueue", "running")
     for queue in simulation.store.list(QUEUES):
         status = queue.get("status") or {}
         counts = (str(status.get(name) or 0) for name in ("pending", "inqueue", "running"))
         weight = str((queue.get("spec") or {}).get("weight", 1))
-        add_row(shown, queue["metadata"]["name"], weight, _amounts(status.get("allocated") or {}), *counts)
-    return shown
+        add_row(queue_table, queue["metadata"]["name"], weight, _amounts(status.get("allocated") or {}), *counts)
+    return queue_table
 
 
 def _amounts(amounts: Mapping[str, str]) -> str:

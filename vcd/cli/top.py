@@ -70,10 +70,10 @@ def _glances(followed: FollowedLog) -> Iterator[api.Glance]:
 
 def live(console: Console, look: Callable[[], RenderableType], wait: Callable[[], None]) -> None:
     """Draw frame after frame, until Ctrl-C."""
-    with Live(console=console, screen=True, auto_refresh=False) as shown:
+    with Live(console=console, screen=True, auto_refresh=False) as screen:
         try:
             while True:
-                shown.update(look(), refresh=True)
+                screen.update(look(), refresh=True)
                 wait()
         except KeyboardInterrupt:
             return

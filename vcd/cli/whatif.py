@@ -150,9 +150,9 @@ def whatif(
                 )
             name = Path(conf).name if conf is not None else "changed"
             variant = api.Variant(name, text, edits, seed)
-            with progress_bars() as told:
+            with progress_bars() as progress:
                 comparison = api.whatif(
-                    log, [variant], period=round(period * SECOND), gpu=gpu, called=event_log.name, progress=told
+                    log, [variant], period=round(period * SECOND), gpu=gpu, called=event_log.name, progress=progress
                 )
             print_comparison(comparison, output, report, all_of_it=all_of_it)
             print_reading(edits.refused, edits.unknown, strict=strict)
@@ -172,7 +172,7 @@ def _submit(
 ) -> api.Submission:
     """Print and return the forecast; as text, print first what the first session does if more runs follow."""
     runs = samples or api.RUNS
-    with progress_bars() as told:
+    with progress_bars() as progress:
         submission = api.submit(
             log,
             manifests,
@@ -184,7 +184,7 @@ def _submit(
             runs_for=runs_for,
             jobs=api.processors(),
             first=lambda found: None if output == "json" else print_lines(found.lines()),
-            progress=lambda done: told(f"{runs} runs", done / runs),
+            progress=lambda done: progress(f"{runs} runs", done / runs),
         )
     print_result(submission, submission.lines(), output)
     return submission
