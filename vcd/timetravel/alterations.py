@@ -157,16 +157,16 @@ class _KnownContents:
         event, before = logged.event, self._policy
         if isinstance(event, ev.PolicyLoaded):
             self._policy = event
-            told = _describe_change(logged, session, (CONFIGURATION, ""), before, event)
-            return None if told is None else RevertibleChange(told, logged.time, before, event)
+            change = _describe_change(logged, session, (CONFIGURATION, ""), before, event)
+            return None if change is None else RevertibleChange(change, logged.time, before, event)
         if not isinstance(event, ev.ObjectPut | ev.ObjectGone):
             return None
         known, after = self._known.get((event.kind, event.key)), shown(event)
         if isinstance(event, ev.ObjectPut) and after is None:
             return None  # as before, or set aside
         self._known[event.kind, event.key] = after
-        told = _describe_change(logged, session, (event.kind, event.key), known, after)
-        return None if told is None else RevertibleChange(told, logged.time, known, after)
+        change = _describe_change(logged, session, (event.kind, event.key), known, after)
+        return None if change is None else RevertibleChange(change, logged.time, known, after)
 
 
 def _describe_change(

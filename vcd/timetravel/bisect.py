@@ -136,15 +136,15 @@ class _JobSearch:
             for change in self._find_starting(place, open_):
                 found[change.told.event] = self._earliest(change, before, place)
             before = place
-        told = [
+        outcomes = [
             found.get(one.told.event, Started(one.told, None, tried=one.told.event in self._reverted))
             for one in self._changes
         ]
-        told.sort(key=lambda one: (one.session is None, not one.tried, one.session or 0, one.change.event))
+        outcomes.sort(key=lambda one: (one.session is None, not one.tried, one.session or 0, one.change.event))
         served = self._history.reader.rows("served_in", group=self._group, first=self._first)
-        first = told[0] if told and told[0].session is not None else None
+        first = outcomes[0] if outcomes and outcomes[0].session is not None else None
         return JobBisection(
-            self._group, first, served[0][0], told, len(self._tried), len(self._waits), self._decisions,
+            self._group, first, served[0][0], outcomes, len(self._tried), len(self._waits), self._decisions,
             self._exhausted,
         )  # fmt: skip
 

@@ -112,10 +112,10 @@ def _group_equal(changes: list[_Change]) -> list[dict[str, _Change]]:
 
 
 def _edits(history: History) -> Iterator[_Change]:
-    for taken in alterations(history):
-        told = taken.told
-        detail = "; ".join(map(str, told.steps)) if told.what == "changed" else ""
-        yield _Change(told.event, taken.nanoseconds, told.kind, told.key, told.what, detail)
+    for revertible in alterations(history):
+        change = revertible.told
+        detail = "; ".join(map(str, change.steps)) if change.what == "changed" else ""
+        yield _Change(change.event, revertible.nanoseconds, change.kind, change.key, change.what, detail)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------

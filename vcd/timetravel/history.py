@@ -202,8 +202,8 @@ class History:
         External questions are answered from the record. Without ``actions`` the session is as it began, without the
         plugins that failed later in it. Results without ``trace`` are cached and shared: callers must not change them.
         """
-        asked = (number, actions, None if about is None else frozenset(about))
-        known = None if trace is not None else self._reruns.get(asked)
+        key = (number, actions, None if about is None else frozenset(about))
+        known = None if trace is not None else self._reruns.get(key)
         if known is not None:
             return known
         record = self.reader.session(number)
@@ -221,7 +221,7 @@ class History:
         if trace is None:
             while len(self._reruns) >= KEPT:
                 del self._reruns[next(iter(self._reruns))]
-            self._reruns[asked] = record, session
+            self._reruns[key] = record, session
         return record, session
 
     def policy(self, record: ev.SessionDecided) -> Policy:

@@ -95,18 +95,18 @@ def tail(
     count: int,
     *,
     follow: bool | Callable[[], bool] = False,
-    told: Mapping[str, Any] | None = None,
+    last: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield the last events as plain data; with ``follow``, then all appended events, without end, or as long as it
     returns True.
 
-    With ``told``, an event from another copy of the log as yielded here, start after that event instead. If the log
+    With ``last``, an event from another copy of the log as yielded here, start after that event instead. If the log
     does not have it, the log was started again from nothing, and all events are yielded. Raises LogError.
     """
     with LogReader(path) as reader:
         after = reader.head()
-        if told is not None:
-            first = reader.read(_place_of(reader, told))
+        if last is not None:
+            first = reader.read(_place_of(reader, last))
         else:
             first = reader.last(count) if count else iter(())
         for logged in first:
@@ -117,11 +117,11 @@ def tail(
             yield from map(eventlog.format_event_line, _following(reader, after, goes_on))
 
 
-def _place_of(reader: LogReader, told: Mapping[str, Any]) -> int:
+def _place_of(reader: LogReader, last: Mapping[str, Any]) -> int:
     """Return the sequence number of an event that was yielded; 0 if it is not in this log."""
-    sequence: int = told["sequence"]
+    sequence: int = last["sequence"]
     there = reader.find(after=sequence - 1, until=sequence)
-    return sequence if any(eventlog.format_event_line(logged) == told for logged in there) else 0
+    return sequence if any(eventlog.format_event_line(logged) == last for logged in there) else 0
 
 
 def _following(reader: LogReader, after: int, goes_on: Callable[[], bool]) -> Iterator[Logged]:

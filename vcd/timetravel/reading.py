@@ -98,13 +98,13 @@ def read(
     known = [*_with_groups(known, keys["PodGroup"], found)]
     spaces = {*NAMESPACES, *keys["Namespace"]}
     used = dict.fromkeys(space for each in known for space, slash, _ in [_key(each).partition("/")] if slash)
-    made = [
+    namespaces = [
         _with_name_label({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         for name in used
         if name not in spaces and known_keys.get("Namespace", ()) is not None
     ]
     order = {kind: place for place, kind in enumerate(_FIRST)}
-    found.objects = sorted([*made, *known], key=lambda each: order.get(each["kind"], len(order)))
+    found.objects = sorted([*namespaces, *known], key=lambda each: order.get(each["kind"], len(order)))
     return found
 
 
@@ -131,8 +131,8 @@ def work_of(
             continue
         work.pods = admission.created(work.pods)
         # a group that a controller creates from pods does not exist without created pods
-        made = [group for group in work.groups if work.pods or group.metadata.owner_references]
-        work.groups = [admission.in_queue(group) for group in made]
+        groups = [group for group in work.groups if work.pods or group.metadata.owner_references]
+        work.groups = [admission.in_queue(group) for group in groups]
         yield new, work
 
 
@@ -148,15 +148,15 @@ def to_create(reading: Reading, controlled: Collection[tuple[str, str]], nodes: 
     objects = [_with_scheduler(admission.stored(each)) for each in reading.objects]
     typed = nodes_in([*({"apiVersion": "v1", "kind": "Node", **node} for node in nodes), *objects])
     works = work_of(objects, admission, typed, reading.bad, short_uid)
-    made = {_address(workload): work for workload, work in works}
+    works_by_address = {_address(workload): work for workload, work in works}
     created: list[Manifest] = []
     scratch = ClusterState()
     for each in objects:
         if not is_workload(each):
             created.extend(_admit(each, admission, reading, scratch))
-        elif kind_of(each) in controlled and _address(each) in made:
+        elif kind_of(each) in controlled and _address(each) in works_by_address:
             created.append(each)
-        elif (work := made.get(_address(each))) is not None:
+        elif (work := works_by_address.get(_address(each))) is not None:
             created.extend(_plain_work(each, work))
             reading.notes.extend(work.notes)
     classes = [_priority_class(name) for name in sorted(admission.classes)]
@@ -348,14 +348,14 @@ def _unknown_kinds(manifests: Iterable[Manifest], read_kinds: Collection[tuple[s
     for manifest in manifests:
         if kind_of(manifest) not in read_kinds and not _is_understood(manifest):
             found.setdefault(kind_of(manifest), []).append(manifest)
-    for (kind, group), alike in found.items():
-        path = next((path or "spec" for each in alike for path, _ in templates_in(each)), "")
+    for (kind, group), of_kind in found.items():
+        path = next((path or "spec" for each in of_kind for path, _ in templates_in(each)), "")
         remedy = (
             f"{path} looks like a pod template: give the pods that are made of it"
             if path
             else "nothing in it looks like a pod template: if it makes pods, give them"
         )
-        names = some([_key(each) for each in alike])
+        names = some([_key(each) for each in of_kind])
         yield f"{kind} of {f'API group {group}' if group else 'no apiVersion'} is not understood: {names}; {remedy}"
 
 

@@ -152,16 +152,16 @@ def _difference(fold: ShadowFold, track: Track) -> ShadowDifference | None:
         return None
     queue = "" if track.group is None else track.group.queue
     who = (track.key, track.uid, queue)
-    shown = (track.bound_to, moment(track.bound_at) if track.bound_to else "")
+    bound = (track.bound_to, moment(track.bound_at) if track.bound_to else "")
     if track.given is None:
         session, cause, why = fold.kept_back(track)
         kind: Kind = "kept-back" if why else "undecided"
-        return ShadowDifference(*who, kind, "", "", session, *shown, None, cause, why, 0, not track.late)
+        return ShadowDifference(*who, kind, "", "", session, *bound, None, cause, why, 0, not track.late)
     session, now, node = track.given
     kind = "only-vcd" if not track.bound_to else "same-node" if node == track.bound_to else "other-node"
     seconds = ((track.bound_at or track.gone_at or fold.time) - now) / _SECOND
     given = (node, moment(now), session)
-    return ShadowDifference(*who, kind, *given, *shown, seconds, "", "", track.withdrawn, not track.late)
+    return ShadowDifference(*who, kind, *given, *bound, seconds, "", "", track.withdrawn, not track.late)
 
 
 def _counts(found: list[ShadowDifference]) -> dict[str, int]:

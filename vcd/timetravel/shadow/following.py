@@ -200,9 +200,9 @@ class ShadowFold:
                 self._operation(record, statement.action, operation)
         # events after its head were unknown to it, even if they were logged before it
         self._waiting = {uid: track for uid, track in self._waiting.items() if track.left > record.head}
-        meant = {one.uid for one in ev.decode_plan(record.plan).operations("bind")}
+        bound_uids = {one.uid for one in ev.decode_plan(record.plan).operations("bind")}
         for uid, track in self._waiting.items():
-            if uid not in meant and not track.withdrawn:
+            if uid not in bound_uids and not track.withdrawn:
                 track.withdrawn = record.session
 
     def _operation(self, record: ev.SessionDecided, action: str, operation: ev.Operation) -> None:
@@ -227,10 +227,10 @@ class ShadowFold:
         if place < 0 or self.heads[place][0] < track.created:
             return 0, "", ""
         session = self.heads[place][1]
-        told = () if track.group is None else [reasons for head, reasons in track.group.waits if head < track.bound]
-        meant = [one for one in (told[-1] if told else ()) if _concerns(one, track.key)]
-        if meant:
-            return session, cause_of(meant[0]), "; ".join(map(full_reason_text, meant))
+        earlier = () if track.group is None else [reasons for head, reasons in track.group.waits if head < track.bound]
+        concerning = [one for one in (earlier[-1] if earlier else ()) if _concerns(one, track.key)]
+        if concerning:
+            return session, cause_of(concerning[0]), "; ".join(map(full_reason_text, concerning))
         if track.held is not None:
             by, node = track.held
             return session, _ROOM, f"waits for room that session {by} would have made on {node} by evictions"

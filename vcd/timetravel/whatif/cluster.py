@@ -237,8 +237,8 @@ class SimulatedCluster:
         """Change a group's spec as its user or a controller did; its status is the scheduler's."""
         record = self.state.groups.get(key)
         if record is not None:
-            shown = altered(group, status=record.group.status)
-            self._happen(ev.ObjectPut("PodGroup", key, "", encode_payload(shown)))
+            changed = altered(group, status=record.group.status)
+            self._happen(ev.ObjectPut("PodGroup", key, "", encode_payload(changed)))
 
     def _pod_arrives(self, piece: SimulatedUnit) -> None:
         unit = piece.unit
@@ -278,13 +278,13 @@ class SimulatedCluster:
         created = pod.metadata.creation_timestamp
         if piece.attempt or unit.delay is not None:
             created = rfc3339(self.now)
-        shown = altered(
+        observed = altered(
             pod,
             metadata={"uid": piece.uid, "creation_timestamp": created},
             spec={"node_name": node, "scheduling_gates": gates},
             status=PodStatus(phase=phase, start_time=rfc3339(self.now) if node else None),
         )
-        self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(shown)))
+        self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(observed)))
 
     def _starts(self, piece: SimulatedUnit, node: str, elapsed: int) -> None:
         piece.node = node

@@ -99,8 +99,8 @@ def _unknown(name: str, queue: str | None, units: Iterable[str]) -> str:
     by_queue = [each for each in names if any(one.startswith(each + "{") for one in units)]
     if name not in names:
         example = metric(by_queue[0], next(iter(queues))) if by_queue else ""
-        told = f"; {', '.join(by_queue)} also by queue, such as {example}" if example else ""
-        return f"there is no metric {name}{did_you_mean(name, names)}; there are {', '.join(names)}{told}"
+        hint = f"; {', '.join(by_queue)} also by queue, such as {example}" if example else ""
+        return f"there is no metric {name}{did_you_mean(name, names)}; there are {', '.join(names)}{hint}"
     if name not in by_queue:
         return f"{name} is not measured by queue; by queue are {', '.join(by_queue)}"
     there = ", ".join(each or "(none)" for each in queues)

@@ -282,7 +282,7 @@ def _renamed(obj: Any, mark: str, groups: set[str]) -> Any:
 def _kinds(state: ClusterState, took: Mapping[str, int]) -> list[NodeKind]:
     """Return the cluster's nodes by what they offer, those with most new pods first."""
     # without labels whose value is the node's own name, such as kubernetes.io/hostname
-    kept = {
+    label_keys = {
         key
         for name, record in state.nodes.items()
         for key, value in record.node.metadata.labels.items()
@@ -290,7 +290,7 @@ def _kinds(state: ClusterState, took: Mapping[str, int]) -> list[NodeKind]:
     }
     by_offer: dict[Any, list[str]] = {}
     for name, record in sorted(state.nodes.items()):
-        by_offer.setdefault(_offer(record, kept), []).append(name)
+        by_offer.setdefault(_offer(record, label_keys), []).append(name)
     shared = set.intersection(*(set(labels) for _, labels, *_ in by_offer)) if by_offer else set()
     found = [
         NodeKind(
@@ -305,9 +305,9 @@ def _kinds(state: ClusterState, took: Mapping[str, int]) -> list[NodeKind]:
     return sorted(found, key=lambda kind: (-kind.took, -kind.nodes, kind.words))
 
 
-def _offer(record: NodeRecord, kept: set[str]) -> tuple[Any, tuple[tuple[str, str], ...], Any, bool]:
+def _offer(record: NodeRecord, label_keys: set[str]) -> tuple[Any, tuple[tuple[str, str], ...], Any, bool]:
     spec, labels = record.node.spec, record.node.metadata.labels
-    own = tuple(sorted((key, value) for key, value in labels.items() if key in kept))
+    own = tuple(sorted((key, value) for key, value in labels.items() if key in label_keys))
     return tuple(sorted(record.allocatable.items())), own, spec.taints, spec.unschedulable
 
 

@@ -186,10 +186,10 @@ def gate(
         work = stretch.workload(reader)
         loaded = [logged.event for logged in reader.policies(stretch.after or reader.oldest(), stretch.until)]
     texts = [event.text for event in loaded if isinstance(event, ev.PolicyLoaded)]
-    told = _Jobs(work)
-    if not told.came:
+    workload_jobs = _Jobs(work)
+    if not workload_jobs.came:
         raise GateError(f"no job came from {moment(work.begin)} to {moment(work.end)}: there is nothing to compare")
-    units = _units(work, told.queues, gpu)
+    units = _units(work, workload_jobs.queues, gpu)
     conditions = [read_condition(text, units) for text in fail_if]
     name, text = ("as logged", texts[-1] if texts else work.policy) if old is None else old
     both = (Variant(name, text, logged=old is None), Variant(*new))
@@ -201,10 +201,12 @@ def gate(
     ]
     swept = sweep(path, variants, jobs=jobs, period=period, gpu=gpu, progress=progress, stretch=stretch, explain=True)
     old_runs, new_runs = swept.runs[:seeds], swept.runs[seeds:]
-    figures = _figures(units, [told.measured(run) for run in old_runs], [told.measured(run) for run in new_runs])
+    figures = _figures(
+        units, [workload_jobs.measured(run) for run in old_runs], [workload_jobs.measured(run) for run in new_runs]
+    )
     by_name = {figure.name: figure for figure in figures}
     judged = [_judge(condition, by_name) for condition in conditions]
-    shifts = told.shifts(f"new {new[0]}", old_runs, new_runs)
+    shifts = workload_jobs.shifts(f"new {new[0]}", old_runs, new_runs)
     unjudged = list(_unjudged(swept, by_name["started"], name, new[0]))
     notes = [*_notes(name, new[0], len({work.policy, *texts} - {None}) if old is None else 1, shifts, seeds)]
     estimated, how_well = sum(unit.run is None for unit in work.units), accuracy(work)
@@ -212,8 +214,8 @@ def gate(
         file=called or str(path),
         begin=work.begin,
         end=work.end,
-        jobs=len(told.came),
-        running=len(told.running),
+        jobs=len(workload_jobs.came),
+        running=len(workload_jobs.running),
         pods=len(work.units),
         seeds=seeds,
         old=name,
@@ -388,11 +390,11 @@ def verdict_in_words(judgement: Judgement, *, judged: bool = True) -> str:
 def judgement_in_words(judgement: Judgement, *, judged: bool = True) -> str:
     """Return a condition with its metrics, in one line."""
     figures = {clause.figure.name: clause.figure for clause in judgement.clauses}
-    told = "; ".join(
+    texts = "; ".join(
         _figure_in_words(figure, [one for one in judgement.clauses if one.figure.name == name])
         for name, figure in figures.items()
     )
-    return f"{verdict_in_words(judgement, judged=judged)} {judgement.text}: {told}"
+    return f"{verdict_in_words(judgement, judged=judged)} {judgement.text}: {texts}"
 
 
 def _figure_in_words(figure: Figure, clauses: Sequence[Judged]) -> str:
@@ -416,12 +418,12 @@ def _overlap(figure: Figure) -> bool:
 def told_figures(gate: GateResult) -> list[Figure]:
     """Return the displayed metrics: the cluster's, those of queues that changed, and those in conditions. With a
     single queue, its metrics equal the cluster's and are left out."""
-    asked = {one.figure.name for judgement in gate.conditions for one in judgement.clauses}
+    in_conditions = {one.figure.name for judgement in gate.conditions for one in judgement.clauses}
     queues = {figure.name.partition("{")[2] for figure in gate.figures} - {""}
     return [
         figure
         for figure in gate.figures
-        if "{" not in figure.name or figure.name in asked or (len(queues) > 1 and figure.old != figure.new)
+        if "{" not in figure.name or figure.name in in_conditions or (len(queues) > 1 and figure.old != figure.new)
     ]
 
 

@@ -321,11 +321,11 @@ class _WorkloadFold:
         if unit is None:
             return
         self._leaving.discard(key)
-        asked = self._evicted.pop(self._uids.pop(key), None)
-        if asked is not None:
-            self._work.leaving.append(self._time - asked)
+        evicted_at = self._evicted.pop(self._uids.pop(key), None)
+        if evicted_at is not None:
+            self._work.leaving.append(self._time - evicted_at)
         if unit.ended is None:
-            unit.ended, unit.ending = self._time, "deleted" if asked is None else EVICTED
+            unit.ended, unit.ending = self._time, "deleted" if evicted_at is None else EVICTED
         if unit.group and unit.ending != "succeeded":
             self._vacant.setdefault(unit.group, deque()).append((self._time, unit))
 

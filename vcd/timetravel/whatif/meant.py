@@ -36,10 +36,10 @@ class ExpectedPods:
             life = past.groups.get(unit.group)
             if life is None:
                 continue
-            asked = _spec_key(life.group)
-            if asked not in self._last_pods or self._last_pods[asked][0].key != unit.group:
-                self._last_pods[asked] = life.group, {}
-            self._last_pods[asked][1][unit.key] = unit.pod
+            key = _spec_key(life.group)
+            if key not in self._last_pods or self._last_pods[key][0].key != unit.group:
+                self._last_pods[key] = life.group, {}
+            self._last_pods[key][1][unit.key] = unit.pod
 
     def units(self, group: PodGroup, arrived: int) -> list[Unit]:
         """Return the pods of a group without any, which arrive at ``arrived`` (ns); none if the group does not specify
@@ -71,12 +71,12 @@ class ExpectedPods:
     def _equal_pods(self, group: PodGroup) -> dict[str, Pod]:
         """Return pods that differ only in their tasks, as many as the group's minimum, which is at least one."""
         try:
-            asked = GroupRecord.of(group).min_resources
+            min_resources = GroupRecord.of(group).min_resources
         except BadObject:
             return {}  # the state sets it aside, too: it is never admitted
-        if not asked:
+        if not min_resources:
             return {}
-        spec, marks = self._spec(group, asked), group.metadata.annotations
+        spec, marks = self._spec(group, min_resources), group.metadata.annotations
         minima = group.spec.min_task_member
         tasks = [task for task in _tasks(group) for _ in range(minima[task])]
         tasks += [""] * (group.spec.min_member - len(tasks))
@@ -85,10 +85,10 @@ class ExpectedPods:
             for place, task in enumerate(tasks)
         }
 
-    def _spec(self, group: PodGroup, asked: Mapping[str, int]) -> PodSpec:
+    def _spec(self, group: PodGroup, min_resources: Mapping[str, int]) -> PodSpec:
         requests: dict[str, str | int | float] = {
             name: format_resource(name, -(-amount // group.spec.min_member))
-            for name, amount in asked.items()
+            for name, amount in min_resources.items()
             if name != PODS
         }
         name = group.spec.priority_class_name

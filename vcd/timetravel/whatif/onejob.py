@@ -55,8 +55,10 @@ def job_whatif(history: History, key: str, queue: str = "", priority_class: str 
     _check_named(history, "Queue", queue, oldest.queues)
     _check_named(history, "PriorityClass", priority_class, oldest.others.get("PriorityClass", {}))
     fields = (("queue", queue), ("priorityClassName", priority_class))
-    asked = [(name, value) for name, value in fields if value]
-    edits = Edits(tuple(Assignment(f"{name} {value}", "PodGroup", key, ("spec", name), value) for name, value in asked))
+    changed = [(name, value) for name, value in fields if value]
+    edits = Edits(
+        tuple(Assignment(f"{name} {value}", "PodGroup", key, ("spec", name), value) for name, value in changed)
+    )
     found = whatif(history.reader.path, [Variant("changed", edits=edits)])
     if key not in found.runs[0].jobs:
         raise NotFound(f"{key} ran already when the log begins: how long it waited is not in it")

@@ -89,9 +89,9 @@ def submit(
         if whole and samples is None and runs_for is None:
             return at_once
         first(at_once)
-        asked = _ForecastRequest.of(reader, here, policy, seed, period)
-    asked.submit(new, runs_for, others)
-    return asked.answer(at_once, samples or RUNS, jobs, progress)
+        request = _ForecastRequest.of(reader, here, policy, seed, period)
+    request.submit(new, runs_for, others)
+    return request.answer(at_once, samples or RUNS, jobs, progress)
 
 
 def eta(
@@ -111,16 +111,16 @@ def eta(
     """
     with LogReader(path) as reader:
         here = present(reader, session)
-        asked = _ForecastRequest.of(reader, here, read_policy(here.conf, logged=True), seed, period)
-    if group in asked.waiting():
-        return asked.answer(_of_waiting_jobs(here, asked, [group]), samples, jobs, lambda _: None)
+        request = _ForecastRequest.of(reader, here, read_policy(here.conf, logged=True), seed, period)
+    if group in request.waiting():
+        return request.answer(_of_waiting_jobs(here, request, [group]), samples, jobs, lambda _: None)
     # a group placed in this very session has its node in ``work``, but not yet in ``past``
-    started = asked.past.starts().get(group, asked.work.starts().get(group))
+    started = request.past.starts().get(group, request.work.starts().get(group))
     if started is None:
-        what = f"nothing of group {group} waits" if group in asked.past.groups else f"there is no group {group}"
+        what = f"nothing of group {group} waits" if group in request.past.groups else f"there is no group {group}"
         raise LogError(f"event log {path}: {what} after session {here.session}, nor is it known when it started")
-    pods = [unit.pod for unit in asked.past.units if unit.group == group]
-    job = _forecast_of(here, asked.past.groups[group].group, pods, {}, ())
+    pods = [unit.pod for unit in request.past.units if unit.group == group]
+    job = _forecast_of(here, request.past.groups[group].group, pods, {}, ())
     return _without_runs(here, [msgspec.structs.replace(job, starts=Span(started, started, started, 0))], [])
 
 
@@ -138,9 +138,9 @@ def etas(
     its end): ``eta`` of all, from the same runs. Raises LogError."""
     with LogReader(path) as reader:
         here = present(reader, session)
-        asked = _ForecastRequest.of(reader, here, read_policy(here.conf, logged=True), seed, period)
-    waiting = [key for key in asked.waiting() if groups is None or key in groups]
-    return asked.answer(_of_waiting_jobs(here, asked, waiting), samples, jobs, lambda _: None)
+        request = _ForecastRequest.of(reader, here, read_policy(here.conf, logged=True), seed, period)
+    waiting = [key for key in request.waiting() if groups is None or key in groups]
+    return request.answer(_of_waiting_jobs(here, request, waiting), samples, jobs, lambda _: None)
 
 
 def eta_in_words(found: Submission) -> list[str]:
@@ -193,10 +193,10 @@ def _at_once(here: Present, new: Work, plan: ev.Plan) -> Submission:
     return found
 
 
-def _of_waiting_jobs(here: Present, asked: _ForecastRequest, groups: Iterable[str]) -> Submission:
+def _of_waiting_jobs(here: Present, request: _ForecastRequest, groups: Iterable[str]) -> Submission:
     """Return what is known without a run about groups that wait already."""
     pods = defaultdict[str, list[Pod]](list)
-    for unit in asked.work.units:
+    for unit in request.work.units:
         pods[unit.group].append(unit.pod)
     waits = here.state.waiting
     jobs = [_forecast_of(here, here.state.groups[key].group, pods[key], {}, waits.get(key, ())) for key in groups]
@@ -338,8 +338,8 @@ class _ForecastRequest(msgspec.Struct):
     def _runs_for(self, units: Sequence[Unit], model: RunTimes) -> Estimate:
         """Return the run time of the job's pod that is expected to run longest."""
         if units and units[0].key in self.known:
-            told = self.known[units[0].key]
-            return Estimate(told, told, told, "", 0)
+            stated = self.known[units[0].key]
+            return Estimate(stated, stated, stated, "", 0)
         estimates = [estimate for unit in units if (estimate := model.estimate(unit.pod)) is not None]
         unknown = Estimate(UNKNOWN_RUN, UNKNOWN_RUN, UNKNOWN_RUN, "", 0)
         return max(estimates, key=lambda estimate: estimate.median, default=unknown)

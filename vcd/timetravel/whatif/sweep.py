@@ -92,8 +92,10 @@ def sweep(
     runs: dict[int, Run] = {}
     with _executor(jobs, scheduler) as executor, _report_early_end(path):
         with ignoring_ctrl_c():
-            asked = (period, gpu, stretch, explain)
-            futures = {executor.submit(_run_variant, str(path), one, *asked): place for place, one in enumerate(to_do)}
+            options = (period, gpu, stretch, explain)
+            futures = {
+                executor.submit(_run_variant, str(path), one, *options): place for place, one in enumerate(to_do)
+            }
         for future in as_completed(futures):
             place = futures[future]
             runs[place] = future.result()

@@ -181,7 +181,7 @@ def _history(episodes: Sequence[Episode]) -> str:
             if not marks or one.start - marks[-1][0] >= _TOGETHER:
                 marks.append((one.start, []))
             marks[-1][1].append(words)
-    told = [f"{time:%H:%M:%S} {', '.join(dict.fromkeys(words))}" for time, words in marks]
-    if len(told) > _MARKS:
-        told = [*told[:2], f"{len(told) - _MARKS + 1} more", *told[3 - _MARKS :]]
-    return "; ".join(told)
+    texts = [f"{time:%H:%M:%S} {', '.join(dict.fromkeys(words))}" for time, words in marks]
+    if len(texts) > _MARKS:
+        texts = [*texts[:2], f"{len(texts) - _MARKS + 1} more", *texts[3 - _MARKS :]]
+    return "; ".join(texts)

@@ -246,15 +246,15 @@ class _DiagnosedLoss(NamedTuple):
 def _collect_causes(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
     losses = sorted(tally.losses.values(), key=lambda loss: (-loss.lost, loss.group, sorted(loss.kind)))
     total = max(sum(loss.lost for loss in losses), 1)
-    asked = _diagnose_examined(history, losses)
-    found, likened, logged = list(asked.values()), 0, 0
-    alike: dict[tuple[Kind, str], Diagnosis] = {}
-    for one in asked.values():
-        alike.setdefault((one.loss.kind, one.loss.queue), one.diagnosis)
+    examined = _diagnose_examined(history, losses)
+    found, likened, logged = list(examined.values()), 0, 0
+    diagnosis_of: dict[tuple[Kind, str], Diagnosis] = {}
+    for one in examined.values():
+        diagnosis_of.setdefault((one.loss.kind, one.loss.queue), one.diagnosis)
     for loss in losses:
-        if (loss.group, loss.kind) in asked:
+        if (loss.group, loss.kind) in examined:
             continue
-        known = alike.get((loss.kind, loss.queue))
+        known = diagnosis_of.get((loss.kind, loss.queue))
         likened, logged = likened + loss.lost * (known is not None), logged + loss.lost * (known is None)
         found.append(_DiagnosedLoss(loss, known or _logged_diagnosis(loss)))
     by_cause: dict[str, list[_DiagnosedLoss]] = {}
@@ -265,7 +265,7 @@ def _collect_causes(history: History, stretch: _Stretch, tally: _Tally) -> First
     return FirstCauses(
         moment(stretch.begin), moment(stretch.end), stretch.first.number, stretch.last.number, stretch.whole_day,
         sum(loss.lost for loss in losses) / _HOUR, len({loss.group for loss in losses}), len(causes),
-        len({group for group, _ in asked}), sum(one.loss.lost for one in asked.values()) / total, likened / total,
+        len({group for group, _ in examined}), sum(one.loss.lost for one in examined.values()) / total, likened / total,
         logged / total, causes[:FIRST],
     )  # fmt: skip
 

@@ -260,11 +260,11 @@ def _side(at: _At, wait: Wait | None) -> Side:
     time = "" if started is None else moment(at.history.reader.session(started).now)
     try:
         window = LogWindow(session=at.history.reader.info(at.number))
-        told = verdict_on(at.history, at.group, waits_of(at.history, at.group, window), window).text
+        text = verdict_on(at.history, at.group, waits_of(at.history, at.group, window), window).text
     except NotFound:
-        told = ""
+        text = ""
     waits = "" if wait is None else reasons_text(all_told(wait.reasons))
-    return Side(at.group, str(at.history.reader.path), at.number, started, time, told, waits)
+    return Side(at.group, str(at.history.reader.path), at.number, started, time, text, waits)
 
 
 def _order(session: Session, second: str, first: str) -> str:
@@ -325,8 +325,8 @@ def _of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
 
 def _of_cluster(session: Session, task: Task | None) -> Iterator[tuple[str, str]]:
     yield "the cluster's nodes", f"{len(session.nodes)}"
-    asked = () if task is None else np.flatnonzero(task.request).tolist()
-    for column in asked:
+    columns = () if task is None else np.flatnonzero(task.request).tolist()
+    for column in columns:
         name = session.nodes.resources[column]
         idle = int(sum_of(np.maximum(session.nodes.usage.idle[column], 0)))
         yield f"the cluster's free {name}", format_sum(name, idle)

@@ -116,8 +116,8 @@ class Eviction(msgspec.Struct, omit_defaults=True):
 def _merged(candidates: list[Candidate]) -> list[list[str]]:
     """Return the rows of a table, one for adjacent pods of a job with equal fate and reason."""
     rows = []
-    alike = groupby(candidates, lambda one: (one.group, one.queue, one.priority, one.fate, one.plugin, one.why))
-    for (group, queue, priority, fate, plugin, why), of_kind in alike:
+    adjacent = groupby(candidates, lambda one: (one.group, one.queue, one.priority, one.fate, one.plugin, one.why))
+    for (group, queue, priority, fate, plugin, why), of_kind in adjacent:
         first, *more = [one.pod for one in of_kind]
         pods = f"{first} and {len(more)} more" if more else first
         rows.append([pods, group, queue, str(priority), fate, f"{plugin}: {why}" if plugin else why])
@@ -184,10 +184,10 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
     record = history.reader.session(number)
     plan = ev.decode_plan(record.plan)
     stale = dict(record.stale)
-    made: dict[str, EvictedTask] = {}
+    evicted_tasks: dict[str, EvictedTask] = {}
     failed, session = "", None
     try:
-        session, made = evicted(history, number, {info.key for info in found}, {info.group for info in found})
+        session, evicted_tasks = evicted(history, number, {info.key for info in found}, {info.group for info in found})
     except LogError:
         raise
     except Exception as error:  # noqa: BLE001 - a plugin may fail now; the logged facts are returned anyway
@@ -208,23 +208,23 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
         if session is None:
             eviction.text, eviction.why = f"evicted by {info.action}: {operation.reason}", [failed]
         else:
-            _work_out(eviction, session, made.get(info.key), made_for)
+            _work_out(eviction, session, evicted_tasks.get(info.key), made_for)
         evictions.append(eviction)
     return evictions
 
 
 def _work_out(
-    eviction: Eviction, session: Session, made: EvictedTask | None, made_for: dict[str, tuple[int, str]]
+    eviction: Eviction, session: Session, evicted_task: EvictedTask | None, made_for: dict[str, tuple[int, str]]
 ) -> None:
-    if made is None:
+    if evicted_task is None:
         eviction.text = f"evicted by {eviction.action}: {eviction.reason}"
         eviction.why.append("deciding it again does not evict it: vcd replay tells why it differs")
         return
-    task, ask = made.task, made.question
+    task, ask = evicted_task.task, evicted_task.question
     eviction.group, eviction.queue = task.job.key, task.job.queue.name
     eviction.freed = _without_pods(session.amounts(task.request.tolist()))
     if ask is None:
-        wanted_by = " and ".join(made.wanted_by)
+        wanted_by = " and ".join(evicted_task.wanted_by)
         because = f"{wanted_by} wants it elsewhere" if wanted_by else eviction.reason
         eviction.text = f"evicted by {eviction.action}: {because}"
         return

@@ -31,8 +31,8 @@ def every_wait(history: History, group: str, pod: str | None, until: int, time: 
 def _concerning(pod: str | None, reasons: Reasons) -> Reasons:
     """Return the reasons that may concern a pod: a reason names only the first of many pods. A pod that waits for the
     rest of its gang has the reasons of the rest."""
-    meant = tuple(one for one in reasons if not one.pods or pod in one.pods or one.tasks > len(one.pods))
-    return reasons if pod is None or all(one.gate == "gang" for one in meant) else meant
+    matching = tuple(one for one in reasons if not one.pods or pod in one.pods or one.tasks > len(one.pods))
+    return reasons if pod is None or all(one.gate == "gang" for one in matching) else matching
 
 
 def _waiting_at(history: History, sequence: int) -> Mapping[str, Reasons]:

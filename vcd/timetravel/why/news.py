@@ -86,8 +86,8 @@ def news_of_objects(before: Sight, after: Sight) -> Iterator[New]:
     yield from _pod_news(before, after)
     bad = sorted(place for place, message in after.bad.items() if before.bad.get(place) != message)
     if bad:
-        told = [f"{kind} {key} ({after.bad[kind, key]})" for kind, key in bad]
-        yield New("object", "set aside", [f"{kind} {key}" for kind, key in bad], told[:NAMED])
+        texts = [f"{kind} {key} ({after.bad[kind, key]})" for kind, key in bad]
+        yield New("object", "set aside", [f"{kind} {key}" for kind, key in bad], texts[:NAMED])
 
 
 def _object_news(

@@ -175,8 +175,8 @@ def nearness(session: Session, task: Task) -> Nearness:
         if predicate.applies(task):  # filters that depend on usage are about resources, too
             passed = takes if predicate.depends & Depends.USAGE else may
             passed &= predicate.mask(task, usage)
-    asked = task.request > 0
-    fits = np.maximum(room[asked] // task.request[asked][:, None], 0).min(axis=0) * takes
+    requested = task.request > 0
+    fits = np.maximum(room[requested] // task.request[requested][:, None], 0).min(axis=0) * takes
     floor = room_needed(task.request)[:, None]
     lacks = np.where(floor > _UNASKED, np.maximum(floor + task.request[:, None] * fits - room, 0), 0)
     far = (lacks / np.maximum(task.request, 1)[:, None]).sum(axis=0)
@@ -201,16 +201,18 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
 
 def _limits(session: Session, job: Job, reason: ev.Waiting, turns: _ServiceOrder) -> Iterator[Limit]:
     """Yield the limits that a reason states as too low, by resource, in the order of its numbers."""
-    for told in limits_of(reason):
-        if told.bound and (told.asks is not None or _asks_for(session, job, told.resource)):
-            queue = None if told.bound == OF_THE_CLUSTER else session.queues.get(told.queue, job.queue)
+    for queue_limit in limits_of(reason):
+        if queue_limit.bound and (queue_limit.asks is not None or _asks_for(session, job, queue_limit.resource)):
+            queue = None if queue_limit.bound == OF_THE_CLUSTER else session.queues.get(queue_limit.queue, job.queue)
             asks, taken, limit = (
-                "" if amount is None else format_resource(told.resource, amount)
-                for amount in (told.asks, told.taken, told.limit)
+                "" if amount is None else format_resource(queue_limit.resource, amount)
+                for amount in (queue_limit.asks, queue_limit.taken, queue_limit.limit)
             )
-            own, held = turns.own_before(reason, told.resource), held_in(session, queue, told.resource)
+            own, held = turns.own_before(reason, queue_limit.resource), held_in(session, queue, queue_limit.resource)
             name = "" if queue is None else queue.name
-            yield Limit(reason.gate, reason.plugin, name, told.resource, told.bound, asks, taken, limit, own, held)
+            yield Limit(
+                reason.gate, reason.plugin, name, queue_limit.resource, queue_limit.bound, asks, taken, limit, own, held
+            )
 
 
 def _asks_for(session: Session, job: Job, resource: str) -> bool:

@@ -103,12 +103,12 @@ def explain_order(history: History, queue: str | None = None, session: int | Non
     waiting = {one.index: jobs for one in found.queue_list if (jobs := waiting_in_order(found, one))}
     queues = [one for one in found.queue_list if one.index in waiting or one.name == queue]
     queues.sort(key=framework_of(found).queue_key)
-    shown = [one for one in queues if queue in (None, one.name)]
+    displayed = [one for one in queues if queue in (None, one.name)]
     return OrderExplanation(
         number,
         moment(record.now),
         _ordered_queues(found, queues, waiting),
-        {one.name: _ordered_jobs(found, waiting.get(one.index, [])) for one in shown},
+        {one.name: _ordered_jobs(found, waiting.get(one.index, [])) for one in displayed},
     )
 
 

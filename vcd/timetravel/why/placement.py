@@ -54,23 +54,23 @@ def choices(
     about = frozenset(pods)
     _, decided = history.rerun(session, about=about)
     trace = trace_of(decided)
-    names, made = decided.nodes.facts.names, {}
+    names, placements = decided.nodes.facts.names, {}
     for key, row in trace.places().items():
         if key in about:
             choice = trace.choice_of(key)
-            made[key] = (
+            placements[key] = (
                 Placement(key, names[row], nominated=True)
                 if choice is None
                 else _placement(choice, row, names, (beside or {}).get(key, ""))
             )
-    return made
+    return placements
 
 
 def _placement(choice: NodeChoice, chosen: int, names: list[str], beside: str) -> Placement:
     """Return a choice, with the scores of another node by name."""
     rating = choice.rating
     order = [row for row in np.argsort(-rating.keys, kind="stable").tolist() if rating.passed[row]]
-    shown = order[:SHOWN_NODES] + [row for row in (chosen,) if row not in order[:SHOWN_NODES]]
+    displayed = order[:SHOWN_NODES] + [row for row in (chosen,) if row not in order[:SHOWN_NODES]]
 
     def rated(row: int) -> Rated:
         points = {name: int(of_score[row]) for name, of_score in rating.points.items()}
@@ -83,7 +83,7 @@ def _placement(choice: NodeChoice, chosen: int, names: list[str], beside: str) -
         names[chosen],
         len(names),
         len(order),
-        tuple(map(rated, shown)),
+        tuple(map(rated, displayed)),
         {reason.words: nodes for reason, nodes in rating.refused.items()},
         beside=None if other is None else rated(other),
     )

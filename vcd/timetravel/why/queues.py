@@ -62,10 +62,10 @@ def _sessions(reader: LogReader, first: int | None, last: int | None) -> list[Se
     infos = reader.sessions_with_state(first, last)
     if infos:
         return infos
-    kept = reader.sessions_with_state()
-    there = f"; it has sessions {kept[0].number} to {kept[-1].number}" if kept else ""
-    asked = f" from {first or 1} to {last or 'the end'}" if kept else ""
-    raise NotFound(f"event log {reader.path}: it has no sessions{asked}{there}")
+    existing = reader.sessions_with_state()
+    there = f"; it has sessions {existing[0].number} to {existing[-1].number}" if existing else ""
+    range_text = f" from {first or 1} to {last or 'the end'}" if existing else ""
+    raise NotFound(f"event log {reader.path}: it has no sessions{range_text}{there}")
 
 
 # --- the queue's own object -------------------------------------------------------------------------------------------
@@ -80,12 +80,12 @@ def _edits(reader: LogReader, name: str, known: Object | None, after: int, until
         event = logged.event
         if isinstance(event, ev.ObjectPut) and event.payload is not None:
             try:
-                shown = decode_payload("Queue", event.payload)
+                content = decode_payload("Queue", event.payload)
             except BadObject as error:
                 text = f"set aside: {error}"
             else:
-                text = "created" if known is None else ", ".join(changed_fields("Queue", known, shown))
-                known = shown
+                text = "created" if known is None else ", ".join(changed_fields("Queue", known, content))
+                known = content
         elif isinstance(event, ev.ObjectBad):
             text = f"set aside: {event.message}"
         elif isinstance(event, ev.ObjectGone):

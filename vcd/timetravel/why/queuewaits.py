@@ -257,12 +257,12 @@ class QueueHistory:
         for group, job in sorted(self.jobs.items()):
             for reason, length in job.by_reason.items():
                 found.setdefault(reason, {})[group] = length
-        told = []
+        totals = []
         for reason, lengths in sorted(found.items()):
             longest = max(lengths, key=lambda group: lengths[group])
             total = sum(lengths.values()) / _SECOND
-            told.append(WaitedFor(reason, total, len(lengths), longest, lengths[longest] / _SECOND))
-        return sorted(told, key=lambda one: -one.seconds)
+            totals.append(WaitedFor(reason, total, len(lengths), longest, lengths[longest] / _SECOND))
+        return sorted(totals, key=lambda one: -one.seconds)
 
     def longest(self) -> list[WaitingJob]:
         """Return the jobs that waited longest."""

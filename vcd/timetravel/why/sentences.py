@@ -148,9 +148,9 @@ def _nodes(episode: Episode) -> str:
 def _created(episode: Episode, story: Story) -> str:
     if not episode.pods:
         return "created" if story.group is None else f"created: {_asked_by_group(story.group)}"
-    asked = {_asked(story.pods[key]) for key in episode.pods if key in story.pods}
+    requests = {_asked(story.pods[key]) for key in episode.pods if key in story.pods}
     each = "each " if len(episode.pods) > 1 else ""
-    wants = f", {each}requesting {asked.pop()}" if len(asked) == 1 else ""
+    wants = f", {each}requesting {requests.pop()}" if len(requests) == 1 else ""
     count = "" if story.only is not None else f"{counted(len(episode.pods), 'pod')} created: "
     return f"{count}{_names(episode.pods, story)}{wants}" if count else f"created{wants}"
 

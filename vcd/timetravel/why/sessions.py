@@ -201,10 +201,10 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
 
 def _section(title: str, lines: Iterable[str], otherwise: str = "") -> Iterator[str]:
     """Yield a title and its lines; without lines, one line with ``otherwise``, or nothing if that is empty."""
-    shown = list(lines)
-    if shown:
+    texts = list(lines)
+    if texts:
         yield title
-        yield from (f"  {line}" for line in shown)
+        yield from (f"  {line}" for line in texts)
     elif otherwise:
         yield f"{title} {otherwise}"
 
@@ -243,8 +243,8 @@ def queue_in(state: ClusterState, group: str) -> str:
 
 def group_in(state: ClusterState, pod: str) -> str:
     """Return the group of a pod as of a state; empty if it has none or does not exist."""
-    shown = state.pod(pod)
-    return "" if shown is None else shown.group_key
+    found = state.pod(pod)
+    return "" if found is None else found.group_key
 
 
 def evicted_by(
@@ -324,8 +324,8 @@ def kinds_of(waits: Iterable[ev.Waiting]) -> dict[Place, str]:
     """Return the first reason of each kind, regardless of numbers, in words: ``queue (PLUGIN): queue is overused``."""
     found: dict[Place, str] = {}
     for one in waits:
-        said = one.reason
-        place = (one.gate, one.plugin, *((said,) if isinstance(said, str) else (said.code, said.names)))
+        reason = one.reason
+        place = (one.gate, one.plugin, *((reason,) if isinstance(reason, str) else (reason.code, reason.names)))
         if one.gate and place not in found:
             found[place] = f"{gate_text(one)}: {told(one).reason}"
     return found
@@ -337,10 +337,10 @@ def _still(waits: Mapping[str, Waits]) -> dict[str, int]:
     for found in map(kinds_of, waits.values()):
         kinds.update(found.keys())
         words = {**found, **words}
-    told: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for place, count in kinds.items():
-        told[words[place]] += count
-    return dict(told.most_common())
+        totals[words[place]] += count
+    return dict(totals.most_common())
 
 
 def _wait_changes(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> list[WaitChange]:
@@ -424,9 +424,9 @@ def explain_session(history: History, number: int | str = 0, seen: Seen | None =
     the log does not have.
     """
     reader = history.reader
-    asked = _number_in(reader, number)
-    info, *later = reader.sessions(asked, limit=2)
-    before = next(iter(reader.sessions_with_state(asked - 1, asked - 1)), None)
+    wanted = _number_in(reader, number)
+    info, *later = reader.sessions(wanted, limit=2)
+    before = next(iter(reader.sessions_with_state(wanted - 1, wanted - 1)), None)
     return _explained(history, before, info, later[0] if later else None, seen)
 
 
@@ -441,8 +441,8 @@ def _number_in(reader: LogReader, number: int | str) -> int:
         return last
     if wanted.isdecimal() and len(wanted) <= len(str(last)) and any(reader.sessions(int(wanted), int(wanted))):
         return int(wanted)
-    kept = f"it has sessions {first} to {last}"
-    raise NotFound(f"{where} no session {wanted} is in it; {kept}, and the last is also called last")
+    existing = f"it has sessions {first} to {last}"
+    raise NotFound(f"{where} no session {wanted} is in it; {existing}, and the last is also called last")
 
 
 def _explained(
@@ -504,9 +504,9 @@ def _visible_statement(decided: Decided, seen: Seen) -> Decided | None:
 def _visible_news(new: New, seen: Seen) -> New | None:
     if new.kind in ("configuration", "leadership"):
         return new
-    shown = [(number, key) for number, key in enumerate(new.keys) if seen(new.kind, key)]
-    details = [new.details[number] for number, _ in shown if number < len(new.details)]
-    return msgspec.structs.replace(new, keys=[key for _, key in shown], details=details) if shown else None
+    visible = [(number, key) for number, key in enumerate(new.keys) if seen(new.kind, key)]
+    details = [new.details[number] for number, _ in visible if number < len(new.details)]
+    return msgspec.structs.replace(new, keys=[key for _, key in visible], details=details) if visible else None
 
 
 def _adjacent(history: History, info: SessionInfo, seen: Seen) -> _Adjacent:

@@ -85,8 +85,8 @@ def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
         if found is not None:
             since = max([window.since, *(time for _, time, _ in shown_so[:1])])
             waited = max(window.end(history.reader) - since, 0)
-            made = _build_verdict(group, found, since, waited, waited, record.session, "waits")
-            return msgspec.structs.replace(made, still=True)
+            verdict = _build_verdict(group, found, since, waited, waited, record.session, "waits")
+            return msgspec.structs.replace(verdict, still=True)
     raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
 
 

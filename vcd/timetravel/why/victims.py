@@ -114,10 +114,10 @@ def _question(session: Session, trace: Trace, task: Task) -> VictimQuestion | No
         placed = sorted((offer for offer in offers.values() if offer.place), key=lambda offer: offer.place)
         for place, offer in enumerate(placed, 1):
             offer.place = place
-        asked = session.amounts(search.asker.wanted.tolist())
+        requested = session.amounts(search.asker.wanted.tolist())
         first = same[0].noted
         return VictimQuestion(
-            search.job, None, offers, search.rounds[-1].leave, search.noted.figures, asked, {},
+            search.job, None, offers, search.rounds[-1].leave, search.noted.figures, requested, {},
             needed=first.needed, funnel=first.funnel,
         )  # fmt: skip
     question = _of_node(session, search, search.asker, trace.questions[: search.asked])
@@ -188,10 +188,10 @@ def _earlier_searches(search: VictimSearch, before: Sequence[VictimSearch]) -> s
     """Return the outcome of earlier searches on other nodes for the same task: how many pods each plugin protected."""
     tried = [each for each in before if each.asker is search.asker and each.node != search.node]
     nodes = {each.node for each in tried}
-    kept = Counter(name for each in tried for name in each.rounds[-1].kept.values())
+    protected = Counter(name for each in tried for name in each.rounds[-1].kept.values())
     if not nodes:
         return ""
-    keeps = ", ".join(f"{name} protected {count}" for name, count in kept.most_common())
+    keeps = ", ".join(f"{name} protected {count}" for name, count in protected.most_common())
     return f"{counted(len(nodes), 'node')} examined before could not free enough for it" + (
         f" ({keeps})" if keeps else ""
     )
