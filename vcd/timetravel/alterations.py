@@ -23,7 +23,7 @@ from vcd.scheduling.framework.registry import kinds
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QueueRecord
 from vcd.state.snapshot import Snapshot
-from vcd.timetravel.history import History, shown
+from vcd.timetravel.history import History, object_in
 
 CONFIGURATION = "configuration"
 KINDS = ("Queue", "ResourceQuota", "PriorityClass")
@@ -161,7 +161,7 @@ class _KnownContents:
             return None if change is None else RevertibleChange(change, logged.time, before, event)
         if not isinstance(event, ev.ObjectPut | ev.ObjectGone):
             return None
-        known, after = self._known.get((event.kind, event.key)), shown(event)
+        known, after = self._known.get((event.kind, event.key)), object_in(event)
         if isinstance(event, ev.ObjectPut) and after is None:
             return None  # as before, or set aside
         self._known[event.kind, event.key] = after

@@ -16,7 +16,7 @@ from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.alterations import CONFIGURATION, Alteration, RevertibleChange, alterations, revert_changes
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import History, opened, shown
+from vcd.timetravel.history import History, object_in, opened
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, simulated
 from vcd.timetravel.whatif.lives import workload_of
@@ -374,7 +374,9 @@ def _without(work: Workload, change: RevertibleChange) -> Workload:
             if event != change.after:
                 is_over = is_later
                 changes.append((time, event))
-        elif change.told.what == "changed" and isinstance(event, ev.ObjectPut) and (now := shown(event)) is not None:
+        elif (
+            change.told.what == "changed" and isinstance(event, ev.ObjectPut) and (now := object_in(event)) is not None
+        ):
             settled |= change.overwritten(now) if is_later else set()
             before = change.of_object(now, settled)
             assert before is not None

@@ -16,7 +16,7 @@ from vcd.model.objects import Node
 from vcd.model.words import counted, span_in_words
 from vcd.text.changes import change_in_words
 from vcd.timetravel.alterations import alterations
-from vcd.timetravel.history import WHOLE, History, shown
+from vcd.timetravel.history import WHOLE, History, object_in
 from vcd.timetravel.words import moment
 
 BEFORE = 600 * 1_000_000_000
@@ -160,7 +160,7 @@ def _of_node(known: dict[str, Node], logged: Logged) -> Iterator[tuple[str, str]
         if known.pop(name, None) is not None:
             yield "removed", ""
         return
-    node = shown(logged.event)
+    node = object_in(logged.event)
     if not isinstance(node, Node):
         return  # as before, or set aside
     before = known.get(name)

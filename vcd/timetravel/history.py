@@ -32,7 +32,7 @@ def opened(path: str | Path) -> History:
     return History(LogReader(path))
 
 
-def shown(event: ev.Event) -> Object | None:
+def object_in(event: ev.Event) -> Object | None:
     """Return the object in an event; None if the event has no new content, or content that is unreadable: the state
     sets such objects aside, too."""
     if not isinstance(event, ev.ObjectPut) or event.payload is None:

@@ -13,7 +13,7 @@ from vcd.scheduling.framework.reasons import cause_of
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.text.reasons import full_reason_text
-from vcd.timetravel.history import shown
+from vcd.timetravel.history import object_in
 
 NEVER = 1 << 62
 """The number of an event that did not occur."""
@@ -101,7 +101,7 @@ class ShadowFold:
         self.begin = self.begin or logged.time
         match event:
             case ev.ObjectPut(kind="Pod" | "PodGroup"):
-                obj = shown(event)
+                obj = object_in(event)
                 if isinstance(obj, Pod):
                     self._see_pod(event.key, obj, logged.sequence)
                 elif isinstance(obj, PodGroup):

@@ -19,7 +19,7 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import plugins
 from vcd.state.records import NodeRecord
-from vcd.timetravel.history import shown
+from vcd.timetravel.history import object_in
 from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
 from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.edits import Edits, edited
@@ -239,7 +239,7 @@ def _recorded_calls(work: Workload, measure: Measure) -> Iterator[tuple[int, Cal
 
 def room(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
     """Return a node's allocatable resources after an event; empty if the node is deleted or unreadable."""
-    node = shown(event)
+    node = object_in(event)
     try:
         return NodeRecord.of(node).allocatable if isinstance(node, Node) else {}
     except BadObject:

@@ -16,7 +16,7 @@ from vcd.model.requests import pod_requests
 from vcd.model.status import Phase, phase_of
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QUEUE_ADMISSION_GATE, Settings, task_role
-from vcd.timetravel.history import History, shown
+from vcd.timetravel.history import History, object_in
 from vcd.timetravel.whatif.workload import (
     EVICTED,
     SECOND,
@@ -103,7 +103,7 @@ class _WorkloadFold:
         self._time = max(self._time, logged.time)
         match event:
             case ev.ObjectPut(kind="Pod" | "PodGroup"):
-                obj = shown(event)
+                obj = object_in(event)
                 if isinstance(obj, PodGroup):
                     self._see_group(event.key, obj)
                 elif isinstance(obj, Pod):
@@ -382,7 +382,7 @@ def _pod_named(pod: Pod, key: str, group: str) -> Pod:
 
 def _without_status(event: ev.ObjectPut) -> ev.ObjectPut:
     """Return an object without the fields that the scheduler and controllers write; a queue keeps its state."""
-    queue = shown(event) if event.kind == "Queue" else None
+    queue = object_in(event) if event.kind == "Queue" else None
     if not isinstance(queue, Queue):
         return event
     bare = altered(queue, status=QueueStatus(state=queue.status.state))

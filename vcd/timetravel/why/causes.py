@@ -19,7 +19,7 @@ from vcd.model.words import counted, span_in_words
 from vcd.text.causes import said, shortened
 from vcd.text.remedies import remedy_of
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import History, shown
+from vcd.timetravel.history import History, object_in
 from vcd.timetravel.standing import as_of
 from vcd.timetravel.why.counterfactual import smallest_change
 from vcd.timetravel.why.verdict import served_between
@@ -196,7 +196,7 @@ class _Tally:
                 self._add(group, wait)
 
     def _see(self, logged: Logged) -> None:
-        if isinstance(group := shown(logged.event), PodGroup):
+        if isinstance(group := object_in(logged.event), PodGroup):
             self._groups[group.key] = group
 
     def _add(self, group: str, wait: WholeWait) -> None:

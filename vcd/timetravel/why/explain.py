@@ -12,7 +12,7 @@ from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod
 from vcd.model.words import did_you_mean, some
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import WHOLE, History, LogWindow, shown
+from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
 from vcd.timetravel.why.jobtimeline import every_wait
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import pending_seconds, pods_without_node, present, reasons, sentence, state
@@ -121,7 +121,7 @@ def group_of(history: History, key: str) -> str:
     reader, oldest = history.reader, history.oldest()
     pod, seen = oldest.pod(key), key in oldest.tasks.row_of
     for logged in reader.object_history("Pod", key):
-        seen, obj = True, shown(logged.event)
+        seen, obj = True, object_in(logged.event)
         pod = obj if isinstance(obj, Pod) else pod
     if not seen:
         near = _nearest(key, keys_of(reader, "Pod").union(oldest.tasks.row_of))

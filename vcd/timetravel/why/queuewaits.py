@@ -30,7 +30,7 @@ from vcd.scheduling.session.session import ROOT_QUEUE
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QueueRecord, Settings
 from vcd.text.reasons import reasons_text
-from vcd.timetravel.history import shown
+from vcd.timetravel.history import object_in
 from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of
 
 T = TypeVar("T")
@@ -172,7 +172,7 @@ class QueueHistory:
         elif isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad):
             self._parent_of.pop(event.key, None)
             with suppress(BadObject):  # it is set aside, like a missing one
-                if isinstance(queue := shown(event), Queue):
+                if isinstance(queue := object_in(event), Queue):
                     self._parent_of[event.key] = QueueRecord.of(queue).queue.spec.parent
 
     def _note_evictions(self, plan: ev.Plan, info: SessionInfo) -> None:
@@ -229,7 +229,9 @@ class QueueHistory:
         """Return the group of a pod as of a session's head; empty if it has none."""
         found = self._state.pod(pod)
         for logged in self._reader.object_history("Pod", pod):
-            if self._state.sequence < logged.sequence <= session.head and isinstance(one := shown(logged.event), Pod):
+            if self._state.sequence < logged.sequence <= session.head and isinstance(
+                one := object_in(logged.event), Pod
+            ):
                 found = one
         return "" if found is None else found.group_key
 

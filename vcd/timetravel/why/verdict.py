@@ -29,7 +29,7 @@ from vcd.scheduling.session.views import Job
 from vcd.state.records import seconds_of
 from vcd.text.causes import JOBS, cut, said, shortened
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import WHOLE, History, LogWindow, shown
+from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
 from vcd.timetravel.why.waits import wait_at
 from vcd.timetravel.words import ANOTHER, moment
 
@@ -104,7 +104,7 @@ def _observed_states(history: History, group: str, window: LogWindow) -> list[_O
             break
         if isinstance(logged.event, ObjectGone):
             found = []
-        elif isinstance(obj := shown(logged.event), PodGroup):
+        elif isinstance(obj := object_in(logged.event), PodGroup):
             found.append((logged.sequence, logged.time, obj))
     return found
 
@@ -117,7 +117,7 @@ def _has_completed(history: History, group: str, shown_so: list[_ObservedGroup],
     reader = history.reader
     since, until = completed[-1], LAST if window.until is None else window.until
     return not any(
-        isinstance(pod := shown(logged.event), Pod) and pod.status.phase not in _ENDED
+        isinstance(pod := object_in(logged.event), Pod) and pod.status.phase not in _ENDED
         for key in reader.pods_of(group, since, until)
         for logged in reader.object_history("Pod", key)
         if since < logged.sequence <= until
@@ -231,7 +231,7 @@ def _count_later_jobs(history: History, session: Session, job: Job, first: int, 
     groups = sorted({key for key, node in placed if node in usable})[:_MOST_JOBS]
 
     def created(key: str) -> int:
-        seen = (shown(logged.event) for logged in reader.object_history("PodGroup", key))
+        seen = (object_in(logged.event) for logged in reader.object_history("PodGroup", key))
         texts = [group.metadata.creation_timestamp or "" for group in islice(filter(None, seen), 1)]
         return seconds_of(texts[0]) if texts and texts[0] else 0
 
