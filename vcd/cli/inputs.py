@@ -256,7 +256,7 @@ def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
 
 _INK = re.compile(r"\S")
 
-# --- problems of manifests -------------------------------------------------------------------------------------------
+# --- problems of manifests --------------------------------------------------------------------------------------------
 
 strict_option = click.option(
     "--strict", is_flag=True, help="Exit with 1 also if something in the manifests is not understood."

@@ -161,8 +161,7 @@ def sim(
     end_by(result.refused, result.unknown, strict=strict)
 
 
-# --- parsing of options
-# -----------------------------------------------------------------------------------------------
+# --- parsing of options -----------------------------------------------------------------------------------------------
 
 
 def _nodes(spec: str | None, file: Path | None, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -212,8 +211,7 @@ def _new_log(file: Path | None) -> Path:
     return file
 
 
-# --- running the simulation
-# -------------------------------------------------------------------------------------------
+# --- running the simulation -------------------------------------------------------------------------------------------
 
 
 async def _simulate(

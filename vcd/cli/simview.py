@@ -163,8 +163,7 @@ def _in_words(reasons: Iterable[Any]) -> str:
     return "; ".join(dict.fromkeys(api.full_reason_text(waiting) for waiting in reasons))
 
 
-# --- while it runs
-# ----------------------------------------------------------------------------------------------------
+# --- while it runs ----------------------------------------------------------------------------------------------------
 
 
 def progress(simulation: Simulation) -> str:

@@ -126,8 +126,7 @@ class Case:
         subject = {"holder": holder} if holder else {}
         return Diagnosis(Cause.LEAVING, subject, {"": {"pods": sum(going.values()), "needs": self.missing}})
 
-    # --- what other jobs got
-    # ----------------------------------------------------------------------------------------------
+    # --- what other jobs got ------------------------------------------------------------------------------------------
 
     def placed_while_waiting(self) -> Iterator[Task]:
         """Yield the tasks of other jobs that were placed while this job waited, and still hold their nodes."""

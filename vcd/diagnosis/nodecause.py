@@ -120,8 +120,7 @@ def _counts(case: Case, funnel: Funnel) -> Amounts:
     return {"": {"nodes": len(funnel.now), "needs": case.missing_equal, "fits": funnel.fits}}
 
 
-# --- capacity
-# ---------------------------------------------------------------------------------------------------------
+# --- capacity ---------------------------------------------------------------------------------------------------------
 
 
 def _diagnose_capacity(case: Case, funnel: Funnel) -> Diagnosis:

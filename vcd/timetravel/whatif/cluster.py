@@ -114,8 +114,7 @@ class SimulatedCluster:
         """Existing units without a node, by key."""
         self._gangs: dict[str, _Gang] = {}
 
-    # --- running
-    # ----------------------------------------------------------------------------------------------------------
+    # --- running ------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Let time pass until no event is left."""
@@ -208,8 +207,7 @@ class SimulatedCluster:
     def _waits(self) -> bool:
         return bool(self._waiting)
 
-    # --- arrivals and departures
-    # ------------------------------------------------------------------------------------------
+    # --- arrivals and departures --------------------------------------------------------------------------------------
 
     def _change(self, event: ev.Event) -> None:
         self._happen(event)

@@ -119,8 +119,7 @@ def _kind(name: str, text: str) -> str:
     return known[name.lower()]
 
 
-# --- applying edits
-# ---------------------------------------------------------------------------------------------------
+# --- applying edits ---------------------------------------------------------------------------------------------------
 
 
 def edited(work: Workload, edits: Edits) -> Workload:

@@ -158,8 +158,7 @@ def _quantile(known: Sequence[int], count: int, share: float) -> int | None:
     return known[place] if not part else round(known[place] + part * (known[place + 1] - known[place]))
 
 
-# --- text
-# -------------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def start_in_words(starts: Span | None, now: int) -> str:

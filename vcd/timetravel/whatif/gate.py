@@ -348,8 +348,7 @@ def _judge(condition: FailCondition, figures: Mapping[str, Figure]) -> Judgement
     return Judgement(condition.text, clauses, all(one.holds for one in clauses))
 
 
-# --- text
-# -------------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def figure_in_words(value: float | None, unit: Unit) -> str:

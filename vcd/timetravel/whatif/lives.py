@@ -218,7 +218,7 @@ class _WorkloadFold:
         if life is not None and life.admitted is None and phase_of(phase) is not Phase.PENDING:
             life.admitted = self._time
 
-    # --- pods -----------------------------------------------------------------------------------------------------
+    # --- pods ---------------------------------------------------------------------------------------------------------
 
     def _see_pod(self, key: str, pod: Pod) -> None:
         uid = pod.metadata.uid

@@ -132,8 +132,7 @@ class Measure:
         self._nodes: dict[str, Amounts] = {}
         self._gpus_used: Counter[str] = Counter()
 
-    # --- events
-    # -----------------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def node(self, time: int, name: str, allocatable: Amounts) -> None:
         """Set a node's allocatable resources; empty: it is deleted."""

@@ -204,8 +204,7 @@ class Continued(SimulatedCluster):
         }
         self._never = {unit.group for unit in work.units if unit.key in trials.hopeless}
 
-    # --- outcome
-    # ----------------------------------------------------------------------------------------------------------
+    # --- outcome ------------------------------------------------------------------------------------------------------
 
     def started(self, key: str) -> int | None:
         """Return when a group first had its minimum on nodes."""
@@ -229,8 +228,7 @@ class Continued(SimulatedCluster):
         ends = [piece.due for piece in self._gangs[key].pieces]
         return None if not ends or None in ends else max(end for end in ends if end is not None)
 
-    # --- when to stop, and the step between sessions
-    # ----------------------------------------------------------------------
+    # --- when to stop, and the step between sessions ------------------------------------------------------------------
 
     def _settled(self) -> bool:
         until = self._trials.horizon if self._until is None else self._until
@@ -282,8 +280,7 @@ class Continued(SimulatedCluster):
     def _mark_dirty(self) -> None:
         self._dirty = True
 
-    # --- random values
-    # ----------------------------------------------------------------------------------------------------
+    # --- random values ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         super()._begin()
@@ -316,8 +313,7 @@ class Continued(SimulatedCluster):
         return max(2 * elapsed, UNKNOWN_RUN) if drawn is None else drawn
 
 
-# --- pods that are never placed
-# ---------------------------------------------------------------------------------------
+# --- pods that are never placed ---------------------------------------------------------------------------------------
 
 
 class _Emptied(SimulatedCluster):

@@ -146,8 +146,7 @@ def _stretch(history: History, first: int | None, last: int | None) -> _Stretch:
     return _Stretch(begin, end, inside[0], sessions[-1], day)
 
 
-# --- losses
-# -----------------------------------------------------------------------------------------------------------
+# --- losses -----------------------------------------------------------------------------------------------------------
 
 
 class _Loss(msgspec.Struct):
@@ -218,8 +217,7 @@ class _Tally:
         return max(known.spec.min_member - known.status.running, named, 1)
 
 
-# --- diagnoses
-# --------------------------------------------------------------------------------------------------------
+# --- diagnoses --------------------------------------------------------------------------------------------------------
 
 
 class _DiagnosedLoss(NamedTuple):

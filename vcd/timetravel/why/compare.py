@@ -276,8 +276,7 @@ def _order(session: Session, second: str, first: str) -> str:
     return "" if why is None else f"{first.partition('/')[2]} comes before {second.partition('/')[2]}: {why}"
 
 
-# --- differences
-# ------------------------------------------------------------------------------------------------------
+# --- differences ------------------------------------------------------------------------------------------------------
 
 
 def _facts(one: _At, other: _At) -> Iterator[Fact]:
@@ -332,8 +331,7 @@ def _of_cluster(session: Session, task: Task | None) -> Iterator[tuple[str, str]
         yield f"the cluster's free {name}", format_sum(name, idle)
 
 
-# --- trying equal values
-# ----------------------------------------------------------------------------------------------
+# --- trying equal values ----------------------------------------------------------------------------------------------
 
 
 def _try_equal(fact: Fact, one: _At, wait: Wait, history: History) -> Fact:

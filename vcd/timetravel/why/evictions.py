@@ -175,8 +175,7 @@ def _evicted_pods(history: History, group: str) -> list[str]:
     return [key for key in keys if group_of(history, key) == group]
 
 
-# --- the session decided again
-# ----------------------------------------------------------------------------------------
+# --- the session decided again ----------------------------------------------------------------------------------------
 
 
 def _of_session(history: History, number: int, found: list[OperationInfo]) -> list[Eviction]:
@@ -309,8 +308,7 @@ def _choose_next(eviction: Eviction, ask: VictimQuestion) -> None:
             return
 
 
-# --- text
-# -------------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def _sentence(eviction: Eviction, task: Task, ask: VictimQuestion) -> str:
@@ -386,8 +384,7 @@ def _details(eviction: Eviction, ask: VictimQuestion) -> list[str]:
     return details
 
 
-# --- afterwards
-# -------------------------------------------------------------------------------------------------------
+# --- afterwards -------------------------------------------------------------------------------------------------------
 
 
 class _After(msgspec.Struct):

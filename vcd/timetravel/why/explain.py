@@ -163,8 +163,7 @@ def keys_of(reader: LogReader, kind: str) -> set[str]:
     return {str(key) for _, _, _, of, key, _ in reader.cursor("columns") if of == kind}
 
 
-# --- the story
-# --------------------------------------------------------------------------------------------------------
+# --- the story --------------------------------------------------------------------------------------------------------
 
 
 def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int]:

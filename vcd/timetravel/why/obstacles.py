@@ -221,8 +221,7 @@ def _asks_for(session: Session, job: Job, resource: str) -> bool:
     return task is not None and column is not None and bool(task.amounts[column])
 
 
-# --- jobs ahead
-# -------------------------------------------------------------------------------------------------------
+# --- jobs ahead -------------------------------------------------------------------------------------------------------
 
 
 class _ServiceOrder:

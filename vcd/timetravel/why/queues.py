@@ -94,8 +94,7 @@ def _edits(reader: LogReader, name: str, known: Object | None, after: int, until
             yield QueueEdit(moment(logged.time), text)
 
 
-# --- statistics
-# -------------------------------------------------------------------------------------------------------
+# --- statistics -------------------------------------------------------------------------------------------------------
 
 
 class _Samples:
@@ -147,8 +146,7 @@ def _choose_sessions(reader: LogReader, infos: Sequence[SessionInfo], samples: i
     return chosen if chosen[-1:] == [infos[-1]] else [*chosen, infos[-1]]
 
 
-# --- the answer
-# -------------------------------------------------------------------------------------------------------
+# --- the answer -------------------------------------------------------------------------------------------------------
 
 
 def _explain(

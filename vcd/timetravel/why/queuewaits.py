@@ -145,8 +145,7 @@ class QueueHistory:
         for group in sorted(self._queues):
             self._add_job(group, end)
 
-    # --- events
-    # -----------------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def _see(self, logged: Logged) -> None:
         event = logged.event
@@ -195,8 +194,7 @@ class QueueHistory:
         if job.total or job.waits:
             self.jobs[group] = job
 
-    # --- membership in the queue
-    # ------------------------------------------------------------------------------------------
+    # --- membership in the queue --------------------------------------------------------------------------------------
 
     def _stays(self, group: str, end: int) -> Iterator[_Stay]:
         """Yield when a group was in the queue or below it, by the sessions that saw it there."""
@@ -240,8 +238,7 @@ class QueueHistory:
         """The queue and those below it."""
         return self._insides[-1][1] - {""}
 
-    # --- results
-    # ----------------------------------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------------------
 
     @property
     def below(self) -> int:

@@ -195,8 +195,7 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
             yield "a bound on one session's work was reached: the next session goes on with the rest"
 
 
-# --- text
-# -------------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def _section(title: str, lines: Iterable[str], otherwise: str = "") -> Iterator[str]:
@@ -365,8 +364,7 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: format_sum(name, value) for name, value in sorted(amounts.items()) if value}
 
 
-# --- adjacent sessions
-# ------------------------------------------------------------------------------------------------
+# --- adjacent sessions ------------------------------------------------------------------------------------------------
 
 
 class _Adjacent(msgspec.Struct, frozen=True):

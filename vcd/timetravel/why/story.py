@@ -110,8 +110,7 @@ class Story:
         """Return whether a session decided a node for a pod that the API server does not report yet."""
         return key in self._intended and not self.pods[key].spec.node_name
 
-    # --- beginning and end
-    # ------------------------------------------------------------------------------------------------
+    # --- beginning and end --------------------------------------------------------------------------------------------
 
     def catch_up(self, state: ClusterState, time: int) -> None:
         """Take over a state: the one before the first event, or where another replica's log continues."""
@@ -140,8 +139,7 @@ class Story:
         episodes, begin = sorted(self.episodes, key=lambda episode: episode.start), _when(since)
         return [one for one in episodes if one.lasting or (one.end or one.start) >= begin]
 
-    # --- events
-    # -----------------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def see(self, logged: Logged) -> None:
         """Handle one event."""
@@ -200,8 +198,7 @@ class Story:
             self.shadowed = {of: where for of, where in self.shadowed.items() if of[1] != key}
             self._add_pod("gone", time, key)
 
-    # --- objects
-    # ----------------------------------------------------------------------------------------------------------
+    # --- objects ------------------------------------------------------------------------------------------------------
 
     def _see_group(self, group: PodGroup, time: int) -> None:
         if self.group is None and self.only is None:
@@ -241,8 +238,7 @@ class Story:
         if leaves and not left:
             self._add_pod("leaving", time, key)
 
-    # --- sessions
-    # ---------------------------------------------------------------------------------------------------------
+    # --- sessions -----------------------------------------------------------------------------------------------------
 
     def _session(self, record: ev.SessionDecided, time: int) -> None:
         plan = ev.decode_plan(record.plan)
@@ -316,8 +312,7 @@ class Story:
             detail=done.detail,
         )  # fmt: skip
 
-    # --- waits
-    # ------------------------------------------------------------------------------------------------------------
+    # --- waits --------------------------------------------------------------------------------------------------------
 
     def add_waits(self, waits: Iterable[WholeWait]) -> None:
         """Add the waits of the group after the last event; in the story of one pod, those that concern it, while it
@@ -358,8 +353,7 @@ class Story:
     def _has_node(self, pod: Pod) -> bool:
         return bool(pod.spec.node_name) or self.only in self._intended
 
-    # --- episodes
-    # ---------------------------------------------------------------------------------------------------------
+    # --- episodes -----------------------------------------------------------------------------------------------------
 
     def _add(self, what: What, time: int, **fields: Any) -> Episode:
         """Add an episode; growing ones are complete."""

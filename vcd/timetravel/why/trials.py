@@ -183,8 +183,7 @@ class Search:
     def _note(self, what: What, of: str, since: int) -> None:
         self.tried.append(Tried(what, of, self.trials.decisions - since))
 
-    # --- pods and nodes
-    # ---------------------------------------------------------------------------------------------------
+    # --- pods and nodes -----------------------------------------------------------------------------------------------
 
     def _by_parameters(self, job: Job, kind: What) -> FoundChange | None:
         """Return the first parameter of a kind that works."""
@@ -206,8 +205,7 @@ class Search:
             self._pod_parameters = list(pod_parameters(self._session, job, Funnel(self._session, task)))
         return self._pod_parameters
 
-    # --- quotas
-    # -----------------------------------------------------------------------------------------------------------
+    # --- quotas -------------------------------------------------------------------------------------------------------
 
     def _quotas(self, job: Job) -> FoundChange | None:
         for queue, parameters in quota_parameters(self._session, job):
@@ -222,8 +220,7 @@ class Search:
                 return found
         return None
 
-    # --- resources of a node
-    # ----------------------------------------------------------------------------------------------
+    # --- resources of a node ------------------------------------------------------------------------------------------
 
     def _rooms(self, job: Job) -> FoundChange | None:
         """Try the nodes that lack least; of those that work, return the one that needs least of one resource."""
@@ -254,8 +251,7 @@ class Search:
         fewest = self._fewest(lambda steps: parameter.at({name: steps}), 0, count - 1)
         return FoundChange(parameter.change({name: fewest}), parameter.at({name: fewest}), parameter, {name: fewest})
 
-    # --- priorities
-    # -------------------------------------------------------------------------------------------------------
+    # --- priorities ---------------------------------------------------------------------------------------------------
 
     def _priorities(self, job: Job) -> FoundChange | None:
         """Return the lowest priority that works, with the lowest class that gives one."""
@@ -284,8 +280,7 @@ class Search:
             return ""
         return f"PriorityClass {name}" + (f" has {least}" if least > value else "")
 
-    # --- running jobs
-    # -----------------------------------------------------------------------------------------------------
+    # --- running jobs -------------------------------------------------------------------------------------------------
 
     def _jobs_gone(self, job: Job) -> FoundChange | None:
         """Try running jobs one after the other: the lowest priority first, then the fewest pods, then the youngest."""
@@ -314,8 +309,7 @@ class Search:
         half = len(keys) // 2
         return self._first_gone(keys[:half]) or self._first_gone(keys[half:])
 
-    # --- amounts
-    # ----------------------------------------------------------------------------------------------------------
+    # --- amounts ------------------------------------------------------------------------------------------------------
 
     def _smallest(self, parameter: Parameter) -> FoundChange | None:
         """Return the smallest change of a parameter that works: of one resource if that is enough, else of as few as
