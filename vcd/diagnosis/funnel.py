@@ -91,9 +91,9 @@ class Funnel:
         """How many such pods fit on the allowed nodes now, by resources."""
         return int(self.now[self.allowed].sum())
 
-    def count_fitting(self, room: Ints, rows: Rows | None = None) -> Ints:
+    def count_fitting(self, free: Ints, rows: Rows | None = None) -> Ints:
         """Return how many such pods fit on each node, or on those at ``rows``, with these free resources."""
-        return fitting_pods(room, self.task.request) * (self._within if rows is None else self._within[rows])
+        return fitting_pods(free, self.task.request) * (self._within if rows is None else self._within[rows])
 
     def lines(self) -> list[FunnelLine]:
         """Return the funnel: how many nodes pass each clause, and how many are left after it; free capacity last."""
@@ -101,8 +101,11 @@ class Funnel:
         for clause in (*self.lasting, *self.moving):
             left = left & clause.passes
             found.append(FunnelLine(clause.cause, clause.text, int(clause.passes.sum()), int(left.sum())))
-        has_room = self.now > 0
-        return [*found, FunnelLine(Cause.NODE_ROOM, "free capacity", int(has_room.sum()), int((left & has_room).sum()))]
+        has_capacity = self.now > 0
+        return [
+            *found,
+            FunnelLine(Cause.NODE_ROOM, "free capacity", int(has_capacity.sum()), int((left & has_capacity).sum())),
+        ]
 
 
 def _all(clauses: Iterable[Clause], count: int) -> Mask:
@@ -112,12 +115,12 @@ def _all(clauses: Iterable[Clause], count: int) -> Mask:
     return found
 
 
-def fitting_pods(room: Ints, request: Ints) -> Ints:
+def fitting_pods(free: Ints, request: Ints) -> Ints:
     """Return how many pods with this request fit into the free resources of each node, applying the tolerance of
     ``room_needed`` to the first pod."""
     requested = request > 0
-    first = fits(room_needed(request), room)
+    first = fits(room_needed(request), free)
     if not requested.any():
         return first.astype(np.int64)
-    count: Ints = np.maximum((room[requested] // request[requested][:, None]).min(axis=0), 1) * first
+    count: Ints = np.maximum((free[requested] // request[requested][:, None]).min(axis=0), 1) * first
     return count

@@ -125,8 +125,12 @@ def _diagnose_holds(case: Case, plugin: str, queue: Queue, limit: QueueLimit, fi
         if not below or not most:
             continue
         taken = amount_in(session, above, resource)
-        kept = sum(held[one.name] for one in below)
-        amounts = {"asks": asks, "has": taken, "limit": max(min(most, taken + _idle_total(session, column)) - kept, 0)}
+        held_back = sum(held[one.name] for one in below)
+        amounts = {
+            "asks": asks,
+            "has": taken,
+            "limit": max(min(most, taken + _idle_total(session, column)) - held_back, 0),
+        }
         if taken + asks > amounts["limit"]:
             limit = limit._replace(taken=taken, limit=amounts["limit"])
             found = _diagnose_order(case, limit, above, asks, but=owners)

@@ -56,15 +56,15 @@ def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
 def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
     """Return the diagnosis that no empty node fits the pod: the allowed node that comes nearest, and what it lacks."""
     allowed = funnel.wanted if funnel.wanted.any() else np.ones_like(funnel.wanted)
-    room, request = case.session.nodes.usage.allocatable, funnel.task.request
-    row = _nearest(allowed, room, request)
-    lacks: list[int] = np.flatnonzero(room[:, row] < request).tolist()
+    allocatable, request = case.session.nodes.usage.allocatable, funnel.task.request
+    row = _nearest(allowed, allocatable, request)
+    lacks: list[int] = np.flatnonzero(allocatable[:, row] < request).tolist()
     subject = {"node": case.session.nodes.facts.names[row]}
-    kept_out = (Cause.TAINT, Cause.UNSCHEDULABLE_NODE)
-    clauses = [one.text for one in funnel.lasting if not one.passes.all() and one.cause not in kept_out]
+    of_nodes_own = (Cause.TAINT, Cause.UNSCHEDULABLE_NODE)
+    clauses = [one.text for one in funnel.lasting if not one.passes.all() and one.cause not in of_nodes_own]
     if clauses:
         subject["clause"] = "; ".join(clauses)
-    return Diagnosis(Cause.SHAPE, subject, case.amounts_by_role(lacks, asks=request, largest=room[:, row]))
+    return Diagnosis(Cause.SHAPE, subject, case.amounts_by_role(lacks, asks=request, largest=allocatable[:, row]))
 
 
 # --- clauses ----------------------------------------------------------------------------------------------------------
@@ -146,17 +146,17 @@ def _diagnose_capacity(case: Case, funnel: Funnel) -> Diagnosis:
     return Diagnosis(Cause.NODE_ROOM, subject, amounts | _counts(case, funnel))
 
 
-def _nearest(allowed: Mask, room: Ints, request: Ints) -> int:
+def _nearest(allowed: Mask, free: Ints, request: Ints) -> int:
     """Return the allowed node that has the largest part of a pod's request."""
-    part = (room / np.maximum(request, 1)[:, None])[request > 0].min(axis=0)
+    part = (free / np.maximum(request, 1)[:, None])[request > 0].min(axis=0)
     return int(np.where(allowed, part, -1).argmax())
 
 
-def _short_resources(request: Ints, room: Ints) -> list[int]:
+def _short_resources(request: Ints, free: Ints) -> list[int]:
     """Return the columns of the resources of which a node has too little, the smallest part of the request first."""
-    lacking: list[int] = np.flatnonzero((request > 0) & (room < request)).tolist()
+    lacking: list[int] = np.flatnonzero((request > 0) & (free < request)).tolist()
     return sorted(
-        lacking or np.flatnonzero(request > 0).tolist()[:1], key=lambda column: room[column] / request[column]
+        lacking or np.flatnonzero(request > 0).tolist()[:1], key=lambda column: free[column] / request[column]
     )
 
 
@@ -172,12 +172,12 @@ def _diagnose_order(case: Case, funnel: Funnel) -> Diagnosis | None:
     """Return the diagnosis that the job would fit without the pods that were placed while it waited; None if it would
     not."""
     idle = case.session.nodes.usage.idle
-    room, by_job = idle.copy(), dict[str, dict[int, Ints]]()
+    freed, by_job = idle.copy(), dict[str, dict[int, Ints]]()
     for task in case.placed_while_waiting():
-        room[:, task.node] += task.request
+        freed[:, task.node] += task.request
         back = by_job.setdefault(task.job.key, {})
         back[task.node] = back.get(task.node, 0) + task.request
-    if not by_job or funnel.count_fitting(room)[funnel.allowed].sum() < case.missing_equal:
+    if not by_job or funnel.count_fitting(freed)[funnel.allowed].sum() < case.missing_equal:
         return None
     given = {}
     for key, back in by_job.items():
