@@ -165,19 +165,19 @@ def _exit_on_signals() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the program as an exit does, so that a copy of a log is removed. Ignored signals and
     those with a handler stay as they are; outside the main thread, which alone receives signals, nothing changes."""
     is_main = threading.current_thread() is threading.main_thread()
-    ours = [number for number in _ENDING if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    own = [number for number in _ENDING if is_main and signal.getsignal(number) is signal.SIG_DFL]
 
     def end(number: int, _: object) -> None:
-        for each in ours:
+        for each in own:
             signal.signal(each, signal.SIG_IGN)  # a closing terminal sends it twice
         raise SystemExit(128 + number)
 
     try:
-        for number in ours:
+        for number in own:
             signal.signal(number, end)
         yield
     finally:
-        for number in ours:
+        for number in own:
             signal.signal(number, signal.SIG_DFL)
 
 

@@ -208,9 +208,9 @@ def progress_bars() -> Iterator[Callable[[str, float], None]]:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bars: dict[str, TaskID] = {}
 
-        def told(name: str, part: float) -> None:
+        def advance(name: str, part: float) -> None:
             if name not in bars:
                 bars[name] = progress.add_task(name, total=1.0)
             progress.update(bars[name], completed=part)
 
-        yield told
+        yield advance
