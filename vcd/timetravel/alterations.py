@@ -100,9 +100,9 @@ class RevertibleChange(msgspec.Struct, frozen=True):
         if not isinstance(self.before, Object) or not isinstance(self.after, Object) or now is None:
             return self.before if isinstance(self.before, Object) else None
         plain = msgspec.json.decode(msgspec.json.encode(as_plain(now)))
-        kept = {*self.overwritten(now), *settled}
+        overwritten = {*self.overwritten(now), *settled}
         for path, (before, _) in self.changed.items():
-            if path not in kept:
+            if path not in overwritten:
                 _set(plain, path, before)
         kind = kinds()[self.told.kind]
         return from_manifest({**plain, "kind": kind.manifest_kind}, (kind,))[1]

@@ -226,7 +226,7 @@ class LoggedJob:
         there."""
         from vcd.timetravel.why.obstacles import obstacles
 
-        return obstacles(self._history, self.key, self._asked(session))
+        return obstacles(self._history, self.key, self._examined_session(session))
 
     def change(
         self, session: int | None = None, kinds: Sequence[What] | None = None, most_decisions: int | None = None
@@ -236,9 +236,11 @@ class LoggedJob:
         from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, smallest_change
 
         most = MOST_DECISIONS if most_decisions is None else most_decisions
-        return smallest_change(self._history, self.key, self._asked(session), KINDS if kinds is None else kinds, most)
+        return smallest_change(
+            self._history, self.key, self._examined_session(session), KINDS if kinds is None else kinds, most
+        )
 
-    def _asked(self, session: int | None) -> int | None:
+    def _examined_session(self, session: int | None) -> int | None:
         """Return the session to examine; None if it waits in no session of the log."""
         number = self.last_wait if session is None else session
         if number is None and self._window != WHOLE:

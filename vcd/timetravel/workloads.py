@@ -562,8 +562,8 @@ def _without_nulls(value: Any, levels: int = _READ_LEVELS) -> Any:
         return [_without_nulls(each, levels - 1) for each in value]
     if not isinstance(value, Mapping) or not levels:
         return value
-    kept = {key: entry for key, entry in value.items() if entry is not None}
-    return {key: entry if key == "template" else _without_nulls(entry, levels - 1) for key, entry in kept.items()}
+    present = {key: entry for key, entry in value.items() if entry is not None}
+    return {key: entry if key == "template" else _without_nulls(entry, levels - 1) for key, entry in present.items()}
 
 
 def _not_negative(manifest: Manifest, where: str, count: int | None) -> int:

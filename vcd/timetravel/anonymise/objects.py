@@ -123,15 +123,15 @@ class Rewriter:
         return found
 
     def _labels(self, labels: dict[str, str]) -> dict[str, str]:
-        kept = {key: value for key, value in labels.items() if self.collecting or self._is_read(key)}
-        return {self.label(key): self._value(key, value) for key, value in kept.items()}
+        read = {key: value for key, value in labels.items() if self.collecting or self._is_read(key)}
+        return {self.label(key): self._value(key, value) for key, value in read.items()}
 
     def _is_read(self, key: str) -> bool:
         return key in self._read or _is_of(key, (*_KEPT_DOMAINS, *_HARDWARE_DOMAINS))
 
     def _annotations(self, annotations: dict[str, str]) -> dict[str, str]:
-        kept = {key: text for key, text in annotations.items() if key in self._read or _is_of(key, ("volcano.sh",))}
-        return {self.label(key): self.text(text) for key, text in kept.items()}
+        read = {key: text for key, text in annotations.items() if key in self._read or _is_of(key, ("volcano.sh",))}
+        return {self.label(key): self.text(text) for key, text in read.items()}
 
     def _note_composed_names(self, plain: dict[str, Any]) -> None:
         """Note the claims of ephemeral volumes, whose names combine pod and volume."""

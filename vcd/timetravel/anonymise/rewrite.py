@@ -97,10 +97,10 @@ class _LogRewriter:
         self._renamed: list[int] = []
         self._heads = {info.head for info in reader.sessions()}
         self._snapshots: dict[int, Snapshot] = {}
-        kept = reader.checkpoints()
-        begins = kept and kept[0].sequence < (reader.first() or 0)
-        self._base = kept[0] if begins else None
-        self._kept = {info.sequence: info.time for info in kept if info is not self._base}
+        checkpoints = reader.checkpoints()
+        begins = checkpoints and checkpoints[0].sequence < (reader.first() or 0)
+        self._base = checkpoints[0] if begins else None
+        self._checkpoint_times = {info.sequence: info.time for info in checkpoints if info is not self._base}
 
     def write(self, out: Path) -> Anonymised:
         """Collect the words, then write everything with new ones."""
@@ -150,8 +150,8 @@ class _LogRewriter:
             changed = self._session(event) if isinstance(event, ev.SessionDecided) else self._event(event)
             self._state.apply(logged.sequence, changed)
             self._note_head()
-            if logged.sequence in self._kept:
-                checkpoints.append((logged.sequence, self._kept[logged.sequence], self._state.dump()))
+            if logged.sequence in self._checkpoint_times:
+                checkpoints.append((logged.sequence, self._checkpoint_times[logged.sequence], self._state.dump()))
             yield Logged(logged.sequence, logged.time, changed)
 
     def _note_head(self) -> None:

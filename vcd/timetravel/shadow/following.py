@@ -19,7 +19,7 @@ NEVER = 1 << 62
 """The number of an event that did not occur."""
 _TIMED = frozenset({"Pod", "PodGroup"})
 """The kinds whose time of observation matters."""
-_ROOM = "leaving"
+_CAPACITY = "leaving"
 """The cause of a wait for resources that vcd's evictions would have freed."""
 
 
@@ -107,7 +107,7 @@ class ShadowFold:
                 elif isinstance(obj, PodGroup):
                     self._see_group(event.key, obj)
             case ev.ObjectGone(kind="Pod"):
-                self._pod_gone(event.key, logged.sequence)
+                self._note_deleted_pod(event.key, logged.sequence)
             case ev.ObjectGone(kind="PodGroup"):
                 self._group(event.key).waits.append((logged.sequence, ()))
             case ev.KindListed():
@@ -150,9 +150,9 @@ class ShadowFold:
     def _see_pod(self, key: str, pod: Pod, sequence: int) -> None:
         track, uid, node = self._pods.get(key), pod.metadata.uid, pod.spec.node_name
         if self._victims.get(key, uid) != uid:
-            self._victim_gone(key)
+            self._note_deleted_victim(key)
         if track is not None and track.uid != uid:
-            self._pod_gone(key, sequence)
+            self._note_deleted_pod(key, sequence)
             track = None
         if track is None and not node:
             self._note_new_pod(key, pod, sequence)
@@ -173,14 +173,14 @@ class ShadowFold:
             self._pods[key] = Track(key, pod.metadata.uid, group, sequence, "Pod" in self._listing)
             self.tracks.append(self._pods[key])
 
-    def _pod_gone(self, key: str, sequence: int) -> None:
-        self._victim_gone(key)
+    def _note_deleted_pod(self, key: str, sequence: int) -> None:
+        self._note_deleted_victim(key)
         track = self._pods.pop(key, None)
         if track is not None:
             track.gone_at, track.left = self.time, min(track.left, sequence)
             track.late = track.late or ("Pod" in self._listing and not track.bound_to)
 
-    def _victim_gone(self, key: str) -> None:
+    def _note_deleted_victim(self, key: str) -> None:
         if key in self._victims:
             self.gone[self._victims.pop(key)] = self.time
 
@@ -233,7 +233,7 @@ class ShadowFold:
             return session, cause_of(concerning[0]), "; ".join(map(full_reason_text, concerning))
         if track.held is not None:
             by, node = track.held
-            return session, _ROOM, f"waits for room that session {by} would have made on {node} by evictions"
+            return session, _CAPACITY, f"waits for room that session {by} would have made on {node} by evictions"
         return session, "", ""
 
 

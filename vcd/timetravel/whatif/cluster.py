@@ -102,7 +102,7 @@ class SimulatedCluster:
         self._progress = progress
         self._maker = SnapshotMaker(self.state)
         self._memory = Memory()
-        self._leaving = int(median(work.leaving)) if work.leaving else 0
+        self._termination_time = int(median(work.leaving)) if work.leaving else 0
         self._agenda: list[tuple[int, int, Do]] = []
         self._order = 0
         self._dirty = True
@@ -180,9 +180,9 @@ class SimulatedCluster:
         due = next_deadline(self.state, self.now)
         if due is not None and due != self._deadline and self._waits():
             self._deadline = due
-            self._at(due, self._look_again)
+            self._at(due, self._decide_again)
 
-    def _look_again(self) -> None:
+    def _decide_again(self) -> None:
         self._dirty = True
 
     def _settled(self) -> bool:
@@ -376,7 +376,7 @@ class SimulatedCluster:
         elif operation.verb == "evict":
             self.measure.evicted(self.now, piece.unit, action)
             piece.attempt += 1
-            self._unless_moved(piece, self._leaving, partial(self._replace_evicted, piece))
+            self._unless_moved(piece, self._termination_time, partial(self._replace_evicted, piece))
 
     def _admit(self, groups: Iterable[ev.GroupStatus]) -> None:
         """Schedule the pods that controllers create once their group is admitted."""

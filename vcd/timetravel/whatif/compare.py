@@ -217,7 +217,7 @@ def _recorded_calls(work: Workload, measure: Measure) -> Iterator[tuple[int, Cal
     """Yield the calls of a measure, with their times; calls at one time in this order."""
     for time, event in [*((work.begin, event) for event in work.base), *work.changes]:
         if isinstance(event, ev.ObjectPut | ev.ObjectGone) and event.kind == "Node":
-            yield time, partial(measure.node, time, event.key, room(event))
+            yield time, partial(measure.node, time, event.key, allocatable_after(event))
     for life in work.groups.values():
         yield life.arrived, partial(measure.group, life.arrived, life, work.queue_of(life.key))
     for unit in work.units:
@@ -237,7 +237,7 @@ def _recorded_calls(work: Workload, measure: Measure) -> Iterator[tuple[int, Cal
             yield unit.ended, partial(measure.ends, unit.ended, unit, unit.place if unit.bound is not None else "")
 
 
-def room(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
+def allocatable_after(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
     """Return a node's allocatable resources after an event; empty if the node is deleted or unreadable."""
     node = object_in(event)
     try:
@@ -319,7 +319,7 @@ def _points(course: Course, until: int, unit: float = 1.0) -> Points:
 def _used_parts(used: Course, total: Course, until: int) -> Points:
     """Return the used part of the capacity at the time, span by span."""
     pairs = zip(_points(used, until), _points(total, until), strict=True)
-    return [(time, amount / room if room else 0.0) for (time, amount), (_, room) in pairs]
+    return [(time, amount / capacity if capacity else 0.0) for (time, amount), (_, capacity) in pairs]
 
 
 def effects(runs: Sequence[Run]) -> tuple[list[Shift], list[WaitChanges]]:

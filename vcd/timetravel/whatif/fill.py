@@ -223,8 +223,8 @@ class _Trial:
 
     def places(self) -> Counter[str]:
         """Return how many pods of the last decided copies each node takes."""
-        ours = {pod for _, pods in self._copies[: self._decided] for pod in pods}
-        return Counter(node for key, node in self._bound().items() if key in ours)
+        copied = {pod for _, pods in self._copies[: self._decided] for pod in pods}
+        return Counter(node for key, node in self._bound().items() if key in copied)
 
     def others(self) -> Iterator[str]:
         """Yield how many pods that waited already were placed in the last decided session."""

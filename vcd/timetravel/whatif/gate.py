@@ -19,7 +19,7 @@ from vcd.text.outcomes import SENTENCES, assumed_sentence
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.times import session_at, span_of, time_of
 from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.compare import Run, Variant, caveats, policy_of, room
+from vcd.timetravel.whatif.compare import Run, Variant, allocatable_after, caveats, policy_of
 from vcd.timetravel.whatif.conditions import FailCondition, MetricLimit, Unit, metric, read_condition
 from vcd.timetravel.whatif.fidelity import Fidelity
 from vcd.timetravel.whatif.measure import GPU, quantile
@@ -304,7 +304,7 @@ def _units(work: Workload, queues: Sequence[str], gpu: str) -> dict[str, Unit]:
     """Return the metrics of a workload with their units, in the order of the output."""
     events = [*work.base, *(event for _, event in work.changes)]
     nodes = [each for each in events if isinstance(each, ev.ObjectPut) and each.kind == "Node"]
-    there = {name for event in nodes for name, amount in room(event).items() if amount}
+    there = {name for event in nodes for name, amount in allocatable_after(event).items() if amount}
     wanted = {name for unit in work.units for name, amount in unit.requests.items() if amount}
     found = dict(_BY_QUEUE)
     found |= _OVERALL

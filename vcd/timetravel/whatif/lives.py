@@ -71,13 +71,13 @@ class _WorkloadFold:
         self._alive: dict[str, Unit] = {}
         """Existing units, by their key in the log."""
         self._uids: dict[str, str] = {}
-        self._leaving: set[str] = set()
+        self._terminating: set[str] = set()
         """The keys of existing units whose pod has a deletion timestamp."""
         self._evicted: dict[str, int] = {}
         self._vacant: dict[str, deque[tuple[int, Unit]]] = {}
         """Units whose pod is gone and may be replaced, and since when, by group."""
         self._began = False
-        self._shown: dict[tuple[str, str], bytes | None] = {}
+        self._payloads: dict[tuple[str, str], bytes | None] = {}
         for kind, key, obj in fixed_objects(state):
             self._change(ev.ObjectPut(kind, key, "", encode_payload(obj)))
         self._began = bool(state.sequence)
@@ -87,7 +87,7 @@ class _WorkloadFold:
         """Take over the groups and pods of a state."""
         self._time = max(self._time, time)
         for key in sorted(self._names.keys() - state.groups.keys()):
-            self._group_gone(key)
+            self._delete_group(key)
         for key, record in sorted(state.groups.items()):
             self._see_group(key, record.group)
         for key in sorted(state.tasks.row_of):
@@ -95,7 +95,7 @@ class _WorkloadFold:
             if pod is not None:
                 self._see_pod(key, pod)
         for key in sorted(self._alive.keys() - state.tasks.row_of.keys()):
-            self._pod_gone(key)
+            self._delete_pod(key)
 
     def see(self, logged: Logged) -> None:
         """Handle one event."""
@@ -111,9 +111,9 @@ class _WorkloadFold:
             case ev.ObjectPut(payload=bytes()):
                 self._change(event)
             case ev.ObjectGone(kind="Pod"):
-                self._pod_gone(event.key)
+                self._delete_pod(event.key)
             case ev.ObjectGone(kind="PodGroup"):
-                self._group_gone(event.key)
+                self._delete_group(event.key)
             case ev.ObjectGone() | ev.Answered():
                 self._change(event)
             case ev.PolicyLoaded():
@@ -134,11 +134,11 @@ class _WorkloadFold:
         if isinstance(event, ev.ObjectPut):
             event = _without_status(event)
             known = event.kind, event.key
-            if self._shown.get(known) == event.payload:
+            if self._payloads.get(known) == event.payload:
                 return
-            self._shown[known] = event.payload
+            self._payloads[known] = event.payload
         elif isinstance(event, ev.ObjectGone):
-            self._shown.pop((event.kind, event.key), None)
+            self._payloads.pop((event.kind, event.key), None)
         if self._began:
             self._work.changes.append((self._time, event))
         else:
@@ -191,7 +191,7 @@ class _WorkloadFold:
         if life.key not in self._names.started:
             life.group = group
 
-    def _group_gone(self, key: str) -> None:
+    def _delete_group(self, key: str) -> None:
         name = self._names.of(key)
         life = self._work.groups.get(name)
         if life is None or name in self._names.gone:
@@ -211,7 +211,7 @@ class _WorkloadFold:
     def _has_live_pods(self, name: str) -> bool:
         """Return whether a group has pods that have neither ended nor are being deleted."""
         mine = ((key, unit) for key, unit in self._alive.items() if unit.group == name)
-        return any(unit.ended is None and key not in self._leaving for key, unit in mine)
+        return any(unit.ended is None and key not in self._terminating for key, unit in mine)
 
     def _admit(self, name: str, phase: str) -> None:
         life = self._work.groups.get(name)
@@ -223,9 +223,9 @@ class _WorkloadFold:
     def _see_pod(self, key: str, pod: Pod) -> None:
         uid = pod.metadata.uid
         if key in self._alive and self._uids[key] != uid:
-            self._pod_gone(key)
+            self._delete_pod(key)
         unit = self._alive.get(key)
-        if unit is None and not pod.spec.node_name and not self._is_ours(pod):
+        if unit is None and not pod.spec.node_name and not self._is_scheduled_here(pod):
             return  # another scheduler places it: it uses resources once it has a node
         try:
             unit = self._new(key, pod) if unit is None else self._update_unit(unit, pod)
@@ -233,7 +233,7 @@ class _WorkloadFold:
             return  # the state sets it aside, too: it was never placed
         self._alive[key], self._uids[key] = unit, uid
         if pod.metadata.deletion_timestamp is not None:
-            self._leaving.add(key)
+            self._terminating.add(key)
         if pod.spec.node_name and unit.bound is None:
             unit.bound, unit.place = self._time, pod.spec.node_name
         if unit.bound is not None:
@@ -241,7 +241,7 @@ class _WorkloadFold:
         if pod.status.phase in _ENDED and unit.ended is None:
             unit.ended, unit.ending = self._time, pod.status.phase.lower()
 
-    def _is_ours(self, pod: Pod) -> bool:
+    def _is_scheduled_here(self, pod: Pod) -> bool:
         names = self._work.settings.scheduler_names
         return not names or pod.spec.scheduler_name in names
 
@@ -316,11 +316,11 @@ class _WorkloadFold:
         unit.bound, unit.ended, unit.ending, unit.seen_whole = None, None, "", True
         return unit
 
-    def _pod_gone(self, key: str) -> None:
+    def _delete_pod(self, key: str) -> None:
         unit = self._alive.pop(key, None)
         if unit is None:
             return
-        self._leaving.discard(key)
+        self._terminating.discard(key)
         evicted_at = self._evicted.pop(self._uids.pop(key), None)
         if evicted_at is not None:
             self._work.leaving.append(self._time - evicted_at)

@@ -179,8 +179,8 @@ def _new(obj: Any, there: bool, created: str) -> Any:
 def _in_its_group(pod: Pod, groups: dict[str, PodGroup], state: ClusterState) -> Pod:
     """Return a pod as this scheduler's, pending, in its group; an implied group is added to ``groups``."""
     names = state.settings.scheduler_names
-    ours = not names or pod.spec.scheduler_name in names
-    spec = {"node_name": "", "scheduler_name": pod.spec.scheduler_name if ours else names[0]}
+    is_own = not names or pod.spec.scheduler_name in names
+    spec = {"node_name": "", "scheduler_name": pod.spec.scheduler_name if is_own else names[0]}
     pod = altered(pod, spec=spec, status=type(pod.status)(phase="Pending"))
     if GROUP_NAME not in pod.metadata.annotations:
         implied = from_manifest(group_for(pod))[1]

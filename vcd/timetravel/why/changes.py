@@ -87,7 +87,7 @@ def with_queue(snapshot: Snapshot, queue: Queue) -> Snapshot:
     return dataclasses.replace(snapshot, queues={**snapshot.queues, queue.metadata.name: QueueRecord.of(queue)})
 
 
-def with_room(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapshot:
+def with_resources(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapshot:
     """Return a snapshot with more allocatable on a node, by resource in the units of ``vcd.model.requests``."""
 
     def changed(node: Node) -> Node:

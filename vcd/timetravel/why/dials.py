@@ -18,7 +18,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
-from vcd.timetravel.why.changes import Change, What, with_queue, with_room
+from vcd.timetravel.why.changes import Change, What, with_queue, with_resources
 
 _BASIC = (CPU, MEMORY)
 _MIB = 1024 * 1024
@@ -190,7 +190,7 @@ def _plugin_quotas(session: Session, job: Job, queue: Queue, needs: _Needs) -> I
         yield Parameter("quota", queue.name, quota.name, now, unit, likely, steps, turned)
 
 
-def room_parameter(session: Session, job: Job, task: Task, row: int) -> Parameter:
+def node_parameter(session: Session, job: Job, task: Task, row: int) -> Parameter:
     """Return a node's resources as a parameter, by no more than the largest node has or one pod requests: with more,
     the limit would no longer be that of one node."""
     facts, needs, column_of = session.nodes.facts, _Needs.of(session, job), session.nodes.column_of
@@ -203,7 +203,7 @@ def room_parameter(session: Session, job: Job, task: Task, row: int) -> Paramete
     name = facts.names[row]
 
     def turned(amounts: Amounts) -> Snapshot:
-        return with_room(session.snapshot, name, {key: amount - now[key] for key, amount in amounts.items()})
+        return with_resources(session.snapshot, name, {key: amount - now[key] for key, amount in amounts.items()})
 
     likely, steps = _steps(needs.own, unit, most), _steps(needs.all, unit, most)
     return Parameter("room", name, "room", now, unit, likely, steps, turned)

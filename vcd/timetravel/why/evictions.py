@@ -418,8 +418,8 @@ class _ReplacementFinder(Story):
         self._sequence = logged.sequence
         super().see(logged)
 
-    def _gone(self, kind: str, key: str, time: int) -> None:
-        super()._gone(kind, key, time)
+    def _note_deleted(self, kind: str, key: str, time: int) -> None:
+        super()._note_deleted(kind, key, time)
         for after in self.evictions:
             if (kind, key) == ("Pod", after.info.key) and not after.gone and self._sequence > after.info.sequence:
                 after.gone = time

@@ -202,7 +202,7 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
 def _limits(session: Session, job: Job, reason: ev.Waiting, turns: _ServiceOrder) -> Iterator[Limit]:
     """Yield the limits that a reason states as too low, by resource, in the order of its numbers."""
     for queue_limit in limits_of(reason):
-        if queue_limit.bound and (queue_limit.asks is not None or _asks_for(session, job, queue_limit.resource)):
+        if queue_limit.bound and (queue_limit.asks is not None or _requests(session, job, queue_limit.resource)):
             queue = None if queue_limit.bound == OF_THE_CLUSTER else session.queues.get(queue_limit.queue, job.queue)
             asks, taken, limit = (
                 "" if amount is None else format_resource(queue_limit.resource, amount)
@@ -215,7 +215,7 @@ def _limits(session: Session, job: Job, reason: ev.Waiting, turns: _ServiceOrder
             )
 
 
-def _asks_for(session: Session, job: Job, resource: str) -> bool:
+def _requests(session: Session, job: Job, resource: str) -> bool:
     """Return whether a job's next pod requests a resource."""
     task, column = pending_task(session, job), session.nodes.column_of.get(resource)
     return task is not None and column is not None and bool(task.amounts[column])
@@ -231,14 +231,14 @@ class _ServiceOrder:
         self.session = session
         self._waiting = session.snapshot.tasks.status == TaskStatus.PENDING
         self._admitted: list[Job] = []
-        self._asked: dict[int, int] = {}
+        self._admissions_before: dict[int, int] = {}
         """The number of admissions before a job was considered, by the job's index."""
         self._turns: dict[int, int] = {}
         """The question with which a job's first turn began, by the job's index."""
         self._turns_of_pods: dict[str, int] = {}
         for number, (point, asked, _, _) in enumerate(trace.questions):
             if point == "job_enqueueable":
-                self._asked.setdefault(asked[0].index, len(self._admitted))
+                self._admissions_before.setdefault(asked[0].index, len(self._admitted))
             elif point == "job_enqueued":
                 self._admitted.append(asked[0])
             elif point in ("allocatable", "allocatable_together"):
@@ -255,7 +255,10 @@ class _ServiceOrder:
                 by_job.setdefault(task.job.index, []).append(task)
         found = []
         if job.is_pending():
-            found = [_admitted(self.session, one, lacking) for one in self._admitted[: self._asked.get(job.index)]]
+            found = [
+                _admitted(self.session, one, lacking)
+                for one in self._admitted[: self._admissions_before.get(job.index)]
+            ]
         found += [_placed(self.session, tasks, lacking) for tasks in by_job.values()]
         return [one for one in found if one.amounts]
 

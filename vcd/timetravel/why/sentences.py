@@ -147,15 +147,15 @@ def _nodes(episode: Episode) -> str:
 
 def _created(episode: Episode, story: Story) -> str:
     if not episode.pods:
-        return "created" if story.group is None else f"created: {_asked_by_group(story.group)}"
-    requests = {_asked(story.pods[key]) for key in episode.pods if key in story.pods}
+        return "created" if story.group is None else f"created: {_group_text(story.group)}"
+    requests = {_requests_text(story.pods[key]) for key in episode.pods if key in story.pods}
     each = "each " if len(episode.pods) > 1 else ""
     wants = f", {each}requesting {requests.pop()}" if len(requests) == 1 else ""
     count = "" if story.only is not None else f"{counted(len(episode.pods), 'pod')} created: "
     return f"{count}{_names(episode.pods, story)}{wants}" if count else f"created{wants}"
 
 
-def _asked_by_group(group: PodGroup) -> str:
+def _group_text(group: PodGroup) -> str:
     words = f"queue {group.spec.queue or 'not named'}, at least {counted(group.spec.min_member, 'pod')} together"
     minimum = group.spec.min_resources
     if minimum:
@@ -164,7 +164,7 @@ def _asked_by_group(group: PodGroup) -> str:
     return f"{words}, priority class {priority}" if priority else words
 
 
-def _asked(pod: Pod) -> str:
+def _requests_text(pod: Pod) -> str:
     try:
         requests = pod_requests(pod.spec)
     except QuantityError as error:
@@ -292,7 +292,7 @@ _RESULTS = {
 def _pods_sentence(verb: str, plural: str) -> Callable[[Episode, Story], str]:
     """Return a function for sentences about pods that do the same."""
 
-    def tell(episode: Episode, story: Story) -> str:
+    def describe(episode: Episode, story: Story) -> str:
         many = story.only is None and len(episode.pods) > 1
         place = f" on {_nodes(episode)}" if episode.places else ""
         detail = f": {episode.detail}" if episode.detail else ""
@@ -300,7 +300,7 @@ def _pods_sentence(verb: str, plural: str) -> Callable[[Episode, Story], str]:
             return f"the job {verb}{detail}"
         return f"{_names(episode.pods, story)} {plural if many else verb}{place}{detail}"
 
-    return tell
+    return describe
 
 
 def _found_sentence(episode: Episode, story: Story) -> str:

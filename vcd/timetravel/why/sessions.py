@@ -404,8 +404,8 @@ class _Adjacent(msgspec.Struct, frozen=True):
 
 def _only(here: Mapping[Place, str], there: Mapping[Place, str]) -> tuple[list[str], list[str]]:
     """Return the words of what only one of two has, in its order."""
-    ours = [words for place, words in here.items() if place not in there]
-    return ours, [words for place, words in there.items() if place not in here]
+    own = [words for place, words in here.items() if place not in there]
+    return own, [words for place, words in there.items() if place not in here]
 
 
 Seen = Callable[[str, str], bool]

@@ -118,9 +118,9 @@ class Story:
         if record is not None:
             self._see_group(record.group, time)
         else:
-            self._gone("PodGroup", self.group_key, time)
+            self._note_deleted("PodGroup", self.group_key, time)
         for key in sorted(self.pods.keys() - state.tasks.row_of.keys()):
-            self._gone("Pod", key, time)
+            self._note_deleted("Pod", key, time)
         prefix = self._namespace if self.only is None else self.only
         for key in sorted(key for key in state.tasks.row_of if key.startswith(prefix)):
             pod = state.pod(key)
@@ -149,7 +149,7 @@ class Story:
             case ev.ObjectPut() if event.payload is not None:
                 self._put(event.kind, event.key, event.payload, time)
             case ev.ObjectGone():
-                self._gone(event.kind, event.key, time)
+                self._note_deleted(event.kind, event.key, time)
             case ev.ObjectBad() if self._is_known(event.kind, event.key):
                 self._add("bad", time, detail=event.message, pods=[event.key] if event.kind == "Pod" else [])
             case ev.SessionDecided():
@@ -187,7 +187,7 @@ class Story:
             return key == self.only
         return pod.group_key == self.group_key
 
-    def _gone(self, kind: str, key: str, time: int) -> None:
+    def _note_deleted(self, kind: str, key: str, time: int) -> None:
         if kind == "PodGroup" and key == self.group_key and self.group is not None:
             self.group, self.phase = None, ""
             if self.only is None:
@@ -219,7 +219,7 @@ class Story:
     def _see_pod(self, key: str, pod: Pod, time: int) -> None:
         before = self.pods.get(key)
         if before is not None and before.metadata.uid != pod.metadata.uid:
-            self._gone("Pod", key, time)
+            self._note_deleted("Pod", key, time)
             before = None
         if before is None:
             self._add_pod("created", created_at(pod.metadata.creation_timestamp, time), key)

@@ -23,7 +23,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.why.changes import Change, What, with_priority, without_jobs
-from vcd.timetravel.why.dials import Parameter, quota_parameters, room_parameter
+from vcd.timetravel.why.dials import Parameter, node_parameter, quota_parameters
 from vcd.timetravel.why.obstacles import nearness
 from vcd.timetravel.why.poddials import pod_parameters
 from vcd.timetravel.why.waits import Wait
@@ -175,7 +175,7 @@ class Search:
             "quota": self._quotas,
             "room": self._rooms,
             "priority": self._priorities,
-            "job": self._jobs_gone,
+            "job": self._remove_jobs,
         }
         found = (looks[kind](job) if kind in looks else self._by_parameters(job, kind) for kind in kinds)
         return next((one for one in found if one is not None), None)
@@ -230,7 +230,7 @@ class Search:
         since, best = self.trials.decisions, None
         rows = nearness(self._session, task).rows[:NODES_TRIED]
         for row in rows:
-            parameter = room_parameter(self._session, job, task, row)
+            parameter = node_parameter(self._session, job, task, row)
             if best is None:
                 best = self._smallest(parameter)
             elif best.counts is not None and len(best.counts) == 1:
@@ -282,13 +282,13 @@ class Search:
 
     # --- running jobs -------------------------------------------------------------------------------------------------
 
-    def _jobs_gone(self, job: Job) -> FoundChange | None:
+    def _remove_jobs(self, job: Job) -> FoundChange | None:
         """Try running jobs one after the other: the lowest priority first, then the fewest pods, then the youngest."""
         since = self.trials.decisions
         held = self._session.jobs.allocated  # at the beginning of the session
         running = [one for one in self._session.all_jobs() if one is not job and held[one.index].any()]
         running.sort(key=lambda one: (one.priority, one.task_count, -one.created, one.key))
-        gone = self._first_gone([one.key for one in running])
+        gone = self._first_helpful([one.key for one in running])
         # without all of them, other jobs may take their resources
         for one in running[:ONE_BY_ONE] if gone is None else ():
             if self.trials.lets_in(without_jobs(self._snapshot, [one.key])):
@@ -299,7 +299,7 @@ class Search:
             None if gone is None else FoundChange(Change("job", gone, "", {}, {}), without_jobs(self._snapshot, [gone]))
         )
 
-    def _first_gone(self, keys: list[str]) -> str | None:
+    def _first_helpful(self, keys: list[str]) -> str | None:
         """Return the first of some jobs whose removal lets the job start. If removing all does not help, none is
         tried."""
         if not keys or not self.trials.lets_in(without_jobs(self._snapshot, keys)):
@@ -307,7 +307,7 @@ class Search:
         if len(keys) == 1:
             return keys[0]
         half = len(keys) // 2
-        return self._first_gone(keys[:half]) or self._first_gone(keys[half:])
+        return self._first_helpful(keys[:half]) or self._first_helpful(keys[half:])
 
     # --- amounts ------------------------------------------------------------------------------------------------------
 

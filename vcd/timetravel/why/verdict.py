@@ -77,13 +77,13 @@ class Verdict(msgspec.Struct, frozen=True):
 def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
     """Return the verdict on a job for which no session states a reason: it waits if pods of it are missing, unless it
     has completed."""
-    shown_so, number = _observed_states(history, group, window), window.last_session(history.reader)
-    if number and not _has_completed(history, group, shown_so, window):
+    observed, number = _observed_states(history, group, window), window.last_session(history.reader)
+    if number and not _has_completed(history, group, observed, window):
         record, session = history.rerun(number)
         index = session.jobs.index(group)
         found = None if index is None else pods_missing(session.job(index))
         if found is not None:
-            since = max([window.since, *(time for _, time, _ in shown_so[:1])])
+            since = max([window.since, *(time for _, time, _ in observed[:1])])
             waited = max(window.end(history.reader) - since, 0)
             verdict = _build_verdict(group, found, since, waited, waited, record.session, "waits")
             return msgspec.structs.replace(verdict, still=True)
@@ -109,9 +109,9 @@ def _observed_states(history: History, group: str, window: LogWindow) -> list[_O
     return found
 
 
-def _has_completed(history: History, group: str, shown_so: list[_ObservedGroup], window: LogWindow) -> bool:
+def _has_completed(history: History, group: str, observed: list[_ObservedGroup], window: LogWindow) -> bool:
     """Return whether all pods of a group have ended, without later unfinished ones."""
-    completed = [sequence for sequence, _, one in shown_so if one.status.phase == Phase.COMPLETED.text]
+    completed = [sequence for sequence, _, one in observed if one.status.phase == Phase.COMPLETED.text]
     if not completed:
         return False
     reader = history.reader
@@ -147,11 +147,11 @@ def verdict_on(
         return _without_pods(history, group, window)
     *earlier, wait = waits
 
-    def asked(one: WaitSpan) -> Diagnosis:
+    def diagnose(one: WaitSpan) -> Diagnosis:
         there = wait_at(history, group, one.last, traced=True)  # the same trace as the obstacles of the job need
         return diagnosed(there, served_between(history, wait.first, one.last))
 
-    found = dominant(wait, asked)
+    found = dominant(wait, diagnose)
     assert found is not None
     diagnosis = found.diagnosis
     if "ahead" in diagnosis.subject:

@@ -168,15 +168,15 @@ def _why_needed(funnel: Funnel, missing: int) -> str:
     """Return why an eviction is necessary: ``the 3 nodes that it may use had no capacity; n7 had, and
     dedicated=x:NoSchedule keeps it out``. Resources of terminating pods count as free, those of pipelined pods as
     used."""
-    allowed, room = int(funnel.allowed.sum()), funnel.freed
-    fits = int(room[funnel.allowed].sum())
+    allowed, freed = int(funnel.allowed.sum()), funnel.freed
+    fits = int(freed[funnel.allowed].sum())
     if fits >= missing:
         return ""  # the queue's limit was the reason, or the positions of other pods
     whose = "the only node that it may use" if allowed == 1 else f"the {counted(allowed, 'node')} that it may use"
     words = f"{whose} had {f'capacity for {fits} of {missing}' if fits else 'no capacity'}"
-    excluded = np.flatnonzero((room > 0) & ~funnel.allowed)
+    excluded = np.flatnonzero((freed > 0) & ~funnel.allowed)
     if len(excluded):
-        row = int(excluded[room[excluded].argmax()])
+        row = int(excluded[freed[excluded].argmax()])
         clause = next(one for one in funnel.lasting if not one.passes[row])
         name = funnel.session.nodes.facts.names[row]
         others = f" and {counted(len(excluded) - 1, 'other')}" if len(excluded) > 1 else ""
@@ -191,9 +191,9 @@ def _earlier_searches(search: VictimSearch, before: Sequence[VictimSearch]) -> s
     protected = Counter(name for each in tried for name in each.rounds[-1].kept.values())
     if not nodes:
         return ""
-    keeps = ", ".join(f"{name} protected {count}" for name, count in protected.most_common())
+    words = ", ".join(f"{name} protected {count}" for name, count in protected.most_common())
     return f"{counted(len(nodes), 'node')} examined before could not free enough for it" + (
-        f" ({keeps})" if keeps else ""
+        f" ({words})" if words else ""
     )
 
 
