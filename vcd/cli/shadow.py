@@ -44,10 +44,9 @@ def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, out
     only-vcd    given a node by vcd, and not bound
     undecided   bound before a session decided about it
 
-    The first session that gave a pod a node counts, with that node and that session's time. Each session decides on
-    the cluster as it is, in which none of the pods run that vcd alone would have started. So the comparison shows vcd
-    too early if pods wait long for the active scheduler while more pods arrive. Pods that a later session gave no node
-    any more are counted, too.
+    The first session that gave a pod a node counts, with that node and that session's time. Each session decides on the
+    cluster as it is, without the pods that only vcd would have started. So vcd looks too early if pods wait long for
+    the active scheduler while more pods arrive. The summary also counts pods for which a later session had no node.
 
     The log is a file: on the shadow's volume, or a copy of it.
 
