@@ -119,7 +119,7 @@ class RevertibleChange(msgspec.Struct, frozen=True):
 
 
 def alterations(history: History, first: int | None = None, last: int | None = None) -> list[RevertibleChange]:
-    """Return the changes of which the sessions ``first`` to ``last`` were the first to be decided with them, in order.
+    """Return the changes that took effect in the sessions ``first`` to ``last``, in order.
     Raises LogError.
 
     What exists when the log begins, or appears before its first session, is not a change.

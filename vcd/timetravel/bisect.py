@@ -96,9 +96,9 @@ def bisect_job(
 ) -> JobBisection:
     """Return the change without which a job would have started in the earliest session.
 
-    The changes that the sessions ``first`` to ``last`` were the first to be decided with (None: no bound) are tried in
-    sessions after them in which the job waits: each session is decided again as if the change had not been made. What
-    other jobs did in the log stays. Raises NotFound if the log has no such job or it never waits, and LogError.
+    Changes that took effect in the sessions ``first`` to ``last`` (None: no bound) are tried in later sessions in
+    which the job waits: each session is decided again as if the change had not been made. What other jobs did in the
+    log stays. Raises NotFound if the log has no such job or it never waits, and LogError.
     """
     with opened(path) as history:
         _, group, _ = named(history, "job", name, namespace)
@@ -297,9 +297,9 @@ def bisect_waits(
     """Return the change without which jobs of a queue, or all jobs, would have waited least.
 
     The log's workload runs in simulated time with all changes, and without each; with many changes, without halves of
-    them, as long as that helps. The changes are those that the sessions ``first`` to ``last`` were the first to be
-    decided with; the workload ends with ``last``. ``period`` and ``progress`` as for ``whatif``. Raises LogError, and
-    NotFound for a queue without jobs.
+    them, as long as that helps. The changes are those that took effect in the sessions ``first`` to ``last``; the
+    workload ends with ``last``. ``period`` and ``progress`` as for ``whatif``. Raises LogError, and NotFound for a
+    queue without jobs.
     """
     with opened(path) as history:
         changes, reader = alterations(history, first, last), history.reader

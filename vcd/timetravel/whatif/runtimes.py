@@ -84,11 +84,11 @@ class _Curve:
     """The share of pods that still run after some time, for the next job.
 
     Up to the last observed end it is the product-limit estimate with the next job among those at risk, which has not
-    ended: it falls with equal probability into any of the n + 1 gaps between n runs, also beyond them all (Hill's
-    A(n); with censoring, Berliner and Hill, Bayesian Nonparametric Survival Analysis, JASA 83, 1988). Otherwise pods
-    of a class of which few ended would never outlive these. Beyond all observed times, a running pod runs as long
-    again with probability one half (a Pareto tail of index 1, as run times have: Harchol-Balter and Downey, Exploiting
-    Process Lifetime Distributions for Dynamic Load Balancing, ACM TOCS 15, 1997).
+    ended: that job falls with equal probability into any of the n + 1 gaps between n runs, also beyond them all
+    (Hill's A(n); with censoring, Berliner and Hill, Bayesian Nonparametric Survival Analysis, JASA 83, 1988).
+    Otherwise pods of a class of which few ended would never outlive these. Beyond all observed times, a running pod
+    runs as long again with probability one half (a Pareto tail of index 1, as run times have: Harchol-Balter and
+    Downey, Exploiting Process Lifetime Distributions for Dynamic Load Balancing, ACM TOCS 15, 1997).
     """
 
     def __init__(self, runs: Iterable[_Run], weights: Mapping[str, float]) -> None:
