@@ -15,13 +15,13 @@ from tests.timetravel.plays import CONF
 from vcd.cli import main
 from vcd.eventlog import LogReader
 from vcd.model.objects import Pod
-from vcd.timetravel.history import shown
+from vcd.timetravel.history import object_in
 
 
 def shown_bound(log: Path, key: str) -> int:
     """How many pods under a key the log shows on a node."""
     with LogReader(log) as reader:
-        pods = [shown(logged.event) for logged in reader.object_history("Pod", key)]
+        pods = [object_in(logged.event) for logged in reader.object_history("Pod", key)]
     return len({pod.metadata.uid for pod in pods if isinstance(pod, Pod) and pod.spec.node_name})
 
 

@@ -14,7 +14,7 @@ from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import Phase, phase_of
 from vcd.model.words import rfc3339
 from vcd.scheduling.framework.reasons import cause_of
-from vcd.timetravel.history import History, shown
+from vcd.timetravel.history import History, object_in
 from vcd.timetravel.shadow.comparison import ShadowComparison, ShadowDifference
 
 
@@ -70,9 +70,9 @@ class Rows:
 
     def _see(self, logged: Logged, there: dict[str, str]) -> None:
         match logged.event:
-            case ev.ObjectPut(kind="Pod") as event if isinstance(pod := shown(event), Pod):
+            case ev.ObjectPut(kind="Pod") as event if isinstance(pod := object_in(event), Pod):
                 self._see_pod(pod, logged, there)
-            case ev.ObjectPut(kind="PodGroup") as event if isinstance(group := shown(event), PodGroup):
+            case ev.ObjectPut(kind="PodGroup") as event if isinstance(group := object_in(event), PodGroup):
                 self.group_keys[group.metadata.uid] = event.key
                 phase = phase_of(group.status.phase)
                 self.phases.setdefault(group.metadata.uid, []).append((logged.time, phase))

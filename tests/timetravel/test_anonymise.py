@@ -27,7 +27,7 @@ from vcd.state.checkpoint import Dump, decoded
 from vcd.state.cluster import ClusterState
 from vcd.state.records import name_bits
 from vcd.timetravel import logfile
-from vcd.timetravel.anonymise.rewrite import _Rewriting
+from vcd.timetravel.anonymise.rewrite import _LogRewriter
 from vcd.timetravel.anonymise.words import KEPT, Words, stays
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.replay import replay
@@ -173,7 +173,7 @@ WITHOUT_NAMES = {"sequence", "session", "epoch", "leading", "listed", "decided_a
 async def test_each_field_of_a_checkpoint_is_rewritten_or_known_to_hold_no_name(tmp_path: Path) -> None:
     await write_busy_history(tmp_path / "log")
     with LogReader(tmp_path / "log") as reader:
-        rewriting = _Rewriting(reader)
+        rewriting = _LogRewriter(reader)
         made: dict[str, Any] = {}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("msgspec.structs.replace", lambda dump, **own: made.update(own) or dump)
@@ -188,7 +188,7 @@ async def test_losses_of_groups_are_renamed(tmp_path: Path) -> None:
     dump.immunity = {"default/lost": ({"default/owner": ("uid-1", "uid-2")}, ("uid-1", "uid-3"), False)}
     dump.inputs = (7, {"default/owner": 5})
     with LogReader(tmp_path / "log") as reader:
-        rewriting = _Rewriting(reader)
+        rewriting = _LogRewriter(reader)
         rewriting._dump(dump)
         rewriting._to.collecting = False
         rewriting._words.settle(set(), set())
@@ -209,7 +209,7 @@ async def test_back_offs_are_renamed(tmp_path: Path) -> None:
         "default/evicted-0": RefusalBackoff("uid-2", "evict", 1, 9, "no", "default/owner"),
     }
     with LogReader(tmp_path / "log") as reader:
-        rewriting = _Rewriting(reader)
+        rewriting = _LogRewriter(reader)
         rewriting._dump(dump)
         rewriting._to.collecting = False
         rewriting._words.settle(set(), set())

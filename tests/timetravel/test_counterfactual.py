@@ -22,7 +22,7 @@ from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.planning import state_of
-from vcd.timetravel.why.changes import with_queue, with_room, without_jobs
+from vcd.timetravel.why.changes import with_queue, with_resources, without_jobs
 from vcd.timetravel.why.counterfactual import Change, Counterfactual
 
 CAPACITY = """\
@@ -478,8 +478,10 @@ def test_a_changed_queue_is_as_if_it_had_been_so() -> None:
 def test_a_nodes_new_room_is_as_if_it_had_been_so() -> None:
     snapshot = snapshot_of(OBJECTS)
     wanted = decided(snapshot_of(replaced(dsl.node("n2", cpu=9))))
-    assert decided(with_room(snapshot, "n2", {"cpu": 1000})) == wanted
-    assert with_room(snapshot, "n2", {"cpu": 1000}).facts.allocatable.sum() == snapshot.facts.allocatable.sum() + 1000
+    assert decided(with_resources(snapshot, "n2", {"cpu": 1000})) == wanted
+    assert (
+        with_resources(snapshot, "n2", {"cpu": 1000}).facts.allocatable.sum() == snapshot.facts.allocatable.sum() + 1000
+    )
 
 
 def test_a_job_that_is_gone_is_as_if_it_had_never_been() -> None:
@@ -491,5 +493,5 @@ def test_a_job_that_is_gone_is_as_if_it_had_never_been() -> None:
 def test_what_evictions_took_is_remembered_under_a_change() -> None:
     evicted = {"default/old": Evicted({"default/new": ("gone",)}, ("gone",))}
     snapshot = dataclasses.replace(snapshot_of(OBJECTS), evicted=evicted)
-    assert with_room(snapshot, "n2", {"cpu": 1000}).evicted == evicted
+    assert with_resources(snapshot, "n2", {"cpu": 1000}).evicted == evicted
     assert with_queue(snapshot, snapshot.queues["team-a"].queue).evicted == evicted

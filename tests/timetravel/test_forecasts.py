@@ -18,11 +18,11 @@ from vcd.eventlog import LogError, LogReader
 from vcd.model.codec import from_manifest
 from vcd.model.objects import PodGroup
 from vcd.timetravel.whatif import trials
-from vcd.timetravel.whatif.arrivals import Arrivals, Came
+from vcd.timetravel.whatif.arrivals import Arrivals, ArrivedJob
 from vcd.timetravel.whatif.cluster import SimulatedCluster
 from vcd.timetravel.whatif.forecasts import Span, span_of
 from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.meant import Meant
+from vcd.timetravel.whatif.meant import ExpectedPods
 from vcd.timetravel.whatif.present import present
 from vcd.timetravel.whatif.submit import eta, eta_in_words, etas, submit
 from vcd.timetravel.whatif.trials import Continued
@@ -37,7 +37,7 @@ ORDERED = CONF.replace("  - name: proportion\n", "")
 def arrivals(path: Path) -> Arrivals:
     with LogReader(path) as reader:
         past = workload_of(reader)
-        return Arrivals.of(past, Meant(past, present(reader, None).state))
+        return Arrivals.of(past, ExpectedPods(past, present(reader, None).state))
 
 
 async def busy(path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_a_run_draws_from_as_many_stretches_as_the_last_while_has(tmp_path
 
 async def test_stretches_in_which_nothing_came_come_to_an_end(tmp_path: Path) -> None:
     life = [GroupLife(f"default/{name}", a_group(name), 10 * SECOND, waited=True) for name in "abc"]
-    found = Arrivals([Came(one, []) for one in life], 0, 80 * SECOND)
+    found = Arrivals([ArrivedJob(one, []) for one in life], 0, 80 * SECOND)
     assert list(found.drawn(START, START + HOUR, lambda _: 0.5)) == []
 
 
@@ -105,14 +105,14 @@ async def test_what_still_runs_comes_again_to_run_at_least_as_long(tmp_path: Pat
     assert all(one.lengths and not one.seen for one in drawn if one is not long)
 
 
-def _in_order(found: Arrivals) -> Iterator[Came]:
+def _in_order(found: Arrivals) -> Iterator[ArrivedJob]:
     """What came comes again as it did."""
     return found.drawn(START, START + HOUR, lambda name: int(name.split()[1]) % 8 / 8 + 0.001)
 
 
 def test_of_too_few_nothing_is_said() -> None:
     life = GroupLife("default/a", a_group("a"), 10, waited=True)
-    assert list(Arrivals([Came(life, [])] * 2, 0, 100).drawn(0, 1000, lambda _: 0.0)) == []
+    assert list(Arrivals([ArrivedJob(life, [])] * 2, 0, 100).drawn(0, 1000, lambda _: 0.0)) == []
 
 
 async def test_who_wants_the_whole_node_waits_for_a_gap_in_what_comes(tmp_path: Path) -> None:

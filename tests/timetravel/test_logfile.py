@@ -72,17 +72,17 @@ def test_the_tail_is_the_last_events(busy: Path) -> None:
 def test_the_tail_goes_on_in_another_copy_of_the_log_behind_what_was_told(busy: Path, tmp_path: Path) -> None:
     whole = [line["sequence"] for line in logfile.events(busy)]
     *_, told = logfile.tail(busy, 3)
-    assert list(logfile.tail(busy, 3, told=told)) == []
+    assert list(logfile.tail(busy, 3, last=told)) == []
     told = next(logfile.tail(busy, 3))
     shutil.copyfile(busy, tmp_path / "copy")
-    assert [line["sequence"] for line in logfile.tail(tmp_path / "copy", 3, told=told)] == whole[-2:]
+    assert [line["sequence"] for line in logfile.tail(tmp_path / "copy", 3, last=told)] == whole[-2:]
 
 
 @pytest.mark.parametrize("changes", [{"time": "2020-01-01T00:00:00.000000Z"}, {"sequence": 1 << 40}])
 def test_the_tail_of_a_log_that_was_begun_anew_is_all_of_it(busy: Path, changes: dict[str, Any]) -> None:
     whole = [line["sequence"] for line in logfile.events(busy)]
     told = next(logfile.tail(busy, 3)) | changes
-    assert [line["sequence"] for line in logfile.tail(busy, 3, told=told)] == whole
+    assert [line["sequence"] for line in logfile.tail(busy, 3, last=told)] == whole
 
 
 def test_lines_are_of_the_events_chosen(busy: Path) -> None:

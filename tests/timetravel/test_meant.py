@@ -12,7 +12,7 @@ from vcd.eventlog import LogReader
 from vcd.model.codec import from_manifest
 from vcd.model.objects import PodGroup
 from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.meant import Meant
+from vcd.timetravel.whatif.meant import ExpectedPods
 from vcd.timetravel.whatif.present import present
 from vcd.timetravel.whatif.workload import Unit
 
@@ -27,13 +27,13 @@ def a_group(name: str, marks: dict[str, str] | None = None, **spec: Any) -> PodG
     return group
 
 
-async def meant(path: Path, *objects: dsl.Manifest) -> Meant:
+async def meant(path: Path, *objects: dsl.Manifest) -> ExpectedPods:
     """What a log with these objects speaks for."""
     async with scheduler(path, PLAIN) as made:
         await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("n", cpu=8), *objects)
         await made.carry_out(await made.cycle(seconds=0))
     with LogReader(path) as reader:
-        return Meant(workload_of(reader), present(reader, None).state)
+        return ExpectedPods(workload_of(reader), present(reader, None).state)
 
 
 def told(units: list[Unit]) -> list[tuple[str, str, int]]:

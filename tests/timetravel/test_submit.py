@@ -22,7 +22,7 @@ from vcd.timetravel.planning import state_of
 from vcd.timetravel.whatif.fill import fill
 from vcd.timetravel.whatif.forecasts import Forecast, Span, Submission
 from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.present import GoingOn, present
+from vcd.timetravel.whatif.present import PresentWorkload, present
 from vcd.timetravel.whatif.submit import eta, submit
 from vcd.timetravel.whatif.submitted import submitted
 from vcd.timetravel.whatif.workload import SECOND, Workload
@@ -336,7 +336,7 @@ async def test_the_same_question_has_the_same_answer(tmp_path: Path) -> None:
 def going_on(path: Path, session: int | None = None) -> Workload:
     with LogReader(path) as reader:
         here = present(reader, session)
-        return GoingOn(reader, here, workload_of(reader, until=here.sequence)).workload()
+        return PresentWorkload(reader, here, workload_of(reader, until=here.sequence)).workload()
 
 
 def stands(work: Workload) -> dict[str, tuple[str, float | None]]:

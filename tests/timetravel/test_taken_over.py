@@ -13,7 +13,7 @@ from vcd.eventlog import LogReader
 from vcd.state.records import Settings
 from vcd.timetravel.whatif.cluster import SimulatedCluster
 from vcd.timetravel.whatif.measure import Measure
-from vcd.timetravel.whatif.present import GoingOn, Present
+from vcd.timetravel.whatif.present import Present, PresentWorkload
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.workload import Workload
 
@@ -24,7 +24,7 @@ def goes_on(world: World) -> SimulatedCluster:
     """What follows a world when nothing more comes."""
     past = Workload(world.now, world.now, None, Settings())
     here = Present(world.state, len(world.log), world.now, world.state.session)
-    work = GoingOn(cast(LogReader, None), here, past).workload()
+    work = PresentWorkload(cast(LogReader, None), here, past).workload()
     cluster = SimulatedCluster(work, world.policy, Measure(work.begin, "nvidia.com/gpu"), RunTimes.of(past))
     cluster.run()
     return cluster

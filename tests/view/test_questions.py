@@ -17,7 +17,7 @@ from vcd import api
 from vcd.cli import main
 from vcd.model import events as ev
 from vcd.view.questions import PAGE, Answer, answer
-from vcd.view.sight import Unasked
+from vcd.view.sight import UnreviewedRights
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ async def busy(tmp_path: Path) -> str:
 def told(path: str, question: str, given: tuple[str, ...]) -> Answer:
     """The answer to somebody who may see everything."""
     found = answer(path, question, given, None)
-    assert not isinstance(found, Unasked)
+    assert not isinstance(found, UnreviewedRights)
     return found
 
 

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from tests.kube.scripted import until
 from tests.timetravel.histories import write_busy_history
-from vcd.view.sight import Unasked
+from vcd.view.sight import UnreviewedRights
 from vcd.view.worker import LIMIT, Worker
 
 
@@ -36,7 +36,7 @@ class Asked:
     async def head(self, path: Path | None = None, requester: str = "") -> int:
         """The last session of a log."""
         found = await self.worker.ask(str(path or self.path), "head", (), None, requester=requester)
-        assert not isinstance(found, Unasked)
+        assert not isinstance(found, UnreviewedRights)
         return int(json.loads(found[1])["last"])
 
     async def waiting(self, path: Path | None = None, requester: str = "") -> asyncio.Task[int]:

@@ -1,4 +1,4 @@
-"""The command ``vcd``: one file a command, loaded when it is called."""
+"""The command ``vcd``. Each command is one module, imported when the command is called."""
 
 from __future__ import annotations
 
@@ -19,102 +19,103 @@ COMMANDS = {
     "sim": "Schedule an embedded cluster.",
     "plan": "Decide one cycle over manifests.",
     "replay": "Decide logged sessions again.",
-    "jobs": "List jobs, how they stand, and why they wait.",
-    "explain": "Tell why a job or pod waits, or where it went.",
+    "jobs": "List jobs, their state, and why they wait.",
+    "explain": "Explain why a job or pod waits, or where it was placed.",
     "bisect": "Find the change that made a job, or waits, worse.",
     "top": "Watch queues, nodes and waiting jobs of an event log.",
     "view": "Show an event log as a page in the browser.",
-    "whatif": "Let a log's workload come again under other conditions.",
-    "sweep": "Many what-ifs at once.",
-    "gate": "Let a configuration pass, or fail, on a log's workload.",
-    "shadow": "Compare a shadow's decisions with what was done.",
+    "whatif": "Run a log's workload again with a change.",
+    "sweep": "Run many what-ifs at once.",
+    "gate": "Judge a new configuration by a log's workload.",
+    "shadow": "Compare a shadow's decisions with the active scheduler's.",
     "export": "Write tables of an event log as CSV or Parquet.",
-    "log": "Look into event logs and prove them sound.",
-    "conf": "Check and show the scheduler's configuration.",
+    "log": "List, verify, export and compact event logs.",
+    "conf": "Check and print the scheduler's configuration.",
     "completion": "Print the completion script for a shell.",
 }
-"""The commands with their short help; each is the object of its name in the module of its name."""
+"""The commands with their short help. Each command is the object of that name in the module of that name."""
 
 INTERRUPTED = 130
-"""The exit code of a program that Ctrl-C ended."""
+"""Exit code of a command that Ctrl-C ended."""
 UNREAD = 141
-"""The exit code of one whose output nobody reads any more, as of one that SIGPIPE ended."""
+"""Exit code of a command whose output is closed, as of a program that SIGPIPE ended."""
 UNWRITTEN = 2
-"""The exit code of one that could not write what it had to say, or was refused something else by the machine: 1 is a
+"""Exit code of a command that could not write its output, or met another error of the machine. It is not 1, which is a
 verdict of some commands."""
 DEFECT = 70
-"""The exit code of one that a defect of its own ended, which is no verdict either (EX_SOFTWARE of sysexits.h)."""
+"""Exit code of a command that a defect of vcd ended (EX_SOFTWARE of sysexits.h); not a verdict either."""
 
 _COLLECTIONS = (50_000, 20, 100)
-"""How many new objects begin a collection of garbage, and how many collections one of older objects: what a command
-imports and reads lasts, and most commands end before any of it is garbage."""
+"""Thresholds of the garbage collector. What a command imports and reads stays in use, and most commands end before any
+of it is garbage."""
 
 
 class Group(click.Group):
-    """A group that tells of a command that it has not which one may have been meant."""
+    """A group that suggests the nearest command for an unknown one."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words name. Raises UsageError."""
+        """Return the named command. Raises UsageError."""
         name = args[0]
         if not ctx.resilient_parsing and name[:1].isalnum() and self.get_command(ctx, name) is None:
-            words = importlib.import_module("vcd.model.words")  # only here: it is not needed for what is right
+            words = importlib.import_module("vcd.model.words")  # imported here: valid commands do not need it
             ctx.fail(f"No such command {name!r}{words.did_you_mean(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
 
 class Commands(Group):
-    """A group whose commands are imported only when they are asked for."""
+    """A group that imports a command only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands that there are."""
+        """Return the names of the commands."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name, None where there is none."""
+        """Return the command of a name, or None."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands with their short help, without importing them."""
+        """Write the commands with their short help, without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command line; an error of the machine ends it in a line, a defect with its traceback, and neither is
-        a verdict."""
+        """Run the command line. An error of the machine ends it with a message, a defect with a traceback, neither
+        with the exit code of a verdict."""
         try:
             return super().main(*args, **kwargs)
-        except OSError as error:  # of no file that was asked for: as when the output's disk is full
-            sys.exit(_told(error))
-        except Exception:  # noqa: BLE001 - it is told; Python would exit with 1
+        except OSError as error:  # not about a file that the user named, but for example a full disk
+            sys.exit(_report_error(error))
+        except Exception:  # noqa: BLE001 - printed here, since Python would exit with 1
             sys.excepthook(*sys.exc_info())
             sys.exit(DEFECT)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; Ctrl-C ends it without a word."""
+        """Run a command; Ctrl-C ends it without a message."""
         gc.set_threshold(*_COLLECTIONS)
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy begins a thread a processor, which nothing here uses
+        # numpy would start a thread per processor, which no command needs
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         for stream in (sys.stdout, sys.stderr):
-            if isinstance(stream, io.TextIOWrapper):  # what its encoding cannot write is told in letters
+            if isinstance(stream, io.TextIOWrapper):  # write what the encoding lacks as escapes
                 stream.reconfigure(errors="backslashreplace")
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
-        except BrokenPipeError as error:  # click would end it with 1
-            ctx.exit(_told(error))
+        except BrokenPipeError as error:  # click would exit with 1
+            ctx.exit(_report_error(error))
 
 
-def _told(error: OSError) -> int:
-    """The exit code for an error of the machine, which is told, unless it is that nobody reads. What cannot be written
-    is dropped: Python would try again at its end, and exit with a code of its own."""
+def _report_error(error: OSError) -> int:
+    """Report an error of the machine, unless the output is closed, and return the exit code. Unwritten output is
+    dropped: Python would write it again at exit, and exit with its own code."""
     is_unread = isinstance(error, BrokenPipeError)
     if not is_unread:
-        with suppress(OSError):  # it may be standard error that cannot be written
+        with suppress(OSError):  # standard error itself may be unwritable
             click.echo(f"Error: {error.strerror or error}", err=True)
     for name in ("stdout", "stderr"):
         try:
@@ -128,7 +129,7 @@ def _told(error: OSError) -> int:
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="vcd")
 def main() -> None:
-    """The Volcano batch scheduler, event-sourced: it can be asked why."""
-    if "structlog" in sys.modules:  # by the command: one that logs nothing starts sooner without it
+    """The Volcano batch scheduler, event-sourced: it explains its decisions."""
+    if "structlog" in sys.modules:  # imported by the command; commands without a log start sooner without it
         structlog = sys.modules["structlog"]
         structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))

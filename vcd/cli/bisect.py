@@ -1,4 +1,4 @@
-"""``vcd bisect``: which change of the configuration, a queue, a quota or a priority class made it worse."""
+"""``vcd bisect``: find the change of the configuration, a queue, a quota or a priority class that made waits worse."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import click
 from vcd import api
 from vcd.cli import Group
 from vcd.cli.completion import complete_named
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import NUMBER, PERIOD, event_log_argument, event_log_option, namespace_option
 from vcd.cli.output import text_output
-from vcd.cli.printing import print_told
+from vcd.cli.printing import print_result
 from vcd.cli.whatif import SECOND, progress_bars
 
 _first = click.option("--from", "first", type=NUMBER, help="Changes from this session on.")
 _last = click.option("--to", "last", type=NUMBER, help="Changes up to this session.")
 
 
-def _stretched(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command with the options that all of them have."""
+def _with_range(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that all bisect commands have."""
     for option in (text_output, _last, _first):
         command = option(command)
     return command
@@ -37,21 +37,21 @@ def bisect() -> None:
 @click.argument("name", shell_complete=complete_named)
 @namespace_option
 @event_log_option
-@_stretched
-@says_errors
+@_with_range
+@report_errors
 def job(
     name: str, namespace: str | None, event_log: EventLog, first: int | None, last: int | None, output: str
 ) -> None:
     """Find the change without which a job would have started.
 
-    Each change is taken back at the sessions after it in which the job waits, and they are decided again; what other
-    jobs did meanwhile stays. Says of each change at which session the job starts without it.
+    Each change is reverted in the sessions after it in which the job waits, and these sessions are decided again. What
+    other jobs did in the log stays. The output has, for each change, the session in which the job starts without it.
 
-    Exits with 0, with 2 if the file cannot be used, there is nothing of that name in it, or it never waits.
+    Exits with 0; with 2 if the file cannot be used, the log has no such job, or the job never waits.
     """
     with event_log.reading() as log:
         found = api.bisect_job(log, name, namespace or event_log.namespace, first, last)
-    print_told(found, found.lines(), output)
+    print_result(found, found.lines(), output)
 
 
 @bisect.command("waits")
@@ -60,16 +60,17 @@ def job(
 )
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @event_log_argument
-@_stretched
-@says_errors
+@_with_range
+@report_errors
 def waits(queue: str, period: float, event_log: EventLog, first: int | None, last: int | None, output: str) -> None:
     """Find the change without which jobs would have waited least.
 
-    What was submitted comes again in simulated time, with all changes and without each; of more than eight, halves are
-    tried first, as long as that helps. The 95th percentile of waits decides, then the mean.
+    The logged workload runs again in simulated time, once with all changes and once without each. With more than eight
+    changes, halves are tried first, as long as that helps. Runs are compared by the 95th percentile of waits, then by
+    the mean.
 
-    Exits with 0, with 2 if the file cannot be used or no job was in the queue.
+    Exits with 0; with 2 if the file cannot be used or no job was in the queue.
     """
-    with event_log.reading() as log, progress_bars() as told:
-        found = api.bisect_waits(log, queue, first, last, period=round(period * SECOND), progress=told)
-    print_told(found, found.lines(), output)
+    with event_log.reading() as log, progress_bars() as progress:
+        found = api.bisect_waits(log, queue, first, last, period=round(period * SECOND), progress=progress)
+    print_result(found, found.lines(), output)

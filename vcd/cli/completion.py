@@ -1,4 +1,4 @@
-"""``vcd completion``: what a shell needs to complete commands, options, file names, and names of objects in a log."""
+"""``vcd completion``: shell completion of commands, options, file names, and names of objects in a log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULT = "default/"
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that makes SHELL complete vcd's commands, and names of jobs, pods, queues and namespaces of the
+    """Print the script that lets SHELL complete vcd's commands, and names of jobs, pods, queues and namespaces in the
     log that --event-log or VCD_EVENT_LOG names.
 
     \b
@@ -32,15 +32,15 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def complete_causes(context: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """Return the causes that begin so."""
+    """Return the causes that begin with a text."""
     return [cause for cause in api.CAUSES if cause.startswith(begin)]
 
 
 def complete_named(context: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
-    """Return names that begin so, of objects in the log file that the command line names.
+    """Return the names of objects in the command line's log file that begin with a text.
 
-    The option, the argument KIND, or else the command says of which kind they are. A log that cannot be read has none,
-    nor has a cluster's: no key press calls the API server.
+    The kind of the objects follows from the option, the argument KIND, or the command. Without a readable log file
+    there are none, and none with --from-cluster: a key press must not call the API server.
     """
     given = context.params
     path, kind = given.get("log_file") or given.get("event_log"), _KINDS.get(str(parameter.name))
@@ -67,11 +67,12 @@ _KINDS: dict[str, Any] = {
     "pod": "pod",
     "eviction": "pod",
 }
-"""The kind of the names, by the option, by the KIND that ``vcd explain`` is called with, or by the command."""
+"""The kind of the names by option, by KIND of ``vcd explain``, or by command."""
 
 
 def _in_namespace(names: list[str], namespace: str | None) -> list[str]:
-    """Names as a command takes them: without a namespace where that is given, or is the default one."""
+    """Return the names as a command takes them: relative to ``namespace`` if given, else also relative to the default
+    one."""
     if namespace:
         return [name.removeprefix(f"{namespace}/") for name in names if name.startswith(f"{namespace}/")]
     return [name.removeprefix(_DEFAULT) for name in names if name.startswith(_DEFAULT)] + names

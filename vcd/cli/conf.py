@@ -1,4 +1,4 @@
-"""``vcd conf``: is a configuration file right, and what does it come to?"""
+"""``vcd conf``: check, compare and print configuration files, and print the roles that they need."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from vcd.api import (
 from vcd.cli import Group
 from vcd.cli.conffile import read_configuration
 from vcd.cli.documents import Configuration, ConfigurationChange, ConfigurationCheck, document
-from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     end_by,
-    log_is_asked_for,
+    is_log_chosen,
     optional_event_log,
     print_reading,
     read_manifests,
@@ -44,14 +44,14 @@ from vcd.cli.printing import add_row, print_json, print_lines, print_tables, tab
 
 
 class _Invalid(InvalidConf):
-    """A file that was read and holds problems, which was the question: exit code 1."""
+    """A configuration file that was read and has problems: exit code 1, since the question was whether it has."""
 
     exit_code = 1
 
 
 @click.group(cls=Group)
 def conf() -> None:
-    """Check and show the scheduler's configuration."""
+    """Check, compare and print the scheduler's configuration."""
 
 
 @conf.command()
@@ -62,20 +62,20 @@ def conf() -> None:
     "files",
     multiple=True,
     type=click.Path(allow_dash=True),
-    help="A file or folder of manifests: fields of its Queues that FILE's plugins do not read are named.",
+    help="A file or folder of manifests: fields of its Queues that FILE's plugins do not read are listed.",
 )
 @strict_option
 @text_output
-@says_errors
+@report_errors
 def check(file: str, files: tuple[str, ...], strict: bool, output: str) -> None:
-    """Check FILE (- for standard input), the file that vc-scheduler reads, and print what is wrong with it.
+    """Check FILE (- for standard input), a configuration of vc-scheduler, and print its problems.
 
-    FILE may be a ConfigMap that holds it, or the values of vcd's or Volcano's Helm chart.
+    FILE may be a ConfigMap that contains the configuration, or the values of vcd's or Volcano's Helm chart.
 
-    Fields of Queues that none of its plugins reads are named, too: what a queue states there has no effect.
+    Fields of Queues that no plugin of FILE reads are listed, too: a value there has no effect.
 
-    Exits with 0 if it can be used (there may be warnings), with 1 if not, or something of the manifests is refused or,
-    with --strict, not understood, with 2 if a file cannot be read.
+    Exits with 0 if FILE can be used (it may have warnings); with 1 if it cannot, if something in the manifests is
+    refused, or, with --strict, is not understood; with 2 if a file cannot be read.
     """
     reading = read(read_manifests(files), to_create=False)
     stated = queues_in(reading)
@@ -104,9 +104,9 @@ def check(file: str, files: tuple[str, ...], strict: bool, output: str) -> None:
 @click.argument("old", type=click.Path(allow_dash=True))
 @click.argument("new", type=click.Path(allow_dash=True))
 @text_output
-@says_errors
+@report_errors
 def diff(old: str, new: str, output: str) -> None:
-    """Say what changes in decisions if the configuration OLD becomes NEW. Comments and order of keys are no change.
+    """Print how decisions change if the configuration OLD becomes NEW. Comments and the order of keys do not matter.
 
     Exits with 0 if nothing changes, with 1 if something does, with 2 if a file cannot be read or used.
     """
@@ -143,19 +143,19 @@ def _unread_in_words(field: str, plugins: list[str]) -> str:
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
 @optional_event_log
 @output_option("table", "json", "yaml")
-@says_errors
+@report_errors
 def show(file: str | None, event_log: EventLog | None, output: str) -> None:
-    """Show the policy that FILE (- for standard input) comes to; without FILE, the compiled-in default.
+    """Print the policy of FILE (- for standard input); without FILE, the compiled-in default.
 
-    With --event-log or --from-cluster, and no FILE, the version in force: the one that the scheduler which writes the
-    log decides under.
+    With --event-log or --from-cluster, and without FILE, print the policy in force: the one that the scheduler that
+    writes the log decides with.
 
-    Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
+    Exits with 0, with 1 if FILE has problems, with 2 if it cannot be read.
     """
-    if file is not None and log_is_asked_for():
+    if file is not None and is_log_chosen():
         raise click.UsageError("FILE and a log are two configurations; give one of them")
     if event_log is not None and file is None:
-        text = _logged(event_log)
+        text = _policy_in_force(event_log)
         file = f"in force in {event_log.name}"
         policy = _policy(file, text, logged=True)
     else:
@@ -172,16 +172,18 @@ def show(file: str | None, event_log: EventLog | None, output: str) -> None:
 
 @conf.command()
 @click.argument("file", type=click.Path(allow_dash=True), required=False)
-@click.option("--service-account", default="vcd-scheduler", show_default=True, help="Who is to be allowed.")
+@click.option(
+    "--service-account", default="vcd-scheduler", show_default=True, help="The ServiceAccount that gets the roles."
+)
 @click.option("--namespace", default="volcano-system", show_default=True, help="The ServiceAccount's namespace.")
-@says_errors
+@report_errors
 def rbac(file: str | None, service_account: str, namespace: str) -> None:
     """Print the roles that let a scheduler read what FILE's plugins declare, for kubectl apply.
 
-    deploy/base allows what vcd's own plugins read with their default arguments. More is needed where an argument names
-    another object, and for plugins of other distributions that bring kinds of their own.
+    deploy/base allows what vcd's built-in plugins read with their default arguments. More is needed if an argument
+    names another object, and for third-party plugins that read kinds of their own.
 
-    Exits with 0, with 1 if FILE holds problems, with 2 if it cannot be read.
+    Exits with 0, with 1 if FILE has problems, with 2 if it cannot be read.
     """
     policy = _policy(file, None if file is None else read_configuration(file))
     roles = roles_for(policy, service_account, namespace)
@@ -202,7 +204,7 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def _logged(event_log: EventLog) -> str:
+def _policy_in_force(event_log: EventLog) -> str:
     with event_log.reading() as log:
         text = logfile.policy_in_force(log)
     if text is None:
@@ -229,7 +231,7 @@ def _print_policy(name: str, described: Mapping[str, Any]) -> None:
     tiers = table("tier", "plugin", "flags", "argument", "value", "from")
     for number, tier in enumerate(described["tiers"], 1):
         for plugin in tier:
-            flags = ", ".join(f"{flag}: {_shown(on)}" for flag, on in plugin["flags"].items())
+            flags = ", ".join(f"{flag}: {_format_value(on)}" for flag, on in plugin["flags"].items())
             for row in _rows((str(number), plugin["name"], flags), plugin["arguments"]):
                 add_row(tiers, *row)
     print_tables(tiers)
@@ -244,15 +246,15 @@ def _print_policy(name: str, described: Mapping[str, Any]) -> None:
 
 
 def _rows(head: tuple[str, ...], arguments: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str | Text, ...]]:
-    """A row for each argument, defaults dim; what describes all of them stands in the first row only."""
+    """Yield a row for each argument, defaults dimmed; ``head`` is only in the first row."""
     if not arguments:
         yield (*head, "", "", "")
     for index, (key, argument) in enumerate(arguments.items()):
         style = "dim" if argument["default"] else ""
         origin = "default" if argument["default"] else "file"
-        cells = (Text(word, style=style) for word in (key, _shown(argument["value"]), origin))
+        cells = (Text(word, style=style) for word in (key, _format_value(argument["value"]), origin))
         yield (*(head if index == 0 else ("",) * len(head)), *cells)
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)

@@ -1,4 +1,4 @@
-"""Configurations out of what people have: the file itself, a ConfigMap that holds it, or the values of a Helm chart."""
+"""Find the configuration in a file that users have: the configuration itself, a ConfigMap, or a Helm chart's values."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from vcd.cli.errors import Unusable
 from vcd.cli.inputs import read_text
 
 _LARGEST = 1 << 20
-"""Characters of a file that is looked into; a ConfigMap holds as many bytes."""
+"""Characters of a file that is parsed as YAML here; a ConfigMap cannot be larger."""
 _SUFFIX = ".conf"
 _LIKE = re.compile(r"^(actions|tiers)[ \"']*:", re.MULTILINE)
-"""Tells the scheduler's configuration from others, such as that of Volcano's webhooks."""
+"""Matches a scheduler's configuration, but not others, such as that of Volcano's webhooks."""
 _VALUES = (("scheduler", "configuration"), ("custom", "scheduler_config_override"))
-"""Where the values of vcd's chart, and of Volcano's, have a configuration."""
+"""Paths of the configuration in the values of vcd's chart and of Volcano's chart."""
 
 
 def read_configuration(name: str) -> str:
-    """Return the configuration in a file, or in standard input for ``-``. Blank lines in front of one that is part of
-    the file keep the numbers of its lines. Raises Unusable."""
+    """Return the configuration in a file, or in standard input for ``-``. One that is embedded in the file is preceded
+    by blank lines, so that its line numbers are those of the file. Raises Unusable."""
     text = read_text(name)
     if len(text) > _LARGEST:
         return text
@@ -29,20 +29,20 @@ def read_configuration(name: str) -> str:
     maps: list[str] = []
     try:
         for root in yaml.compose_all(text, Loader=yaml.SafeLoader):
-            for document in _listed(root):
-                found.extend(_held(document))
+            for document in _items_of(root):
+                found.extend(_configurations_in(document))
                 if _text(_child(document, "kind")) == "ConfigMap":
                     maps.append(_text(_child(_child(document, "metadata"), "name")))
     except (yaml.YAMLError, RecursionError):
-        return text  # whoever reads the configuration reports what is wrong with it
+        return text  # the parser of the configuration reports the error
     if len(found) > 1 or (maps and not found):
         names = ", ".join(maps) or "its values"
         raise Unusable(f"{name}: {len(found)} configurations in {names}; leave one with actions and tiers")
     return found[0] if found else text
 
 
-def _listed(root: yaml.Node | None) -> Iterator[yaml.Node]:
-    """The document, or the items of a List."""
+def _items_of(root: yaml.Node | None) -> Iterator[yaml.Node]:
+    """Yield the document, or the items of a List."""
     items = _child(root, "items")
     if isinstance(items, yaml.SequenceNode):
         yield from items.value
@@ -50,8 +50,8 @@ def _listed(root: yaml.Node | None) -> Iterator[yaml.Node]:
         yield root
 
 
-def _held(document: yaml.Node) -> list[str]:
-    """The configurations that a ConfigMap or a chart's values hold."""
+def _configurations_in(document: yaml.Node) -> list[str]:
+    """Return the configurations in a ConfigMap or in a chart's values."""
     if _text(_child(document, "kind")) == "ConfigMap":
         data = _child(document, "data")
         pairs = data.value if isinstance(data, yaml.MappingNode) else ()
@@ -71,6 +71,6 @@ def _text(node: yaml.Node | None) -> str:
 
 
 def _in_place(node: yaml.Node) -> str:
-    """The text of a scalar on the lines that it has in its file."""
+    """Return the text of a scalar at the same line numbers as in its file."""
     style = node.style if isinstance(node, yaml.ScalarNode) else ""
     return "\n" * (node.start_mark.line + (style in ("|", ">"))) + _text(node)

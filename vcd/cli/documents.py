@@ -1,6 +1,6 @@
-"""What ``-o json`` prints: each document with the version of its form, and its kind, which is the name of its type.
+"""The documents that ``-o json`` prints, each with the version of its form and its kind, the name of its type.
 
-Within a version fields are added, never renamed or changed in meaning. docs/schemas has the schema of each kind.
+Within a version, fields are added, never renamed or changed in meaning. docs/schemas has the schema of each kind.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _UNSET = msgspec.UNSET
 
 
 class JobExplanation(api.Explanation, omit_defaults=True):
-    """A job's or pod's story; what stands in its way while it waits, and what would let it in and when it will start,
-    where that was asked."""
+    """The story of a job or pod. While it waits, also its obstacles; if requested, the change that would let it start
+    and the forecast of its start."""
 
     verdict: api.Verdict | None = None
     eta: api.Submission | None = None
@@ -27,7 +27,7 @@ class JobExplanation(api.Explanation, omit_defaults=True):
 
 
 class PlannedCluster(msgspec.Struct):
-    """Which cluster was planned, and the kinds that could not be listed there: resource, why, role, without."""
+    """The planned cluster, and the kinds that could not be listed there: resource, why, role, without."""
 
     server: str
     context: str
@@ -35,7 +35,7 @@ class PlannedCluster(msgspec.Struct):
 
 
 class Plan(msgspec.Struct):
-    """What one cycle would do; see ``api.PlanResult``."""
+    """The result of one cycle; see ``api.PlanResult``."""
 
     binds: dict[str, str]
     evictions: list[str]
@@ -53,7 +53,7 @@ class Plan(msgspec.Struct):
 
 
 class Replay(msgspec.Struct):
-    """How many sessions of a file were decided again, how many alike, and those that differ."""
+    """How many sessions of a file were decided again, how many with the same plan, and the sessions that differ."""
 
     file: str
     sessions: int
@@ -62,10 +62,10 @@ class Replay(msgspec.Struct):
 
 
 class ConfigurationCheck(msgspec.Struct):
-    """Whether a configuration file can be used, and what is wrong with it.
+    """Whether a configuration file can be used, and its problems.
 
-    ``unread_queue_fields`` are the fields of Queues that none of its plugins reads, each with the plugins that would.
-    ``queues`` has a sentence for each such field that the given Queues state.
+    ``unread_queue_fields`` are the fields of Queues that no plugin of the file reads, each with the plugins that
+    would. ``queues`` has a sentence for each such field that is set in the given Queues.
     """
 
     file: str
@@ -77,7 +77,7 @@ class ConfigurationCheck(msgspec.Struct):
 
 
 class ConfigurationChange(msgspec.Struct):
-    """What differs in how two configurations decide, and what of each cannot work together."""
+    """How the decisions of two configurations differ, and which new settings cannot work together."""
 
     old: str
     new: str
@@ -86,7 +86,7 @@ class ConfigurationChange(msgspec.Struct):
 
 
 class Configuration(msgspec.Struct):
-    """What a configuration comes to: see ``api.describe_policy``."""
+    """The policy of a configuration file: see ``api.describe_policy``."""
 
     digest: str
     actions: list[dict[str, Any]]
@@ -96,7 +96,7 @@ class Configuration(msgspec.Struct):
 
 
 class LogEvent(msgspec.Struct):
-    """An event of a log: of an object of which ``kind`` and ``key`` (both may be empty), and all that it holds."""
+    """An event of a log: the kind and key of its object (both may be empty), and its content."""
 
     sequence: int
     time: str
@@ -109,7 +109,7 @@ class LogEvent(msgspec.Struct):
 
 
 class LogSession(msgspec.Struct):
-    """A session of a log: the number of its event, the event that it was decided from, and what it holds."""
+    """A session of a log: the number of its event, the last event that it was decided from, and its content."""
 
     session: int
     sequence: int
@@ -123,7 +123,7 @@ class LogSession(msgspec.Struct):
 
 
 class LogVerification(msgspec.Struct):
-    """What is wrong with a log, what its chain does not cover, and the chain's head."""
+    """The problems of a log, what its hash chain does not cover, and the chain's head."""
 
     file: str
     problems: list[str]
@@ -132,7 +132,8 @@ class LogVerification(msgspec.Struct):
 
 
 class WrittenLog(msgspec.Struct):
-    """A new log: its first and last event, and how many sessions; of one without names, those that are only renamed."""
+    """A new log: its first and last event, and the number of its sessions. ``renamed`` are sessions of an anonymised
+    log that this version does not decide identically."""
 
     file: str
     first: int
@@ -142,7 +143,7 @@ class WrittenLog(msgspec.Struct):
 
 
 class RestoredLog(msgspec.Struct):
-    """A log out of an archive: its first and last event, its last session, and what was missing."""
+    """A log restored from an archive: its first and last event, its last session, and what was missing."""
 
     file: str
     first: int
@@ -152,7 +153,7 @@ class RestoredLog(msgspec.Struct):
 
 
 class LogCompaction(msgspec.Struct):
-    """What was removed of a log: events, and its size in bytes before and after."""
+    """A compacted log: the number of removed events, and its size in bytes before and after."""
 
     file: str
     removed: int
@@ -161,7 +162,8 @@ class LogCompaction(msgspec.Struct):
 
 
 def document(found: msgspec.Struct) -> dict[str, Any]:
-    """A structure as it is printed, with its version and kind; what it calls its kind itself is ``of`` what it is."""
+    """Return a structure as it is printed, with version and kind. If it has a field ``kind`` itself, that is named
+    ``of``."""
     plain: dict[str, Any] = msgspec.to_builtins(found, str_keys=True)
     of = {"of": plain.pop("kind")} if "kind" in plain else {}
     return {"apiVersion": API_VERSION, "kind": type(found).__name__, **of, **plain}

@@ -1,4 +1,4 @@
-"""Mistakes of the user, said in one line and without a traceback."""
+"""Errors of users, printed without a traceback."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Unusable(click.ClickException):
     exit_code = 2
 
     def format_message(self) -> str:
-        """The message, which may name what somebody wrote into a PodGroup."""
+        """Return the message with control characters escaped: names in it may come from a PodGroup."""
         return "\n".join(map(printable, self.message.splitlines()))
 
 
 class InvalidConf(click.ClickException):
-    """A configuration file that holds problems, shown one a line: exit code 2."""
+    """A configuration file with problems, printed one per line: exit code 2."""
 
     exit_code = 2
 
@@ -39,8 +39,8 @@ class InvalidConf(click.ClickException):
         print_lines(self._lines, err=True)
 
 
-def says_errors(command: Callable[Params, None]) -> Callable[Params, None]:
-    """Let a command end with one line and exit code 2 where a file is wrong, or a name that is not in it."""
+def report_errors(command: Callable[Params, None]) -> Callable[Params, None]:
+    """Let a command report wrong files and unknown names with a message and exit code 2."""
 
     @wraps(command)
     def wrapped(*args: Params.args, **kwargs: Params.kwargs) -> None:

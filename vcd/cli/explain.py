@@ -1,4 +1,4 @@
-"""``vcd explain``: why jobs, pods, queues and sessions came to what they came to, from the log alone."""
+"""``vcd explain``: explain jobs, pods, queues, sessions, evictions and changes from an event log."""
 
 from __future__ import annotations
 
@@ -14,132 +14,132 @@ import msgspec
 from vcd import api
 from vcd.cli.completion import complete_named
 from vcd.cli.documents import JobExplanation
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, FileLog
 from vcd.cli.inputs import NUMBER, event_log_option, namespace_option
 from vcd.cli.output import text_output
-from vcd.cli.printing import print_lines, print_told
+from vcd.cli.printing import print_lines, print_result
 
 
-class _Told(Protocol):
-    """An explanation: sentences, and a document or what has one."""
+class _Result(Protocol):
+    """An explanation with lines of text, and a document for JSON."""
 
     def lines(self) -> Iterable[str]: ...
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What was asked about."""
+class _Query:
+    """The parsed arguments of the command."""
 
     log: api.Log
     name: str
     namespace: str
     session: int | None
-    """As of which session, for a queue or the cluster the last one of those that are asked about."""
+    """The session as of which to explain; for a queue or the cluster the last one of the range."""
     first: int | None
     since: int
-    """Since when (ns)."""
+    """The time (ns) from which to explain."""
     change: bool
     eta: bool
     around: str
     other: str
     other_log: api.Log | None
     called: dict[str, str]
-    """The logs by the files that they are read from."""
+    """Names of logs by the files that they are read from."""
 
 
 class _Job(msgspec.Struct):
-    """A job's or pod's story; what stands in its way while it waits, and what would let it in and when it will start,
-    where that was asked."""
+    """The story of a job or pod. While it waits, also its obstacles; if requested, the change that would let it start
+    and the forecast of its start."""
 
     story: api.Explanation
     verdict: api.Verdict | None = None
     obstacles: api.Obstacles | None = None
     change: api.Counterfactual | None = None
-    eta: Any = None  # an ``api.Submission``, for which much is imported
+    eta: Any = None  # an ``api.Submission``, whose import is slow
 
     def lines(self) -> Iterator[str]:
         eta = () if self.eta is None else tuple(api.eta_in_words(self.eta))
         yield from api.answer_lines(self.story, self.verdict, self.obstacles, self.change, eta)
 
     def all_lines(self) -> Iterator[str]:
-        """The answer, then each episode and each trial."""
+        """Yield the answer, then each episode and each trial."""
         yield from self.lines()
         yield from self.story.lines()
         if self.change is not None:
-            head, _, *rest = self.change.lines()  # the answer has the sentence
+            head, _, *rest = self.change.lines()  # the answer contains the sentence
             yield from (head, *rest)
 
 
-def _document(told: _Told) -> msgspec.Struct:
-    """What is printed as JSON: of a job, its story with the other parts beside what it holds."""
-    if not isinstance(told, _Job):
-        assert isinstance(told, msgspec.Struct)
-        return told
-    parts = {name: getattr(told, name) for name in ("verdict", "eta", "obstacles", "change")}
-    return JobExplanation(**msgspec.structs.asdict(told.story), **parts)
+def _document(result: _Result) -> msgspec.Struct:
+    """Return the document for JSON: for a job, its story with the other parts as further fields."""
+    if not isinstance(result, _Job):
+        assert isinstance(result, msgspec.Struct)
+        return result
+    parts = {name: getattr(result, name) for name in ("verdict", "eta", "obstacles", "change")}
+    return JobExplanation(**msgspec.structs.asdict(result.story), **parts)
 
 
-def _job(asked: _Asked) -> _Told:
-    told = _story(asked)
-    if asked.eta:
-        key, path = told.story.key, asked.log.history.reader.path
-        told.eta = api.eta(path, key, session=asked.session, jobs=api.processors())
-    return told
+def _job(query: _Query) -> _Result:
+    result = _story(query)
+    if query.eta:
+        key, path = result.story.key, query.log.history.reader.path
+        result.eta = api.eta(path, key, session=query.session, jobs=api.processors())
+    return result
 
 
-def _story(asked: _Asked) -> _Job:
-    job = asked.log.job(asked.name, asked.namespace, asked.session, asked.since)
+def _story(query: _Query) -> _Job:
+    job = query.log.job(query.name, query.namespace, query.session, query.since)
     story = job.story()
     try:
         verdict = job.verdict()
     except api.NotFound:  # it never waited
         return _Job(story)
-    if job.last_wait is None:  # pods of it are missing, and no session says so
+    if job.last_wait is None:  # pods of it are missing, and no session states a reason
         return _Job(story, verdict)
-    if not asked.change:
+    if not query.change:
         return _Job(story, verdict, job.obstacles())
     change = job.change(verdict.session)
     return _Job(story, api.with_fix(verdict, change), job.obstacles(), change)
 
 
-def _pod(asked: _Asked) -> _Told:
-    story = asked.log.pod(asked.name, asked.namespace, asked.session, asked.since)
+def _pod(query: _Query) -> _Result:
+    story = query.log.pod(query.name, query.namespace, query.session, query.since)
     if not story.group or not any(episode.what == "waited" for episode in story.episodes):
         return _Job(story)
-    try:  # a pod waits for what its job waits for
-        return _Job(story, asked.log.job(story.group, "", asked.session, asked.since).verdict())
+    try:  # a pod waits because its job waits
+        return _Job(story, query.log.job(story.group, "", query.session, query.since).verdict())
     except api.NotFound:
         return _Job(story)
 
 
-def _difference(asked: _Asked) -> _Told:
-    found = asked.log.difference(
-        asked.name, asked.other, asked.namespace, session=asked.session, other_log=asked.other_log
+def _difference(query: _Query) -> _Result:
+    found = query.log.difference(
+        query.name, query.other, query.namespace, session=query.session, other_log=query.other_log
     )
-    one, other = (msgspec.structs.replace(side, file=asked.called[side.file]) for side in (found.one, found.other))
+    one, other = (msgspec.structs.replace(side, file=query.called[side.file]) for side in (found.one, found.other))
     return msgspec.structs.replace(found, one=one, other=other)
 
 
-KINDS: dict[str, Callable[[_Asked], _Told]] = {
-    "cluster": lambda asked: asked.log.causes(asked.first, asked.session, change=asked.change),
+KINDS: dict[str, Callable[[_Query], _Result]] = {
+    "cluster": lambda query: query.log.causes(query.first, query.session, change=query.change),
     "job": _job,
     "pod": _pod,
-    "queue": lambda asked: asked.log.queue(asked.name, asked.first, asked.session),
-    "session": lambda asked: asked.log.session(asked.session or asked.name or "last"),
-    "eviction": lambda asked: asked.log.eviction(asked.name, asked.namespace, asked.session, asked.since),
+    "queue": lambda query: query.log.queue(query.name, query.first, query.session),
+    "session": lambda query: query.log.session(query.session or query.name or "last"),
+    "eviction": lambda query: query.log.eviction(query.name, query.namespace, query.session, query.since),
     "diff": _difference,
-    "changes": lambda asked: asked.log.changes(asked.since, asked.session, asked.around, asked.namespace),
-    "order": lambda asked: asked.log.order(asked.name or None, asked.session),
+    "changes": lambda query: query.log.changes(query.since, query.session, query.around, query.namespace),
+    "order": lambda query: query.log.order(query.name or None, query.session),
 }
-"""What can be asked about, each with its explanation."""
+"""What can be explained, with the function that explains it."""
 
 
 class _Kinds(click.Choice):  # type: ignore[type-arg]  # not generic in older click
-    """One of several kinds, of which one that is mistyped is told the nearest."""
+    """A choice that suggests the nearest value for a mistyped one."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The kind. Raises BadParameter."""
+        """Return the kind. Raises BadParameter."""
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
@@ -149,9 +149,9 @@ class _Kinds(click.Choice):  # type: ignore[type-arg]  # not generic in older cl
 
 _NAMELESS = ("cluster", "session", "order", "changes")
 _BY_SESSIONS = ("cluster", "queue")
-"""Kinds that are told of from one session to another."""
+"""Kinds that are explained over a range of sessions."""
 _SAME = (("at", "session", "session"), ("at", "last", "to"), ("since", "first", "from"))
-"""Options that say the same, and what the second is given as."""
+"""Options that state the same: the first one, the parameter of the second, and the second's name."""
 _OF: dict[str, tuple[str, tuple[str, ...]]] = {
     "session": ("session", ("job", "pod", "session", "order", "eviction", "diff", "changes")),
     "since": ("since", ("cluster", "job", "pod", "queue", "eviction", "changes")),
@@ -163,7 +163,7 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
     "around": ("around", ("changes",)),
     "other-log": ("other_log", ("diff",)),
 }
-"""What an option is given as, and the kinds that it is for."""
+"""The parameter of each option, and the kinds that the option is for."""
 
 
 @click.command()
@@ -173,51 +173,58 @@ _OF: dict[str, tuple[str, tuple[str, ...]]] = {
 @event_log_option
 @namespace_option
 @click.option("--at", metavar="TIME", help="As of the last session at or before TIME.")
-@click.option("--since", metavar="TIME", help="cluster, job, pod, queue, eviction, changes: what was after TIME.")
+@click.option(
+    "--since", metavar="TIME", help="cluster, job, pod, queue, eviction, changes: only what happened after TIME."
+)
 @click.option("--session", type=NUMBER, help="As of this session; for cluster and queue see --to.")
 @click.option("--from", "first", type=NUMBER, help="cluster, queue: from this session on.")
 @click.option("--to", "last", type=NUMBER, help="cluster, queue: up to this session.")
 @click.option(
     "--change",
     is_flag=True,
-    help="job, cluster: search the smallest change that would have let it in, or the worst job of each cause.",
+    help="job, cluster: search the smallest change that would have let the job start, or the worst job of each cause.",
 )
-@click.option("--eta", is_flag=True, help="job: forecast when it starts that waits; 20 runs, which take a while.")
-@click.option("--around", default="", metavar="JOB", help="changes: from ten minutes before JOB came to its start.")
 @click.option(
-    "--other-log", type=click.Path(dir_okay=False, path_type=Path), help="diff: the log that the other job is in."
+    "--eta", is_flag=True, help="job: forecast when the waiting job starts, by 20 simulated runs, which take a while."
+)
+@click.option(
+    "--around", default="", metavar="JOB", help="changes: from ten minutes before JOB was created to its start."
+)
+@click.option(
+    "--other-log", type=click.Path(dir_okay=False, path_type=Path), help="diff: the log that has the other job."
 )
 @click.option("--all", "whole", is_flag=True, help="job, pod, queue: the whole story, with every reason.")
 @text_output
-@says_errors
+@report_errors
 def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: Any) -> None:
-    """Tell from an event log what happened, and why. Times are in UTC.
+    """Explain from an event log what happened, and why. Times are in UTC.
 
     \b
     cluster        the five causes that cost jobs most pod-hours, in the log's last 24 h or --from one session --to
-                   another, each with its worst job; this is what is told where no KIND is given
-    job NAME       how it stands, why it waits or waited, who holds what it needs and who is ahead of it, and what
-                   happened; with --change what would have let it in, with --eta when it is to be expected to start,
-                   with --all when it waited for what, where it was placed and why there
-    pod NAME       the same of one pod
+                   another, each with its worst job; this is the default KIND
+    job NAME       its state, why it waits or waited, which jobs hold what it needs, which jobs are ahead of it, and
+                   what happened; with --change what would let it start, with --eta a forecast of its start, with
+                   --all all its waits with their reasons, and its placement with the reasons for it
+    pod NAME       the same for one pod
     queue NAME     what it uses, deserves and requests, which jobs wait in it and why, evictions and changes; with
-                   --all its figures and waits over time
-    session [N]    what it was decided from, what it decided, and how it differs from its neighbours; the last one
-    eviction NAME  why a pod, or a job's pods, had to go, and not others
-    diff A B       why job A started and B did not, or later: in what they differ, who comes first, and what makes B
-                   start, too. A@5 is A as of session 5, so that diff A@5 A@9 compares A with itself; with --other-log
-                   B, or A itself, is taken from another log
+                   --all its statistics and waits over time
+    session [N]    what it was decided from, what it decided, and how it differs from the sessions before and after it;
+                   by default the last one
+    eviction NAME  why a pod, or a job's pods, were evicted, and not others
+    diff A B       why job A started and B did not, or later: how they differ, which one comes first, and what would
+                   let B start, too. A@5 is A as of session 5, so diff A@5 A@9 compares A with itself; with
+                   --other-log B, or A itself, is read from another log
     changes        what people and failures changed: nodes, queues, quotas, priority classes, the configuration,
                    faults of the installation; --since a time, or --around a job
-    order [QUEUE]  in which order queues and jobs are served, with the value of each plugin
+    order [QUEUE]  the order in which queues and jobs are served, with the value of each plugin
 
-    A job is named by its PodGroup, by the Volcano Job that the PodGroup was made for, or by as much of the PodGroup's
-    name as only one has. NAMESPACE/NAME is understood, too.
+    NAME of a job is its PodGroup, the Volcano Job of the PodGroup, or a unique prefix of the PodGroup's name.
+    NAMESPACE/NAME is accepted, too.
 
-    A TIME is one such as 2026-01-31T05:12:00Z, or 05:12 (in UTC, the last such moment in the log), or 2h: so long
+    A TIME is one such as 2026-01-31T05:12:00Z, or 05:12 (in UTC, the last such time in the log), or 2h: that long
     before the log's end.
 
-    Exits with 0, with 2 if the file cannot be used or there is nothing of that name in it.
+    Exits with 0; with 2 if the file cannot be used or the log has no such name.
     """
     _check(kind, {**given, "whole": whole})
     with ExitStack() as stack:
@@ -232,16 +239,18 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
 
         log, other = opened(event_log), given.pop("other_log")
         given["namespace"] = given["namespace"] or event_log.namespace
-        asked = _asked(log, kind, other_log=None if other is None else opened(FileLog(other)), called=called, **given)
+        query = _parse_query(
+            log, kind, other_log=None if other is None else opened(FileLog(other)), called=called, **given
+        )
         for remark in api.remarks(log.history.reader):
             print_lines([f"note: {remark}"], err=True)
-        told = KINDS[kind](asked)
-    lines = told.all_lines() if whole and isinstance(told, _Job | api.QueueExplanation) else told.lines()
-    print_told(_document(told), lines, output)
+        result = KINDS[kind](query)
+    lines = result.all_lines() if whole and isinstance(result, _Job | api.QueueExplanation) else result.lines()
+    print_result(_document(result), lines, output)
 
 
 def _check(kind: str, given: dict[str, Any]) -> None:
-    """Raises UsageError for what does not go together."""
+    """Raise UsageError if arguments do not go together."""
     if given["other"] and kind != "diff":
         raise click.UsageError(f"explain {kind} takes one name")
     if given["name"] and kind in ("cluster", "changes"):
@@ -259,10 +268,10 @@ def _check(kind: str, given: dict[str, Any]) -> None:
             raise click.UsageError(f"--{option} and --{other} both say which session; give one of them")
 
 
-def _asked(
+def _parse_query(
     log: api.Log, kind: str, at: str | None, since: str | None, session: int | None, last: int | None, **given: Any
-) -> _Asked:
-    """What was asked, with times as sessions; some kinds are told of by sessions throughout."""
+) -> _Query:
+    """Return the parsed arguments, with times as sessions for kinds that are explained by sessions."""
     try:
         session = log.session_at(log.time(at)) if at else session or last
         begin = log.time(since) if since else 0
@@ -270,4 +279,4 @@ def _asked(
         raise click.UsageError(str(error)) from None
     if since and kind in _BY_SESSIONS:
         given["first"] = log.session_after(begin)
-    return _Asked(log, session=session, since=begin, **given)
+    return _Query(log, session=session, since=begin, **given)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from vcd import api
-from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import event_log_option
 
@@ -18,22 +18,22 @@ from vcd.cli.inputs import event_log_option
 @event_log_option
 @click.option("--format", "format_", type=click.Choice(api.FORMATS), default="csv", show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The file; standard output unless given.")
-@says_errors
+@report_errors
 def export(table: str, event_log: EventLog, format_: str, out: Path | None) -> None:
     """Write TABLE of an event log as CSV or Parquet.
 
     \b
     jobs         all jobs after the last session: state, needs, age, why they wait
-    waits        of these the jobs that wait, those first that wait longest
+    waits        the waiting jobs among these, the longest waits first
     sessions     all sessions with the numbers of binds, evictions, admissions
-    evictions    each pod that was evicted, and for which group and queue
-    queue-usage  what queues had, requested and deserved in 40 sessions, which
+    evictions    each evicted pod, with the group and queue that it was evicted for
+    queue-usage  what queues used, requested and deserved in 40 sessions, which
                  are decided again
 
-    Times are in UTC, amounts in cores, bytes and pieces. In Python the same rows are log.jobs() and so on, of a log =
-    vcd.open(FILE). Parquet needs pyarrow.
+    Times are in UTC, quantities in cores, bytes and pieces. In Python the same rows are log.jobs() and so on, with log
+    = vcd.open(FILE). Parquet needs pyarrow.
 
-    Exits with 0, with 2 if the file cannot be used or pyarrow is missing.
+    Exits with 0; with 2 if the file cannot be used or pyarrow is missing.
     """
     if out is None and format_ == "parquet" and sys.stdout.isatty():
         raise click.UsageError("parquet is no text for a terminal; give --out FILE")

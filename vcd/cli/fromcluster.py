@@ -1,4 +1,4 @@
-"""``--from-cluster``: a running daemon's own log, read through the API server by the person who asks."""
+"""``--from-cluster``: read the log of a running daemon through the API server, with the user's own rights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vcd import api
 from vcd.cli.errors import Unusable
 from vcd.cli.printing import print_lines
 
-if TYPE_CHECKING:  # what talks to an API server takes longer to import than most questions take
+if TYPE_CHECKING:  # importing the API client takes longer than most commands run
     from vcd.daemon.reader.log_copy import ReadUpTo
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -25,8 +25,8 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 @dataclass(frozen=True)
 class ChosenCluster:
-    """Whose log, as the options say; ``implied`` by the program's name, so that it need not be said. ``namespace`` is
-    that of names, where no other is given with them."""
+    """The cluster and scheduler whose log is read, by the options. ``implied``: the program's name implies
+    ``--from-cluster``. ``namespace`` is the default one for names."""
 
     kubeconfig: str | None = None
     context: str | None = None
@@ -36,56 +36,64 @@ class ChosenCluster:
     implied: bool = False
 
     def over(self, other: ChosenCluster) -> ChosenCluster:
-        """These, and what others say where they say nothing."""
-        said = {name: value for name, value in vars(self).items() if value}
-        return replace(other, **said)
+        """Return these options, with those of ``other`` where these are unset."""
+        own = {name: value for name, value in vars(self).items() if value}
+        return replace(other, **own)
 
     @property
-    def told(self) -> list[str]:
+    def given_options(self) -> list[str]:
         """The options that were given."""
         return [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value and name != "implied"]
 
 
 CLUSTER_OPTIONS: tuple[Decorator, ...] = (
-    click.option("--kubeconfig", metavar="FILE", help="With --from-cluster: as kubectl finds it unless given."),
-    click.option("--context", metavar="NAME", help="With --from-cluster: the kubeconfig's current one unless given."),
+    click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="With --from-cluster: the kubeconfig; by default the one that kubectl uses.",
+    ),
+    click.option(
+        "--context", metavar="NAME", help="With --from-cluster: the context; by default the kubeconfig's current one."
+    ),
     click.option(
         "--scheduler-namespace",
         default="",
         metavar="NAMESPACE[/LEASE]",
-        help="With --from-cluster: where vcd runs; volcano-system, or where the only log is, unless given.",
+        help="With --from-cluster: where vcd runs; by default volcano-system, or where the only log is.",
     ),
     click.option(
         "--token-file",
         type=click.Path(dir_okay=False, path_type=Path),
-        help="With --from-cluster: a token for audience vcd to show, instead of one made for vcd-reader.",
+        help="With --from-cluster: a token for audience vcd to send, instead of one created for vcd-reader.",
     ),
 )
-"""What says which cluster."""
+"""The options that choose a cluster."""
 
 
 def implied() -> ChosenCluster:
-    """The cluster that the program's name implies; none of ``vcd`` itself."""
+    """Return the cluster that the program's name implies; for ``vcd`` itself, an empty choice."""
     found = click.get_current_context().find_object(ChosenCluster)
     return ChosenCluster() if found is None else found
 
 
 class FollowedLog(Protocol):
-    """A log that may grow, or be in another file from some moment on."""
+    """A log that may grow, or be replaced by another file."""
 
     def reading(self) -> AbstractContextManager[Path]:
-        """Its file at the moment, which stays for as long as the context lasts."""
+        """Return the current file, which stays for as long as the context lasts."""
 
     def is_other(self, path: Path) -> bool:
-        """Whether another file has the log now."""
+        """Return whether another file has replaced this one."""
 
 
-def files_of(followed: FollowedLog, say: Callable[[str], None]) -> Iterator[Path]:
-    """The file that has a log, and each that has it later, of which is told; none goes while it is looked at."""
+def files_of(followed: FollowedLog, note: Callable[[str], None]) -> Iterator[Path]:
+    """Yield the log's file, and each file that replaces it, with a note. A yielded file stays until the next one."""
     while True:
         with followed.reading() as path:
             yield path
-        say("note: another replica leads, which has not all that was told before; from here on it is that one's log")
+        print_note(
+            "note: another replica leads, which has not all that was told before; from here on it is that one's log"
+        )
 
 
 class ClusterLog:
@@ -94,34 +102,38 @@ class ClusterLog:
     def __init__(self, cluster: ChosenCluster) -> None:
         self._cluster = cluster
         self.name = self.title = "the cluster's log"
-        """What it is called where it is told of, and in a headline; more once it is read."""
+        """Its name in messages, and in a headline; more specific once it is read."""
         self.namespace = "default"
-        """The namespace of who names none: of the kubeconfig's context, once the log is read."""
+        """The default namespace: once the log is read, that of the kubeconfig's context."""
 
     @contextmanager
     def reading(self) -> Iterator[Path]:
-        """A file with all that the leader has, for as long as the context lasts. Raises Unusable, LogError."""
-        commands, asked = self._asked()
-        with _told(), commands.taken_over(asked, say) as found, api.told_of_standing(found.path):
-            self._note(found.taken, found.context)
+        """Yield a file with all that the leader has, for as long as the context lasts. Raises Unusable, LogError."""
+        commands, request = self._log_request()
+        with (
+            _report_cluster_errors(),
+            commands.taken_over(request, print_note) as found,
+            api.told_of_standing(found.path),
+        ):
+            self._announce(found.taken, found.context)
             yield found.path
 
     @contextmanager
     def following(self) -> Iterator[FollowedLog]:
-        """The same, followed meanwhile."""
-        commands, asked = self._asked()
-        with _told(), commands.followed(asked, say) as found:
-            self._note(found.taken, found.context)
+        """Yield the log, updated while the context lasts."""
+        commands, request = self._log_request()
+        with _report_cluster_errors(), commands.followed(request, print_note) as found:
+            self._announce(found.taken, found.context)
             yield found
 
-    def _asked(self) -> tuple[Any, Any]:
-        importlib.import_module("vcd.daemon.logs").configure(verbosity=-1)  # else it is logged on standard output
+    def _log_request(self) -> tuple[Any, Any]:
+        importlib.import_module("vcd.daemon.logs").configure(verbosity=-1)  # else log lines go to standard output
         commands = importlib.import_module("vcd.daemon.reader.commands")
         one = self._cluster
         return commands, commands.LogRequest(one.kubeconfig, one.context, one.scheduler_namespace, one.token_file)
 
-    def _note(self, taken: ReadUpTo, context: Any) -> None:
-        """Say on standard error whose data answers."""
+    def _announce(self, taken: ReadUpTo, context: Any) -> None:
+        """Print on standard error which replica's log is read."""
         self.name = self.title = f"log of {taken.leader} in {context.name or 'this cluster'}"
         self.namespace = self._cluster.namespace or context.namespace or "default"
         last = f"up to session {taken.session} of {api.moment(taken.time)}" if taken.session else "no session yet"
@@ -132,16 +144,16 @@ class ClusterLog:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """What no cluster can be read for, in a line."""
+def _report_cluster_errors() -> Iterator[None]:
+    """Report an unreachable cluster as a message."""
     try:
         yield
     except importlib.import_module("vcd.daemon.reader.kubeconfig").ClusterError as error:
         raise Unusable(str(error)) from None
 
 
-def say(text: str) -> None:
-    """Tell something beside what is asked for."""
+def print_note(text: str) -> None:
+    """Print a note on standard error."""
     print_lines([text], err=True)
 
 
@@ -149,23 +161,23 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the program as an exit does, so that a copy of a log goes with it; what is ignored, or
-    somebody else's, stays so, and all of them where this is not the main thread, which alone is told of signals."""
+def _exit_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the program as an exit does, so that a copy of a log is removed. Ignored signals and
+    those with a handler stay as they are; outside the main thread, which alone receives signals, nothing changes."""
     is_main = threading.current_thread() is threading.main_thread()
-    ours = [number for number in _ENDING if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    own = [number for number in _ENDING if is_main and signal.getsignal(number) is signal.SIG_DFL]
 
     def end(number: int, _: object) -> None:
-        for each in ours:
-            signal.signal(each, signal.SIG_IGN)  # a terminal that closes says so twice
+        for each in own:
+            signal.signal(each, signal.SIG_IGN)  # a closing terminal sends it twice
         raise SystemExit(128 + number)
 
     try:
-        for number in ours:
+        for number in own:
             signal.signal(number, end)
         yield
     finally:
-        for number in ours:
+        for number in own:
             signal.signal(number, signal.SIG_DFL)
 
 
@@ -181,23 +193,23 @@ class FileLog:
 
     @contextmanager
     def reading(self) -> Iterator[Path]:
-        """The file, or where an older vcd wrote it a copy that is brought up to date. Where it may lack what is asked
-        for, it is told by how much, and who has it. Raises LogError."""
-        with _ended_by_signals(), api.up_to_date(self._path, say) as path, api.told_of_standing(self._path):
+        """Yield the file, or an upgraded copy if an older vcd wrote it. If the file may lack events of the queried
+        time, print a note with how many, and which replica has them. Raises LogError."""
+        with _exit_on_signals(), api.up_to_date(self._path, print_note) as path, api.told_of_standing(self._path):
             if (found := api.standing(self._path)) and found.lacks:
-                say(f"note: {found.words}")
+                print_note(f"note: {found.words}")
             yield path
 
     @contextmanager
     def following(self) -> Iterator[FollowedLog]:
-        """The same, to be looked at again and again."""
+        """Yield the log for repeated reading."""
         with self.reading() as path:
-            yield _Same(path)
+            yield _FixedFile(path)
 
 
 @dataclass(frozen=True)
-class _Same:
-    """A file that no other takes the place of."""
+class _FixedFile:
+    """A file that is never replaced."""
 
     _path: Path
 

@@ -1,4 +1,4 @@
-"""``vcd gate``: whether a change of the configuration may be merged, by the workload of a log."""
+"""``vcd gate``: judge a change of the configuration by the workload of a log."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from vcd import api
 from vcd.cli.conffile import read_configuration
-from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import PERIOD, RUN_COUNT, event_log_argument
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
@@ -21,20 +21,20 @@ FAILED = 1
 
 @click.command()
 @event_log_argument
-@click.option("--old", metavar="FILE", help="The configuration until now; unless given, the one that the log had last.")
-@click.option("--new", required=True, metavar="FILE", help="The configuration that is to be merged.")
+@click.option("--old", metavar="FILE", help="The present configuration; by default the last one in the log.")
+@click.option("--new", required=True, metavar="FILE", help="The new configuration.")
 @click.option(
     "--fail-if",
     "fail_if",
     multiple=True,
     required=True,
     metavar="CONDITION",
-    help="METRIC OP VALUE, such as 'wait.p95 > +10%'; several with 'and'. May be repeated: any of them fails.",
+    help="METRIC OP VALUE, such as 'wait.p95 > +10%'; several with 'and'. May be repeated: any of them fails the gate.",
 )
 @click.option(
-    "--from", "begin", metavar="TIME", help="Run what came after TIME: RFC 3339, 05:12, or 2h before the end."
+    "--from", "begin", metavar="TIME", help="Run what was submitted after TIME: RFC 3339, 05:12, or 2h before the end."
 )
-@click.option("--to", "end", metavar="TIME", help="Run what came until TIME.")
+@click.option("--to", "end", metavar="TIME", help="Run what was submitted until TIME.")
 @click.option("--since", metavar="SPAN", help="Run the last SPAN of the log, or before --to, such as 7d.")
 @click.option(
     "--seeds",
@@ -43,12 +43,12 @@ FAILED = 1
     show_default=True,
     help="Orders of equal nodes to try; medians are compared.",
 )
-@click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; one a processor unless given.")
+@click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; by default one per processor.")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
-@click.option("--all", "all_of_it", is_flag=True, help="Print all figures.")
+@click.option("--all", "all_of_it", is_flag=True, help="Print all statistics.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@says_errors
+@report_errors
 def gate(
     event_log: EventLog,
     old: str | None,
@@ -64,24 +64,24 @@ def gate(
     all_of_it: bool,
     output: str,
 ) -> None:
-    """Run a log's workload under two configurations, and fail where the new one does worse than is allowed.
+    """Run a log's workload under two configurations, and fail if the new one does worse than allowed.
 
-    What users submitted, when, and how long it ran is taken from the log; the scheduler decides anew, under each
-    configuration with each seed, which orders equal nodes. The medians over the seeds are compared.
+    What users submitted, when, and how long it ran is taken from the log. The scheduler decides it again, under each
+    configuration and with each seed, which orders equal nodes. The medians over the seeds are compared.
 
-    A condition is METRIC OP VALUE: wait.p95, wait.max{queue=research}, evictions, started, utilisation.nvidia.com/gpu
-    and others (what is no metric is answered with all of them); one of > >= < <=; and an amount (30m, 0.5, 12) or a
-    change from old to new (+10%, -5%).
+    A condition is METRIC OP VALUE. METRIC is wait.p95, wait.max{queue=research}, evictions, started,
+    utilisation.nvidia.com/gpu and others (an unknown metric is answered with the list of all). OP is one of > >= < <=.
+    VALUE is a quantity (30m, 0.5, 12) or a change from old to new (+10%, -5%).
 
     BEFORE is the old configuration, AFTER the new one. The baseline is the workload under the log's own configuration.
 
-    Exits with 0 if no condition holds, with 1 if one does, and with 2 if that cannot be judged: a file, a configuration
-    or a condition cannot be used, the baseline does not reproduce the record, jobs start after the end of pods whose
-    run time is assumed, or nothing starts under either configuration.
+    Exits with 0 if no condition holds, with 1 if one does, and with 2 if that cannot be judged: a file, a
+    configuration or a condition cannot be used, the baseline does not reproduce the record, jobs start after the end
+    of pods whose run time is assumed, or nothing starts under either configuration.
     """
     if begin is not None and since is not None:
         raise click.UsageError("--from and --since both say where to begin; leave one out")
-    before, after = (None if name is None else (name, _checked(name)) for name in (old, new))
+    before, after = (None if name is None else (name, _read_valid(name)) for name in (old, new))
     assert after is not None
     try:
         with event_log.reading() as log:
@@ -116,8 +116,8 @@ def gate(
         raise click.exceptions.Exit(FAILED)
 
 
-def _checked(name: str) -> str:
-    """The text of a configuration that can be used. Raises Unusable, InvalidConf."""
+def _read_valid(name: str) -> str:
+    """Return the text of a valid configuration. Raises Unusable, InvalidConf."""
     text = read_configuration(name)
     try:
         api.read_policy(text)

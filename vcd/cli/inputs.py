@@ -1,4 +1,4 @@
-"""What users give: numbers, texts in files, and manifests in YAML or JSON out of files, folders and standard input."""
+"""Inputs of commands: numbers, texts in files, event logs, and manifests from files, folders and standard input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vcd.cli.printing import print_lines
 Manifest = dict[str, Any]
 
 EVENT_LOG = "VCD_EVENT_LOG"
-"""The variable that names the event log where no option or argument does."""
+"""The variable that names the event log if no option or argument does."""
 
 _file = click.Path(dir_okay=False, path_type=Path)
 _event_log = click.option("--event-log", envvar=EVENT_LOG, type=_file, help="The log file.", show_envvar=True)
@@ -37,7 +37,7 @@ Command = Callable[..., Any]
 
 
 class FiniteRange(click.FloatRange):
-    """A number of a range, and neither infinity nor NaN, which compares as if it were in every range."""
+    """A number in a range, except NaN, which compares as if it were in every range, and infinity."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
@@ -47,7 +47,7 @@ class FiniteRange(click.FloatRange):
 
 
 class LoggedNumber(click.IntRange):
-    """A number from the least one to the largest that a log can hold."""
+    """An integer that a log can hold."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number: int = super().convert(value, param, ctx)
@@ -60,34 +60,34 @@ LARGEST = 2**63 - 1
 NUMBER = LoggedNumber(min=1)
 """The number of a session, or of an event."""
 COUNT = LoggedNumber(min=0)
-"""How many of something, or a seed."""
+"""A count, or a seed."""
 MOST_RUNS = 10_000
 """Runs of one command, at most."""
 RUN_COUNT = click.IntRange(1, MOST_RUNS)
-"""How many runs, or processes that work on them."""
+"""A number of runs, or of processes."""
 DAY = 86_400
 PERIOD = FiniteRange(0.001, DAY)
 """Seconds of a scheduler's cycle: up to a day."""
 
 
 def event_log_option(command: Command) -> Command:
-    """Hand a command the log that it reads as ``event_log``: a file by option or variable, or a cluster's."""
+    """Pass a command the log that it reads as ``event_log``: a file by option or variable, or a cluster's."""
     return _with_log(command, _WAYS, (_event_log, _from_cluster, *CLUSTER_OPTIONS))
 
 
 def event_log_argument(command: Command) -> Command:
-    """The same, where a file may also be an argument."""
+    """Do the same for a command whose log file may also be an argument."""
     return _with_log(command, f"FILE, {_WAYS}", (_positional, _event_log, _from_cluster, *CLUSTER_OPTIONS))
 
 
 def event_log_and_out(command: Command) -> Command:
-    """The same before an argument OUT, a file to be written."""
+    """Do the same for a command with an argument OUT, a file to write, after the log file."""
     return _with_log(command, f"FILE, {_WAYS}", (_before_out, _event_log, _from_cluster, *CLUSTER_OPTIONS))
 
 
 def event_log_path(command: Command) -> Command:
-    """Hand a command the path of a log that is a file and no cluster's, as ``event_log``: it may change it, or nobody
-    serves such logs."""
+    """Pass a command the path of a log file as ``event_log``. For commands that change the file, or whose logs no
+    daemon serves, so that --from-cluster is not possible."""
 
     @wraps(command)
     def with_path(event_log: Path | None, log_file: Path | None, **given: Any) -> None:
@@ -98,12 +98,12 @@ def event_log_path(command: Command) -> Command:
             raise click.UsageError("give one log: FILE, or --event-log FILE")
         command(event_log=chosen, **given)
 
-    made: Command = _positional(_event_log(with_path))
-    return made
+    decorated: Command = _positional(_event_log(with_path))
+    return decorated
 
 
 def optional_event_log(command: Command) -> Command:
-    """``event_log_option`` where None is good, too."""
+    """Pass a command the log that it reads, or None."""
     return _with_log(command, "", (_event_log, _from_cluster, *CLUSTER_OPTIONS))
 
 
@@ -127,14 +127,14 @@ def _with_log(command: Command, ways: str, options: Iterable[Callable[[Command],
         cluster = ChosenCluster(kubeconfig, context, scheduler_namespace, token_file)
         command(event_log=_chosen(ways, event_log, log_file, cluster, from_cluster=from_cluster), **given)
 
-    made: Command = with_log
+    decorated: Command = with_log
     for option in reversed([*options]):
-        made = option(made)
-    return made
+        decorated = option(decorated)
+    return decorated
 
 
-def log_is_asked_for() -> bool:
-    """Whether an option of the command that runs names a log, and not only the variable or the program's name."""
+def is_log_chosen() -> bool:
+    """Return whether an option on the command line names a log, rather than the variable or the program's name."""
     given = map(click.get_current_context().get_parameter_source, ("event_log", "from_cluster"))
     return ParameterSource.COMMANDLINE in given
 
@@ -146,14 +146,14 @@ def _by_variable() -> bool:
 def _chosen(
     ways: str, option: Path | None, file: Path | None, cluster: ChosenCluster, *, from_cluster: bool
 ) -> EventLog | None:
-    """The one log that is meant; None where none is said and ``ways`` names none to say it. Raises UsageError."""
+    """Return the chosen log; None if there is no choice and ``ways`` is empty. Raises UsageError."""
     given = [path for path in (None if _by_variable() else option, file) if path is not None]
     if len(given) + from_cluster > 1:
         raise click.UsageError(f"give one log: {ways or _WAYS}")
     if not given and (from_cluster or implied().implied):
         return ClusterLog(cluster.over(implied()))
-    if cluster.told:
-        raise click.UsageError(f"{', '.join(cluster.told)}: for --from-cluster only")
+    if cluster.given_options:
+        raise click.UsageError(f"{', '.join(cluster.given_options)}: for --from-cluster only")
     if chosen := given[0] if given else option:
         return FileLog(chosen)
     if ways:
@@ -164,16 +164,16 @@ def _chosen(
 namespace_option = click.option(
     "-n",
     "--namespace",
-    help="The namespace of NAME; default, or with --from-cluster the context's, unless given.",
+    help="The namespace of NAME; by default 'default', or with --from-cluster the context's.",
     shell_complete=complete_named,
 )
 
 SUFFIXES = (".json", ".yaml", ".yml")
-"""The files of a folder that are read, as kubectl does."""
+"""Files of a folder that are read, as by kubectl."""
 
 
 def read_text(name: str) -> str:
-    """The text of a file, or of standard input for ``-``. Raises Unusable."""
+    """Return the text of a file, or of standard input for ``-``. Raises Unusable."""
     try:
         if name == "-" and sys.stdin is None:
             raise Unusable("-: standard input is closed")
@@ -186,17 +186,17 @@ def read_text(name: str) -> str:
 
 
 def read_manifests(names: Iterable[str]) -> list[Manifest]:
-    """The objects of files, of the files of folders (not of folders in them), and of standard input (``-``).
+    """Return the objects in files, in the files of folders (not of subfolders), and in standard input (``-``).
 
-    A file may hold several documents, in YAML or JSON, and lists of objects. Raises Unusable naming the file, the
-    document and the line of what is no object with a kind and a name.
+    A file may contain several documents, in YAML or JSON, and lists of objects. Raises Unusable with the file, the
+    document and the line of what is not an object with a kind and a name.
     """
     manifests: list[Manifest] = []
     for name in names:
         for file in _files(name):
-            shown = "standard input" if file == "-" else file
-            for number, line, document in _documents(shown, read_text(file)):
-                manifests.extend(_objects(f"{shown}: document {number} (line {line})", document))
+            source = "standard input" if file == "-" else file
+            for number, line, document in _documents(source, read_text(file)):
+                manifests.extend(_objects(f"{source}: document {number} (line {line})", document))
     return manifests
 
 
@@ -217,15 +217,15 @@ def _files(name: str) -> list[str]:
 
 
 def _documents(name: str, text: str) -> list[tuple[int, int, Any]]:
-    """The documents of a text, each with its number and its first line, both from 1."""
+    """Return the documents of a text, each with its number and its first line, both from 1."""
     found = _json_documents(name, text) if text.lstrip().startswith(("{", "[")) else None
     return _yaml_documents(name, text) if found is None else found
 
 
 def _json_documents(name: str, text: str) -> list[tuple[int, int, Any]] | None:
-    """JSON, one document after the other; None where it is not JSON: it may be YAML that begins like it.
+    """Return JSON documents that follow each other; None for what is not JSON: it may be YAML that begins like JSON.
 
-    Raises Unusable for a number that is too long to be read.
+    Raises Unusable for a number with too many digits.
     """
     decoder = json.JSONDecoder()
     found: list[tuple[int, int, Any]] = []
@@ -256,23 +256,23 @@ def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
 
 _INK = re.compile(r"\S")
 
-# --- what became of them ---------------------------------------------------------------------------------------------
+# --- problems of manifests --------------------------------------------------------------------------------------------
 
 strict_option = click.option(
-    "--strict", is_flag=True, help="Exit with 1 also if something of the manifests is not understood."
+    "--strict", is_flag=True, help="Exit with 1 also if something in the manifests is not understood."
 )
 REFUSED = 1
 """The exit code if something was refused, or, with --strict, not understood."""
 
 
 def print_reading(refused: Iterable[str], unknown: Iterable[str], *, strict: bool) -> None:
-    """Print on standard error what of manifests was refused, and what is not understood."""
+    """Print on standard error what was refused in manifests, and what is not understood."""
     print_lines((f"refused: {each}" for each in refused), err=True)
     print_lines((f"{'error' if strict else 'warning'}: {each}" for each in unknown), err=True)
 
 
 def end_by(refused: Sequence[Any], unknown: Sequence[str], *, strict: bool) -> None:
-    """End the command with exit code 1 if something was refused, or, if ``strict``, not understood."""
+    """Exit with code 1 if something was refused, or, if ``strict``, not understood."""
     if refused or (strict and unknown):
         raise click.exceptions.Exit(REFUSED)
 
@@ -281,11 +281,12 @@ def end_by(refused: Sequence[Any], unknown: Sequence[str], *, strict: bool) -> N
 
 
 def _objects(where: str, document: Any) -> Iterator[Manifest]:
-    """The objects of a document: itself, or the items of a list. Raises Unusable for what JSON cannot hold."""
+    """Yield the objects of a document: itself, or the items of a list. Raises Unusable for what JSON cannot
+    represent."""
     if document is None:
         return
     if not isinstance(document, Mapping):
-        raise Unusable(f"{where}: an object is a mapping, not {_called(document)}")
+        raise Unusable(f"{where}: an object is a mapping, not {_type_name(document)}")
     kind = document.get("kind")
     if not isinstance(kind, str) or not kind:
         raise Unusable(f"{where}: it has no kind")
@@ -294,7 +295,7 @@ def _objects(where: str, document: Any) -> Iterator[Manifest]:
         for index, item in enumerate(items):
             place = f"{where}: items[{index}]"
             if not isinstance(item, Mapping):
-                raise Unusable(f"{place}: an object is a mapping, not {_called(item)}")
+                raise Unusable(f"{place}: an object is a mapping, not {_type_name(item)}")
             kind_of_items = kind.removesuffix("List")
             yield from _objects(place, {"kind": kind_of_items, **item} if kind_of_items else item)
         return
@@ -307,6 +308,6 @@ def _objects(where: str, document: Any) -> Iterator[Manifest]:
         raise Unusable(f"{where}: {error}") from None
 
 
-def _called(value: Any) -> str:
+def _type_name(value: Any) -> str:
     names = {list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
     return names.get(type(value), "nothing" if value is None else type(value).__name__)

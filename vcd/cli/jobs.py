@@ -1,4 +1,4 @@
-"""``vcd jobs``: all jobs of an event log, each with how it stands and why it waits."""
+"""``vcd jobs``: all jobs of an event log, each with its state and why it waits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from vcd import api
 from vcd.cli.completion import complete_causes, complete_named
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, implied
 from vcd.cli.inputs import event_log_argument
 from vcd.cli.output import WIDTH, Listing, list_output, print_listing
@@ -23,9 +23,9 @@ _WIDE = ("OWNER", "PRIORITY", "MIN", "PODS", "GROUP", "NODES")
 @click.option("--state", type=click.Choice(api.STATES), help="Only jobs in this state.")
 @click.option("--cause", default="", help="Only jobs that wait for this cause.", shell_complete=complete_causes)
 @list_output
-@says_errors
+@report_errors
 def jobs(event_log: EventLog, output: str, namespace: str, queue: str, state: str | None, cause: str) -> None:
-    """List the jobs of an event log as its last session left them: state, queue, what they need, age, why they wait.
+    """List the jobs of an event log at its last session: state, queue, what they need, age, why they wait.
 
     \b
     waiting      fewer pods than the minimum have nodes, or no pods exist
@@ -36,9 +36,9 @@ def jobs(event_log: EventLog, output: str, namespace: str, queue: str, state: st
     completed    all pods ended
     failed       all pods ended, some failed, and fewer than the minimum succeeded
 
-    A job is named as users call it: by its Volcano Job, else by its PodGroup. NEEDS is what its pods without a node ask
-    for; of a job that does not wait, what all its pods ask for. AGE is counted up to now while the log is being
-    written, else up to its last event.
+    A job has the name of its Volcano Job, else of its PodGroup. NEEDS is what its pods without a node request; for a
+    job that does not wait, what all its pods request. AGE is counted up to now while the log is being written, else up
+    to its last event.
 
     Exits with 0, also if no job is found; with 2 if the file cannot be used.
     """
@@ -62,7 +62,7 @@ def _cells(row: api.JobRow) -> list[str]:
 
 
 def _nothing(name: str, wanted: api.JobFilter, found: api.Jobs) -> str:
-    """Why no job is listed."""
+    """Return why no job is listed."""
     if not found.session:
         return f"{name}: no session yet"
     return f"{name}: {wanted.missing(found) if found.jobs else 'no jobs'}"

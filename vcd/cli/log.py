@@ -1,4 +1,4 @@
-"""``vcd log``: look into event logs, prove them sound, and make other files of them.
+"""``vcd log``: list, verify, export, merge and compact event logs.
 
 Exit codes: 0 done, 1 ``verify`` found problems, 2 a wrong option or a file that cannot be used.
 """
@@ -18,8 +18,8 @@ import msgspec
 from vcd.api import logfile
 from vcd.cli import Group
 from vcd.cli.documents import LogCompaction, LogEvent, LogSession, LogVerification, WrittenLog
-from vcd.cli.errors import says_errors
-from vcd.cli.fromcluster import EventLog, FollowedLog, files_of, say
+from vcd.cli.errors import report_errors
+from vcd.cli.fromcluster import EventLog, FollowedLog, files_of, print_note
 from vcd.cli.inputs import COUNT, NUMBER, event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import restore
 from vcd.cli.output import Listing, list_output, print_listing, table_output
@@ -45,7 +45,7 @@ _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 def _span(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """A length of time like 36h or 14d, in nanoseconds."""
+    """Parse a duration like 36h or 14d to nanoseconds."""
     if value is None:
         return None
     if not (match := re.fullmatch(r"(\d+)([smhdw])", value)):
@@ -54,7 +54,7 @@ def _span(context: click.Context, option: click.Parameter, value: str | None) ->
 
 
 def _size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """A number of bytes like 500Mi or 20Gi."""
+    """Parse a size like 500Mi or 20Gi to bytes."""
     if value is None:
         return None
     if not (match := re.fullmatch(r"(\d+)(?:([kmgt])i?)?b?", value.lower())):
@@ -63,7 +63,7 @@ def _size(context: click.Context, option: click.Parameter, value: str | None) ->
 
 
 def _head(context: click.Context, option: click.Parameter, value: str | None) -> logfile.Head | None:
-    """An event's link, as ``verify`` prints it."""
+    """Parse the head of a chain, as ``verify`` prints it."""
     if value is None:
         return None
     if not (match := re.fullmatch(r"([0-9a-f]{32})@(\d{1,18})", value)):
@@ -73,20 +73,20 @@ def _head(context: click.Context, option: click.Parameter, value: str | None) ->
 
 @click.group(cls=Group)
 def log() -> None:
-    """Look into event logs, prove them sound, export, merge and compact them."""
+    """List, verify, export, merge and compact event logs."""
 
 
 @log.command("ls")
 @event_log_argument
 @click.option("--sessions", is_flag=True, help="List sessions instead of events.")
 @click.option("--kind", help="Only events of this kind of object, such as Pod.")
-@click.option("--key", help="Only events of this object: NAMESPACE/NAME, or NAME for what has no namespace.")
+@click.option("--key", help="Only events of this object: NAMESPACE/NAME, or NAME for cluster-scoped objects.")
 @click.option("--type", "type_", type=click.Choice(TYPES), help="Only events of this type.")
 @click.option("--from", "first", type=NUMBER, help="First sequence (or session) number.")
 @click.option("--to", "last", type=NUMBER, help="Last sequence (or session) number.")
-@click.option("--limit", type=COUNT, default=100, show_default=True, help="At most so many; 0: all.")
+@click.option("--limit", type=COUNT, default=100, show_default=True, help="At most this many; 0: all.")
 @list_output
-@says_errors
+@report_errors
 def ls(
     event_log: EventLog,
     sessions: bool,
@@ -98,43 +98,43 @@ def ls(
     limit: int,
     output: str,
 ) -> None:
-    """List the events of FILE, or its sessions, in order. With -o json, one object a line."""
+    """List the events of FILE, or its sessions, in order. With -o json, one object per line."""
     if sessions and (kind or key or type_):
         raise click.UsageError("--kind, --key and --type choose events; leave them out with --sessions")
     most = limit + 1 if limit else None
     with event_log.reading() as log:
         if sessions:
-            _show(logfile.sessions(log, first, last, most), LogSession, limit, output)
+            _print_lines(logfile.sessions(log, first, last, most), LogSession, limit, output)
         else:
             found = logfile.events(log, kind=kind, key=key, type=type_, first=first, last=last, limit=most)
             narrowed = " with that --type, --from or --to" if type_ or first or last else ""
-            _show(_noted(found, " ".join(filter(None, (kind, key))), narrowed), LogEvent, limit, output)
+            _print_lines(_with_note(found, " ".join(filter(None, (kind, key))), narrowed), LogEvent, limit, output)
 
 
-def _noted(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Iterator[dict[str, Any]]:
-    """The lines; where there are none of an object or a kind, a note says so."""
+def _with_note(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Iterator[dict[str, Any]]:
+    """Yield the lines; if there are none for an object or a kind, print a note."""
     first = next(lines, None)
     if first is not None:
         yield first
         yield from lines
     elif of:
-        say(f"note: nothing was logged of {of}{narrowed}")
+        print_note(f"note: nothing was logged of {of}{narrowed}")
 
 
 @log.command("tail")
 @event_log_argument
-@click.option("-n", "count", type=COUNT, default=10, show_default=True, help="So many events.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until interrupted.")
+@click.option("-n", "count", type=COUNT, default=10, show_default=True, help="The number of events.")
+@click.option("-f", "--follow", is_flag=True, help="Continue with appended events, until interrupted.")
 @list_output
-@says_errors
+@report_errors
 def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
-    """Print the last events of FILE. With -o json, one object a line."""
+    """Print the last events of FILE. With -o json, one object per line."""
     if not follow:
         with event_log.reading() as log:
-            _show(logfile.tail(log, count), LogEvent, 0, output)
+            _print_lines(logfile.tail(log, count), LogEvent, 0, output)
         return
     with event_log.following() as followed:
-        for line in _followed(followed, count):
+        for line in _follow(followed, count):
             if output == "json":
                 print_json(LogEvent(**line), line=True)
             else:
@@ -142,25 +142,30 @@ def tail(event_log: EventLog, count: int, follow: bool, output: str) -> None:
                 print_lines(["  ".join(str(line[name]) for name in columns)])
 
 
-def _followed(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
-    """The last events and what comes after them, of whichever file has the log; without end."""
-    told: dict[str, Any] | None = None
-    for path in files_of(followed, say):
-        for line in logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path), told=told):  # type: ignore[misc]
-            told = line
+def _follow(followed: FollowedLog, count: int) -> Iterator[dict[str, Any]]:
+    """Yield the last events and all later ones, without end, also after another file replaced the log's."""
+    last: dict[str, Any] | None = None
+    for path in files_of(followed, print_note):
+        for line in logfile.tail(path, count, follow=lambda path=path: not followed.is_other(path), last=last):  # type: ignore[misc]
+            last = line
             yield line
 
 
 @log.command("verify")
 @event_log_argument
-@click.option("--head", callback=_head, metavar="HEX@EVENT", help="The head that an earlier run printed: still there?")
+@click.option(
+    "--head",
+    callback=_head,
+    metavar="HEX@EVENT",
+    help="The head that an earlier run printed: check that it is still in the log.",
+)
 @table_output
-@says_errors
+@report_errors
 def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
-    """Prove that FILE is sound; exit code 1 and a line for each problem when it is not.
+    """Verify FILE; exit with 1 and print a line for each problem if it has any.
 
-    Prints the head of its chain, too: noted elsewhere and given as --head later, it shows whether anything up to that
-    event was changed since, or is missing.
+    Prints the head of its hash chain, too. If you store the head elsewhere and pass it as --head later, the command
+    reports whether any event up to it was changed or removed since.
     """
     with event_log.reading() as log:
         found = logfile.verify(log, head)
@@ -171,32 +176,32 @@ def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
         print_lines((*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)))
         if last is not None:
             click.echo(f"head: {last}")
-        told = f"{len(found.problems)} problems" if found.problems else "sound"
-        click.echo(f"{printable(event_log.name)}: {told}")
+        verdict = f"{len(found.problems)} problems" if found.problems else "sound"
+        click.echo(f"{printable(event_log.name)}: {verdict}")
     sys.exit(1 if found.problems else 0)
 
 
 @log.command("export")
 @event_log_and_out
-@click.option("--from", "first", type=NUMBER, help="First session; the first kept unless given.")
-@click.option("--to", "last", type=NUMBER, help="Last session; the last unless given.")
-@click.option("--anonymise", is_flag=True, help="Rename all that somebody named, and leave out what nothing reads.")
+@click.option("--from", "first", type=NUMBER, help="First session; by default the first in the log.")
+@click.option("--to", "last", type=NUMBER, help="Last session; by default the last in the log.")
+@click.option("--anonymise", is_flag=True, help="Rename all that users named, and leave out what nothing reads.")
 @table_output
-@says_errors
+@report_errors
 def export(event_log: EventLog, out: Path, first: int | None, last: int | None, anonymise: bool, output: str) -> None:
-    """Write sessions of FILE, and of before what their replay needs and no more, to the new file OUT.
+    """Write sessions of FILE, with the earlier events that their replay needs, to the new file OUT.
 
-    With --anonymise to be given away: names of objects, label values, images and so on are other words, the same for
-    the same everywhere; labels and annotations that nothing reads are left out. The sessions decide the same.
+    With --anonymise, you can share OUT: names of objects, label values, images and so on are replaced, each by the
+    same word everywhere; labels and annotations that nothing reads are left out. The sessions decide the same.
     """
     if first and last and first > last:
         raise click.UsageError(f"--from {first} comes after --to {last}")
     with event_log.reading() as log:
         if not anonymise:
-            _written(logfile.export(log, out, first, last), out, output)
+            _print_written(logfile.export(log, out, first, last), out, output)
             return
         done = logfile.anonymise(log, out, first, last)
-        _written(done, out, output)
+        _print_written(done, out, output)
     if done.renamed:
         click.echo(
             f"note: this version decides {len(done.renamed)} sessions otherwise than they were decided (the first is"
@@ -210,18 +215,18 @@ def export(event_log: EventLog, out: Path, first: int | None, last: int | None, 
 @click.option("--max-age", callback=_span, help="First remove history older than this, such as 14d.")
 @click.option("--max-size", callback=_size, help="First remove old history until the file is no larger, such as 20Gi.")
 @table_output
-@says_errors
+@report_errors
 def compact(event_log: Path, max_age: int | None, max_size: int | None, output: str) -> None:
-    """Rewrite FILE without free room, and bring it to this version's schema. Nobody may be writing it.
+    """Rewrite FILE without free space, and upgrade it to this version's schema. No process may be writing it.
 
-    History is removed up to a checkpoint, and never the newest checkpoint.
+    History is removed up to a checkpoint; the newest checkpoint always stays.
     """
     done = logfile.compact(event_log, max_age, max_size)
     if output == "json":
         print_json(LogCompaction(str(event_log), **msgspec.structs.asdict(done)), line=True)
     else:
-        told = f"{done.removed:,} events removed, {done.before:,} bytes before, {done.after:,} bytes after"
-        click.echo(f"{printable(str(event_log))}: {told}")
+        summary = f"{done.removed:,} events removed, {done.before:,} bytes before, {done.after:,} bytes after"
+        click.echo(f"{printable(str(event_log))}: {summary}")
 
 
 log.add_command(restore)
@@ -234,7 +239,7 @@ _COLUMNS: dict[type[msgspec.Struct], tuple[str, ...]] = {
 _WIDE = ("now", "policy")
 
 
-def _show(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSession], limit: int, output: str) -> None:
+def _print_lines(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSession], limit: int, output: str) -> None:
     """Print lines as a list or as JSON; report when there are more than ``limit`` (0: no limit)."""
     chosen = itertools.islice(lines, limit) if limit else lines
     if output == "json":
@@ -247,9 +252,9 @@ def _show(lines: Iterator[dict[str, Any]], kind: type[LogEvent | LogSession], li
         click.echo(f"... and more; choose with --from, or --limit above {limit}", err=True)
 
 
-def _written(written: logfile.Written | logfile.Anonymised, out: Path, output: str) -> None:
+def _print_written(written: logfile.Written | logfile.Anonymised, out: Path, output: str) -> None:
     if output == "json":
         print_json(WrittenLog(str(out), **msgspec.structs.asdict(written)), line=True)
     else:
-        told = f"events {written.first:,} to {written.last:,}, {written.sessions:,} sessions"
-        click.echo(f"{printable(str(out))}: {told}")
+        summary = f"events {written.first:,} to {written.last:,}, {written.sessions:,} sessions"
+        click.echo(f"{printable(str(out))}: {summary}")

@@ -1,4 +1,4 @@
-"""``vcd log restore``: a log out of an archive.
+"""``vcd log restore``: restore a log from an archive.
 
 Exit codes: 0 done, 1 something is missing in the archive or was changed there, 2 a wrong option or nothing to restore.
 """
@@ -13,7 +13,7 @@ import msgspec
 
 from vcd.api import BadTime, logfile
 from vcd.cli.documents import LogVerification, RestoredLog
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.output import table_output
 from vcd.cli.printing import print_json, printable
 
@@ -21,19 +21,20 @@ from vcd.cli.printing import print_json, printable
 @click.command("restore")
 @click.argument("source")
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
-@click.option("--at", metavar="TIME", help="As of this time: RFC 3339, a clock's in UTC, or a span before the end.")
-@click.option("--to", "last", type=click.IntRange(min=1), help="Up to this session, and what came of it.")
-@click.option("--epoch", type=click.IntRange(min=0), help="What the leader of this epoch shipped, not a later one.")
-@click.option("--check", is_flag=True, help="Write no file: look through all that is in the archive.")
+@click.option("--at", metavar="TIME", help="As of this time: RFC 3339, 05:12 (UTC), or 2h before the end.")
+@click.option("--to", "last", type=click.IntRange(min=1), help="Up to this session, with its outcomes.")
+@click.option("--epoch", type=click.IntRange(min=0), help="What the leader of this epoch archived, not a later one.")
+@click.option("--check", is_flag=True, help="Write no file; check everything in the archive.")
 @table_output
-@says_errors
+@report_errors
 def restore(
     source: str, file: Path | None, at: str | None, last: int | None, epoch: int | None, check: bool, output: str
 ) -> None:
-    """Write the newest log of an archive to the new FILE, or tell with --check whether the archive is sound.
+    """Write the newest log of an archive to the new FILE, or check with --check that the archive is complete.
 
-    SOURCE is what `vcd run --archive` was given: a directory, or s3://BUCKET/PREFIX. Each event is held against the
-    chain. What is missing or was changed is named, with exit code 1; the log then begins with the next state after it.
+    SOURCE is the value of `vcd run --archive`: a directory, or s3://BUCKET/PREFIX. Each event is verified by the hash
+    chain. Missing and changed parts are reported, with exit code 1; the log then begins with the next state after
+    them.
     """
     if check:
         if file or at or last or epoch is not None:
@@ -50,8 +51,8 @@ def restore(
     if output == "json":
         print_json(RestoredLog(str(file), **msgspec.structs.asdict(done)), line=True)
     else:
-        told = f"events {done.first:,} to {done.last:,}, up to session {done.session:,}"
-        click.echo(f"{printable(str(file))}: {told}")
+        summary = f"events {done.first:,} to {done.last:,}, up to session {done.session:,}"
+        click.echo(f"{printable(str(file))}: {summary}")
     sys.exit(1 if done.gaps else 0)
 
 
@@ -64,6 +65,6 @@ def _check(source: str, output: str) -> None:
         for line in (*found.problems, *(f"note: {sentence}" for sentence in found.uncovered)):
             click.echo(printable(line))
         click.echo(f"head: {head}")
-        told = f"{len(found.problems)} problems" if found.problems else "sound"
-        click.echo(f"{printable(source)}: {told}")
+        verdict = f"{len(found.problems)} problems" if found.problems else "sound"
+        click.echo(f"{printable(source)}: {verdict}")
     sys.exit(1 if found.problems else 0)

@@ -11,7 +11,7 @@ from vcd.cli.fromcluster import Decorator
 from vcd.cli.printing import print_lines, print_rows
 
 WIDTH = 100
-"""Columns of a row at most that is printed to no terminal."""
+"""Columns of a row if the output is not a terminal, at most."""
 
 
 def output_option(*forms: str, help: str | None = None) -> Decorator:
@@ -23,14 +23,16 @@ def output_option(*forms: str, help: str | None = None) -> Decorator:
 text_output = output_option("text", "json")
 table_output = output_option("table", "json")
 list_output = output_option(
-    "table", "wide", "name", "json", help="Wide: more columns, nothing cut. Name: the first column alone, for scripts."
+    "table", "wide", "name", "json", help="wide: more columns, nothing cut. name: the first column alone, for scripts."
 )
 
 
 class Listing(NamedTuple):
-    """A list as a table. The first column names a row; the last one is a sentence, which gives way where there is
-    little space. Columns that only ``-o wide`` has are named in ``wide``; in other forms a row that is printed to no
-    terminal has ``width`` columns at most (None: any number)."""
+    """A list as a table. The first column names a row; the last one is a sentence, which is cut if space is short.
+
+    ``wide`` names the columns that only ``-o wide`` prints. In other forms, a row that is not printed to a terminal
+    has at most ``width`` columns (None: any number).
+    """
 
     columns: Sequence[str]
     rows: Iterable[Sequence[str]]
@@ -46,6 +48,6 @@ def print_listing(listing: Listing, output: str) -> None:
     if output == "wide":
         print_rows(listing.columns, listing.rows)
         return
-    kept = [index for index, column in enumerate(listing.columns) if column not in listing.wide]
-    rows = ([row[index] for index in kept] for row in listing.rows)
-    print_rows([listing.columns[index] for index in kept], rows, listing.width)
+    indexes = [index for index, column in enumerate(listing.columns) if column not in listing.wide]
+    rows = ([row[index] for index in indexes] for row in listing.rows)
+    print_rows([listing.columns[index] for index in indexes], rows, listing.width)

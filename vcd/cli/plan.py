@@ -1,4 +1,4 @@
-"""``vcd plan``: one cycle over plain manifests, or over what a running cluster holds."""
+"""``vcd plan``: decide one cycle over manifests, or over the objects of a running cluster."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import click
 from vcd import api
 from vcd.cli.conffile import read_configuration
 from vcd.cli.documents import Plan, PlannedCluster
-from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, implied
 from vcd.cli.inputs import end_by, print_reading, read_manifests
 from vcd.cli.output import WIDTH, Listing, output_option, print_listing
 from vcd.cli.printing import print_json, print_lines
 from vcd.daemon.options import OptionError, Options, parse_options
 
-if TYPE_CHECKING:  # what talks to an API server takes longer to import than most plans take
+if TYPE_CHECKING:  # importing the API client takes longer than most plans take
     from vcd.daemon.reader.cluster_listing import Listed
 
 _kubeconfig, _context, *_ = CLUSTER_OPTIONS
 _LACKING = " of what is read; see the notes"
 OURS = ("volcano",)
-"""The schedulers whose pods of a cluster are planned unless others are named."""
+"""The schedulers whose pods are planned by default."""
 
 
 def _moment(context: click.Context, option: click.Parameter, value: str | None) -> datetime.datetime | None:
-    """An RFC 3339 time."""
+    """Parse an RFC 3339 time."""
     if value is None:
         return None
     try:
@@ -51,7 +51,7 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     type=click.Path(allow_dash=True),
     help="A file or folder of manifests, or - for standard input; may be given several times.",
 )
-@click.option("--from-cluster", is_flag=True, help="Plan what a running cluster holds, and change nothing there.")
+@click.option("--from-cluster", is_flag=True, help="Plan the objects of a running cluster, and change nothing there.")
 @_kubeconfig
 @_context
 @click.option(
@@ -59,15 +59,17 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     "schedulers",
     multiple=True,
     metavar="NAME",
-    help="With --from-cluster: whose pods are planned; volcano unless given. May be repeated.",
+    help="With --from-cluster: the scheduler whose pods are planned; by default volcano. May be repeated.",
 )
 @click.option(
     "-n",
     "--namespace",
     metavar="NAME",
-    help="With --from-cluster: what you may not list everywhere is listed there; the context's unless given.",
+    help="With --from-cluster: the namespace for kinds that you may not list in all; by default the context's.",
 )
-@click.option("--default-queue", metavar="NAME", default="default", show_default=True, help="Of groups that name none.")
+@click.option(
+    "--default-queue", metavar="NAME", default="default", show_default=True, help="The queue of groups that name none."
+)
 @click.option(
     "--node-selector",
     "node_selector",
@@ -78,17 +80,17 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option(
     "--scheduler-conf",
     type=click.Path(allow_dash=True, dir_okay=False),
-    help="The file that vc-scheduler reads; its compiled-in default where none is given.",
+    help="The file that vc-scheduler reads; by default its compiled-in configuration.",
 )
-@click.option("--now", callback=_moment, help="The time to decide for, in RFC 3339; the present unless given.")
+@click.option("--now", callback=_moment, help="The time to decide for, in RFC 3339; by default now.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Orders nodes that are equally good.")
 @click.option(
     "--strict",
     is_flag=True,
-    help="Exit with 1 also if something of the manifests is not understood; with 2 if a kind may not be listed.",
+    help="Exit with 1 also if something in the manifests is not understood; with 2 if you may not list a kind.",
 )
-@output_option("table", "wide", "json", help="Wide: each pod with its node, and why jobs wait as a sentence.")
-@says_errors
+@output_option("table", "wide", "json", help="wide: each pod with its node, and why jobs wait as a sentence.")
+@report_errors
 def plan(
     files: tuple[str, ...],
     from_cluster: bool,
@@ -104,22 +106,22 @@ def plan(
     strict: bool,
     output: str,
 ) -> None:
-    """Decide one cycle over manifests or a running cluster; print what it would do, and who waits for what.
+    """Decide one cycle over manifests or a running cluster; print what it would do, and why jobs wait.
 
-    Of manifests, every pending pod is taken as this scheduler's. What an API server would refuse is named on standard
+    Every pending pod in manifests counts as this scheduler's. What an API server would refuse is reported on standard
     error, and the rest is planned; so is what plugins find wrong with an object, such as a queue whose quota cannot be
-    read. Queues, PriorityClasses and Namespaces of the manifests replace the built-in ones, and namespaces that are
-    missing are made.
+    read. Queues, PriorityClasses and Namespaces in the manifests replace the built-in ones, and missing namespaces are
+    created.
 
-    Workloads (Deployments, Jobs, RayClusters, PyTorchJobs and others) are planned by the pods that they make, unless
-    these are given. Kinds, fields and classes that are not understood are named once.
+    Workloads (Deployments, Jobs, RayClusters, PyTorchJobs and others) are planned by the pods that they create, unless
+    these pods are given. Kinds, fields and classes that are not understood are reported once.
 
-    With --from-cluster the kinds that the configuration reads are listed with your own kubeconfig and rights. What you
-    may not list in all namespaces is listed in one, -n or the context's, where you may. What is missing is named, with
-    the role that it takes, and what the decision lacks without it.
+    With --from-cluster, the kinds that the configuration reads are listed with your own kubeconfig and rights. A kind
+    that you may not list in all namespaces is listed in one, -n or the context's, if you may. What is missing is
+    reported, with the role that it needs, and what the decision lacks without it.
 
-    Exits with 0; with 1 if something of the manifests was refused, or, with --strict, is not understood; with 2 if a
-    file or a cluster cannot be used, or, with --strict, does not let you list a kind.
+    Exits with 0; with 1 if something in the manifests was refused, or, with --strict, is not understood; with 2 if a
+    file or a cluster cannot be used, or, with --strict, you may not list a kind.
     """
     own = implied()
     from_cluster = from_cluster or (own.implied and not files)
@@ -135,7 +137,7 @@ def plan(
     try:
         if from_cluster:
             where = kubeconfig or own.kubeconfig, context or own.context, namespace or own.namespace
-            listed = _listed(conf, *where, strict=strict)
+            listed = _list_cluster(conf, *where, strict=strict)
         result = api.plan(
             read_manifests(files) if listed is None else listed.manifests,
             conf,
@@ -149,7 +151,7 @@ def plan(
         raise InvalidConf(scheduler_conf or "the compiled-in configuration", error) from None
     except api.BadObject as error:
         raise Unusable(str(error)) from None
-    _tell(result, strict=strict, is_cluster=listed is not None)
+    _print_findings(result, strict=strict, is_cluster=listed is not None)
     if output == "json":
         print_json(_document(result, listed))
     else:
@@ -158,8 +160,8 @@ def plan(
     end_by(result.refused, result.unknown, strict=strict)
 
 
-def _tell(result: api.PlanResult, *, strict: bool, is_cluster: bool) -> None:
-    """Print what was found wrong, or is not understood."""
+def _print_findings(result: api.PlanResult, *, strict: bool, is_cluster: bool) -> None:
+    """Print problems, faults, notes and what is not understood."""
     if is_cluster:
         print_lines((f"{name} is set aside: {message}" for name, message in result.set_aside.items()), err=True)
     for name, messages in result.problems.items():
@@ -172,17 +174,19 @@ def _tell(result: api.PlanResult, *, strict: bool, is_cluster: bool) -> None:
 
 
 def _options(default_queue: str, node_selector: tuple[str, ...]) -> Options:
-    """What these flags say, as `vcd run` reads them. Raises UsageError."""
+    """Parse the flags as `vcd run` does. Raises UsageError."""
     try:
         return parse_options({"default-queue": [default_queue], "node-selector": node_selector}, {})
     except OptionError as error:
         raise click.UsageError(str(error)) from None
 
 
-def _listed(conf: str | None, kubeconfig: str | None, context: str | None, namespace: str, *, strict: bool) -> Listed:
-    """What a cluster holds; what may not be listed is told. Raises Unusable, PolicyError."""
+def _list_cluster(
+    conf: str | None, kubeconfig: str | None, context: str | None, namespace: str, *, strict: bool
+) -> Listed:
+    """List a cluster's objects, and report the kinds that may not be listed. Raises Unusable, PolicyError."""
     module = importlib.import_module("vcd.daemon.reader.cluster_listing")
-    importlib.import_module("vcd.daemon.logs").configure()  # else what is logged goes to standard output
+    importlib.import_module("vcd.daemon.logs").configure()  # else log lines go to standard output
     try:
         found: Listed = asyncio.run(module.list_cluster(conf, kubeconfig, context, namespace))
     except module.ClusterError as error:
@@ -196,16 +200,16 @@ def _listed(conf: str | None, kubeconfig: str | None, context: str | None, names
 
 
 def _document(result: api.PlanResult, listed: Listed | None) -> Plan:
-    told = {name: getattr(result, name) for name in Plan.__struct_fields__ if name != "cluster"}
+    fields = {name: getattr(result, name) for name in Plan.__struct_fields__ if name != "cluster"}
     if listed is None:
-        return Plan(**told)
+        return Plan(**fields)
     missing = [{name: getattr(one, name) for name in one.__struct_fields__} for one in listed.missing]
-    return Plan(**told, cluster=PlannedCluster(listed.server, listed.context, missing))
+    return Plan(**fields, cluster=PlannedCluster(listed.server, listed.context, missing))
 
 
 def _print(result: api.PlanResult, lacking: str, output: str) -> None:
-    """Print what would be done, job by job, and who waits for what; a ``wide`` output names each pod, and gives the
-    whole sentence."""
+    """Print what would be done, job by job, and which jobs wait for what; a ``wide`` output names each pod, and has
+    the whole sentence."""
     is_wide = output == "wide"
     lines = [
         *_places("WOULD BIND", [(one.job, one.binds) for one in result.placed], is_wide),
@@ -222,12 +226,12 @@ def _print(result: api.PlanResult, lacking: str, output: str) -> None:
 
 
 def _lacks(result: api.PlanResult) -> bool:
-    """Whether not all of the manifests was planned."""
+    """Return whether some of the manifests were not planned."""
     return bool(result.notes or result.unknown or result.refused)
 
 
 def _places(title: str, jobs: list[tuple[str, dict[str, str]]], is_wide: bool) -> Iterator[str]:
-    """A title with counts, and for each job that has pods there its nodes, by pod if the output ``is_wide``."""
+    """Yield a title with counts, and the nodes of each job, by pod if the output ``is_wide``."""
     placed = [(job, nodes) for job, nodes in jobs if nodes]
     if not placed:
         return
@@ -243,7 +247,7 @@ def _places(title: str, jobs: list[tuple[str, dict[str, str]]], is_wide: bool) -
 
 
 def _pods(title: str, pods: list[str]) -> Iterator[str]:
-    """A title with a count, and the pods a line each."""
+    """Yield a title with a count, and a line for each pod."""
     if pods:
         yield f"{title}  {api.counted(len(pods), 'pod')}"
         yield from (f"  {pod}" for pod in pods)

@@ -1,4 +1,4 @@
-"""How commands print: data as JSON, text and tables no wider than the terminal, and as wide as they are elsewhere."""
+"""How commands print: data as JSON; text and tables within a terminal's width, or in full width elsewhere."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ import msgspec
 from vcd import api
 from vcd.cli.documents import document
 
-if TYPE_CHECKING:  # most commands draw no tables, and importing it takes longer than they do
+if TYPE_CHECKING:  # most commands print no tables, and the import takes longer than they do
     from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
 _UNBOUNDED = 100_000
-"""Columns of what is no terminal: nothing is cut or wrapped there."""
+"""Columns if the output is not a terminal: nothing is cut or wrapped."""
 _TABLE = 1_000
-"""Rows of a table at most: all of it is in memory, and drawn at once."""
+"""Rows of a table at most, since all of them are in memory and are printed at once."""
 _COLUMNS = 80
-"""Columns of a terminal of which nobody said how wide it is."""
+"""Columns of a terminal of unknown width."""
 _LEAST = 20
-"""Columns in which the end of a row can be read."""
+"""Columns in which the end of a row is readable."""
 _NO_LETTER = re.compile("[\ud800-\udfff]")
-"""What Python has in the place of a byte that is no text; JSON has none, so that it is told as in sentences."""
+"""What Python has for bytes that are not text; JSON cannot represent them, so they are escaped as in sentences."""
 _HEAD = re.compile(r" *(?:.{,38}\S)?  +(?=\S)| *")
-"""What stands before the text of a line: its indent, and its first columns."""
+"""The part of a line before its text: its indent and its first columns."""
 
 
 def print_json(found: msgspec.Struct, *, line: bool = False) -> None:
-    """A document as JSON that people can read, too; where there are many, each in a ``line``."""
-    told = document(found)
+    """Print a document as readable JSON, or on a single ``line``."""
+    plain = document(found)
     try:
-        text = msgspec.json.encode(told)
+        text = msgspec.json.encode(plain)
     except UnicodeEncodeError:  # by the name of a file
-        text = _NO_LETTER.sub(lambda byte: f"\\\\u{ord(byte[0]):x}", json.dumps(told, ensure_ascii=False)).encode()
+        text = _NO_LETTER.sub(lambda byte: f"\\\\u{ord(byte[0]):x}", json.dumps(plain, ensure_ascii=False)).encode()
     click.echo((text if line else msgspec.json.format(text)).decode())
 
 
-def print_told(found: msgspec.Struct, lines: Iterable[str], output: str) -> None:
-    """What was found as JSON where ``output`` says so, else told in lines."""
+def print_result(found: msgspec.Struct, lines: Iterable[str], output: str) -> None:
+    """Print a result as JSON if ``output`` is ``json``, else as lines."""
     if output == "json":
         print_json(found)
         return
@@ -56,23 +56,23 @@ def print_told(found: msgspec.Struct, lines: Iterable[str], output: str) -> None
 
 
 def print_lines(lines: Iterable[str], *, colour: str | None = None, err: bool = False) -> None:
-    """Sentences a line each, on standard error where asked; on a terminal broken between words, and gone on with below
-    where their text began."""
+    """Print sentences, one per line, on standard error with ``err``. A terminal's lines break between words, and
+    continue below the beginning of their text."""
     width = terminal_width(sys.stderr if err else sys.stdout)
     for line in map(printable, lines):
-        text = line if width is None or len(line) <= width else _broken(line, width)
+        text = line if width is None or len(line) <= width else _wrapped_line(line, width)
         click.echo(click.style(text, fg=colour) if colour else text, err=err)
 
 
 def printable(text: str) -> str:
-    """A text with its control characters as escapes in letters: whoever may make a PodGroup may write into it what
-    makes a terminal do something, or begins another line."""
+    """Return a text with control characters escaped: anyone who may create a PodGroup could write terminal sequences
+    or line breaks into it."""
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
-def _broken(line: str, width: int) -> str:
+def _wrapped_line(line: str, width: int) -> str:
     found = _HEAD.match(line)
     indent = 0 if found is None else found.end()
     below = " " * (indent if indent <= width // 2 else 0)
@@ -80,40 +80,40 @@ def _broken(line: str, width: int) -> str:
 
 
 def terminal_width(stream: TextIO | None = None) -> int | None:
-    """The columns of the terminal that a stream is, standard output unless given, or of COLUMNS; None where it is
-    none, or closed."""
+    """Return the columns of the terminal that a stream is (default: standard output), or COLUMNS; None if it is not a
+    terminal, or closed."""
     stream = sys.stdout if stream is None else stream
     if stream is None or not stream.isatty():
         return None
-    said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said):
-        return int(said)
-    return os.get_terminal_size(stream.fileno()).columns or _COLUMNS  # one whose size nobody said has none
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    return os.get_terminal_size(stream.fileno()).columns or _COLUMNS  # a terminal of unknown width reports 0
 
 
 def table(*columns: str, right: bool = False) -> Table:
-    """A table without lines; ``right``: all but its first column are figures."""
+    """Return a table without lines; ``right``: all but its first column are numbers."""
     from rich.table import Table
 
-    made = Table(*columns, box=None, pad_edge=False)
-    for column in made.columns[1:] if right else ():
+    result = Table(*columns, box=None, pad_edge=False)
+    for column in result.columns[1:] if right else ():
         column.justify = "right"
-    return made
+    return result
 
 
 def add_row(table: Table, *cells: str | Text) -> None:
-    """Add a row in which brackets are no markup, and control characters are escapes in letters."""
+    """Add a row whose brackets are not markup, and whose control characters are escaped."""
     from rich.text import Text
 
     table.add_row(*(each if isinstance(each, Text) else Text(printable(each)) for each in cells))
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], most: int | None = None) -> None:
-    """Print a table in which only the last column is broken. If the terminal is too narrow for it, print a sentence a
-    row: a number, a time or a name that is cut is none.
+    """Print a table in which only the last column wraps. If the terminal is too narrow, print a sentence per row
+    instead, since a cut number, time or name would be wrong.
 
-    The first rows make the table; others follow as they come, a line each. Where there is no terminal, the last column
-    is cut to make rows of ``most`` columns (None: nothing is cut).
+    The first rows determine the column widths; later rows follow as they arrive. If the output is not a terminal, the
+    last column is cut so that rows have ``most`` columns (None: nothing is cut).
     """
     cells = ([*map(printable, row)] for row in rows)
     first, width = list(islice(cells, _TABLE)), terminal_width()
@@ -127,12 +127,12 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]], most: int 
             for row in chain(first, cells)
         )
     else:
-        made = table(*columns)
-        for column in made.columns:
-            column.no_wrap, column.overflow = column is not made.columns[-1], "fold"
+        drawn = table(*columns)
+        for column in drawn.columns:
+            column.no_wrap, column.overflow = column is not drawn.columns[-1], "fold"
         for row in first:
-            add_row(made, *row)
-        print_tables(made)
+            add_row(drawn, *row)
+        print_tables(drawn)
         print_lines(_line(row, widths) for row in cells)
 
 
@@ -145,7 +145,7 @@ def _cut(row: Sequence[str], most: int | None) -> Sequence[str]:
 
 
 def filled(table: Table, rows: Iterable[Sequence[str | Text]], limit: int, count: int) -> Table:
-    """The table with the first of so many rows."""
+    """Return the table with the first ``limit`` rows, and how many more there are."""
     from rich.text import Text
 
     for cells in islice(rows, limit):
@@ -156,14 +156,14 @@ def filled(table: Table, rows: Iterable[Sequence[str | Text]], limit: int, count
 
 
 def console() -> Console:
-    """The terminal that standard output is."""
+    """Return the terminal that standard output is."""
     from rich.console import Console
 
     return Console(width=terminal_width(), highlight=False)
 
 
 def print_tables(*parts: RenderableType) -> None:
-    """Print tables and texts: within the terminal's width; where there is none in full width, plain."""
+    """Print tables and texts within the terminal's width; if there is no terminal, plain and in full width."""
     if not parts:
         return
     if terminal_width() is not None:

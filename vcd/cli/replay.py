@@ -12,46 +12,46 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from vcd import api
 from vcd.cli.documents import Replay
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import NUMBER, event_log_argument
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_json, print_lines
 
-_SHOWN = 10
+_NAMED_RUNS = 10
 """Runs of sessions that a line names."""
 
 
 @click.command()
 @event_log_argument
 @click.option("--session", type=NUMBER, help="Only this session.")
-@click.option("--from", "first", type=NUMBER, help="The first session; the oldest unless given.")
-@click.option("--to", "last", type=NUMBER, help="The last session; the newest unless given.")
+@click.option("--from", "first", type=NUMBER, help="The first session; by default the oldest.")
+@click.option("--to", "last", type=NUMBER, help="The last session; by default the newest.")
 @click.option(
     "--memory/--no-memory",
     default=True,
     show_default=True,
-    help="Keep what a session computed for the next one, as the daemon does; no plan may depend on it.",
+    help="Reuse in a session what the previous one computed, as the daemon does; no plan may depend on it.",
 )
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
     default=api.processors,
     show_default="the processors there are",
-    help="Processes that share the sessions; the answer is the same for any number.",
+    help="Processes that share the sessions; the result is the same for any number.",
 )
 @text_output
-@says_errors
+@report_errors
 def replay(
     event_log: EventLog, session: int | None, first: int | None, last: int | None, memory: bool, jobs: int, output: str
 ) -> None:
     """Decide the sessions of an event log again, each from what was known when it was decided.
 
-    A file of an older vcd is read from a copy that is brought up to date; it stays as it is.
+    A file of an older vcd is read from an upgraded copy; the file itself does not change.
 
-    Exits with 0 if every plan is byte-identical, with 1 if one is not (the first difference is printed), with 2 if
-    the file cannot be used or holds no such session. A plan that earlier decision rules made may differ on purpose:
-    the sessions concerned are named with the version of their rules, and the exit code is 1 all the same.
+    Exits with 0 if every plan is byte-identical, with 1 if one is not (the first difference is printed), with 2 if the
+    file cannot be used or has no such session. A plan that earlier decision rules made may differ on purpose: these
+    sessions are listed with the version of their rules, and the exit code is still 1.
     """
     if session is not None and (first is not None or last is not None):
         raise click.UsageError("--session chooses one session; leave out --from and --to")
@@ -72,7 +72,7 @@ def replay(
 def _with_progress(
     event_log: Path, first: int | None, last: int | None, memory: bool, jobs: int
 ) -> Iterator[api.Replayed]:
-    """The replayed sessions, with a bar on standard error where that is a terminal."""
+    """Yield the replayed sessions, with a progress bar on standard error if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -116,7 +116,7 @@ def _print_difference(one: api.Replayed) -> None:
 
 
 def _by_earlier_rules(different: Iterable[api.Replayed]) -> Iterator[str]:
-    """Which of the sessions that differ were decided by which earlier rules."""
+    """Yield which of the differing sessions were decided by which earlier rules."""
     by_rules: dict[tuple[str, str], list[int]] = {}
     for one in different:
         if one.other_rules is not None:
@@ -126,7 +126,7 @@ def _by_earlier_rules(different: Iterable[api.Replayed]) -> Iterator[str]:
 
 
 def _versions(found: Iterable[api.Replayed]) -> Iterator[str]:
-    """Which sessions other versions than these decided, and how many of them differ."""
+    """Yield which sessions were decided by other versions, and how many of them differ."""
     decided_by: dict[str, list[api.Replayed]] = {}
     for one in found:
         moved = one.versions.items()
@@ -140,7 +140,7 @@ def _versions(found: Iterable[api.Replayed]) -> Iterator[str]:
 
 
 def _numbers(numbers: Iterable[int]) -> str:
-    """Rising numbers, with runs written as one: ``sessions 1 to 3, 7``; the first of many."""
+    """Return rising numbers with runs written as one: ``sessions 1 to 3, 7``; the first of many."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number - 1:
@@ -148,6 +148,6 @@ def _numbers(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     words = [f"{first}" if first == last else f"{first} to {last}" for first, last in runs]
-    more = f" and {len(words) - _SHOWN:,} more" if len(words) > _SHOWN else ""
+    more = f" and {len(words) - _NAMED_RUNS:,} more" if len(words) > _NAMED_RUNS else ""
     noun = "session" if words == [f"{runs[0][0]}"] else "sessions"
-    return f"{noun} {', '.join(words[:_SHOWN])}{more}"
+    return f"{noun} {', '.join(words[:_NAMED_RUNS])}{more}"

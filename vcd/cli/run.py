@@ -35,23 +35,23 @@ _log = structlog.get_logger(__name__)
 
 _HELP = """Schedule the pods of a cluster until SIGTERM or SIGINT.
 
-The flags are vc-scheduler's where it has them, written as it takes them, and each may come from the environment
-variable that is named with it.
+The flags are vc-scheduler's, in its syntax, and some of vcd's own. Each can also be set by the environment variable
+that is named with it.
 
-Exits with 0 when it was told to stop, with 1 when it cannot go on (the event log or an address cannot be used), with 2
-for a bad flag, a bad configuration file or certificate, an event log of a newer vcd, one of the other kind (a
-shadow's, or with --shadow a scheduler's), or when no API server is named, and with 70 after a defect of vcd itself.
+Exits with 0 after SIGTERM or SIGINT; with 1 if it cannot continue (the event log or an address cannot be used); with 2
+for a bad flag, a bad configuration file or certificate, an event log of a newer vcd, a log of the other kind (a
+shadow's, or with --shadow a scheduler's), or if no API server is named; with 70 after a defect of vcd itself.
 """
 
 
 class _GoLikeCommand(click.Command):
-    """Takes its arguments as Go programs do."""
+    """A command that takes its arguments as Go programs do."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, normalise_arguments(args))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Taken for vc-scheduler's sake, without effect"):
+        with formatter.section("Accepted for compatibility with vc-scheduler, without effect"):
             formatter.write_text(", ".join(flag.written for flag in WITHOUT_EFFECT))
 
 
@@ -67,7 +67,7 @@ def _serve(**given: tuple[str, ...]) -> None:
 
 
 def _run(options: Options) -> int:
-    process = importlib.import_module("vcd.daemon.process")  # not for `vcd run --help`, which has no use for it
+    process = importlib.import_module("vcd.daemon.process")  # not imported for `vcd run --help`
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         code: int = runner.run(process.run(options, lambda replica: _page(options, replica.security)))
     return code
@@ -75,7 +75,7 @@ def _run(options: Options) -> int:
 
 @contextlib.asynccontextmanager
 async def _page(options: Options, security: Security) -> AsyncIterator[None]:
-    """The log as a page, where it is wanted and can be: scheduling does not depend on it."""
+    """Serve the log as a page if it is enabled. If it cannot be served, scheduling continues without it."""
     server = importlib.import_module("vcd.view.server")
     async with contextlib.AsyncExitStack() as stack:
         if options.view_address:
@@ -99,7 +99,7 @@ async def _page(options: Options, security: Security) -> AsyncIterator[None]:
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop's where it is installed, asyncio's own (None) where not."""
+    """Return uvloop's event loop factory if it is installed; None for asyncio's own."""
     if importlib.util.find_spec("uvloop") is None:
         return None
     factory: Callable[[], asyncio.AbstractEventLoop] = importlib.import_module("uvloop").new_event_loop
@@ -107,7 +107,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 def _option(flag: Flag) -> click.Option:
-    """The flag as click knows it: texts only, since the table reads and judges them."""
+    """Return the flag as a click option that takes any text, since the table of flags parses and checks it."""
     names = ["-v", "--v"] if flag.name == "v" else [f"--{flag.name}"]
     default = f"; default {flag.default}" if flag.default else ""
     words = f"{flag.doc}  [{flag.variable}{default}]"

@@ -1,4 +1,4 @@
-"""Runs of a workload side by side: as a table, as JSON."""
+"""Print runs of a workload next to each other: as a table, as JSON."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHIFTS = 10
 
 @contextmanager
 def refused(conf: str | None) -> Iterator[None]:
-    """Mistakes in what was asked, in one line each; ``conf`` names the configuration, None the log's."""
+    """Report errors in the user's input as messages; ``conf`` names the configuration, None the log's."""
     try:
         yield
     except api.PolicyError as error:
@@ -36,7 +36,7 @@ def print_comparison(comparison: api.Comparison, output: str, *, all_of_it: bool
 
 
 def print_screen(screen: api.Screen) -> None:
-    """Print what changes in a run against another one: the answer, the tables, and what it rests on."""
+    """Print the outcome of a run compared with another one: the answer, the tables, and the basis."""
     print_lines(screen.answer)
     for columns, rows in screen.tables:
         click.echo()
@@ -55,32 +55,34 @@ def _print_detail(comparison: api.Comparison) -> None:
 
 
 def print_unlike(found: api.Fidelity) -> None:
-    """Warn where the workload, decided again as it was, does not come out as the log has it."""
+    """Warn if the baseline does not reproduce the record."""
     if found.far:
         print_lines([api.unlike_in_words(found)])
 
 
 def print_runs(runs: Sequence[api.Run]) -> None:
-    """A column for each run."""
-    shown = table("", *(escape(run.name) for run in runs), right=True)
-    add_row(shown, "what is other", *(run.what for run in runs))
+    """Print a column for each run."""
+    runs_table = table("", *(escape(run.name) for run in runs), right=True)
+    add_row(runs_table, "what is other", *(run.what for run in runs))
     for title, value in _ROWS:
         cells = [value(run) for run in runs]
         if any(cells):
-            add_row(shown, title, *cells)
+            add_row(runs_table, title, *cells)
     for resource in dict.fromkeys(name for run in runs for name in run.utilisation):
         add_row(
-            shown,
+            runs_table,
             f"{resource} used",
             *(f"{run.utilisation[resource]:.1%}" if resource in run.utilisation else "" for run in runs),
         )
     for queue in dict.fromkeys(name for run in runs for name in run.queues):
         waits = [run.queues.get(queue) for run in runs]
         counts = ("" if one is None else f"{one.jobs:,}" for one in waits)
-        add_row(shown, f"queue {queue or '(none)'}: jobs", *counts)
-        add_row(shown, "  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
-        add_row(shown, "  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits))
-    print_tables(shown)
+        add_row(runs_table, f"queue {queue or '(none)'}: jobs", *counts)
+        add_row(runs_table, "  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
+        add_row(
+            runs_table, "  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits)
+        )
+    print_tables(runs_table)
 
 
 _ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (
@@ -102,11 +104,11 @@ _ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (
 
 
 def _print_shifts(comparison: api.Comparison) -> None:
-    shown: dict[str, int] = {}
+    printed: dict[str, int] = {}
     for shift in comparison.shifts:
-        shown[shift.run] = shown.get(shift.run, 0) + 1
-        if shown[shift.run] == 1:
+        printed[shift.run] = printed.get(shift.run, 0) + 1
+        if printed[shift.run] == 1:
             print_lines([f"waits that change most under {shift.run}:"])
-        if shown[shift.run] <= _SHIFTS:
+        if printed[shift.run] <= _SHIFTS:
             waits = f"{api.span_in_words(shift.baseline)} -> {api.span_in_words(shift.wait)}"
             print_lines([f"  {shift.job} (queue {shift.queue}): {waits}"])

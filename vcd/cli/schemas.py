@@ -26,7 +26,7 @@ from vcd.cli.simview import SimulationSummary
 
 
 def documents() -> dict[str, type[msgspec.Struct]]:
-    """What each command prints."""
+    """Return the document that each command prints."""
     return {
         "bisect job": api.JobBisection,
         "bisect waits": api.WaitsBisection,
@@ -65,9 +65,9 @@ def documents() -> dict[str, type[msgspec.Struct]]:
 
 
 def schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """The JSON Schema of a document."""
-    (made,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
-    name = made["$ref"].rpartition("/")[2]
+    """Return the JSON Schema of a document."""
+    (reference,), parts = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
+    name = reference["$ref"].rpartition("/")[2]
     own = dict(parts[name])
     fields, required = dict(own["properties"]), list(own.get("required", ()))
     if "kind" in fields:

@@ -1,4 +1,4 @@
-"""``vcd shadow``: what ``vcd run --shadow`` decided, beside what the scheduler that is there did."""
+"""``vcd shadow``: compare the decisions of ``vcd run --shadow`` with what the active scheduler did."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from vcd import api
-from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import FileLog
 from vcd.cli.inputs import COUNT, event_log_path
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 
 
-def _refuse(_: click.Context, __: click.Parameter, asked: bool) -> None:
-    """Say how to reach a shadow's log. Raises UsageError."""
-    if asked:
+def _refuse(_: click.Context, __: click.Parameter, is_given: bool) -> None:
+    """Explain how to reach a shadow's log. Raises UsageError."""
+    if is_given:
         raise click.UsageError(
             "a shadow holds no Lease and serves its log to nobody: ask where the log is, as in"
             " kubectl -n volcano-system exec deploy/vcd-scheduler -- vcd shadow /var/lib/vcd/events.sqlite,"
@@ -31,28 +31,28 @@ def _refuse(_: click.Context, __: click.Parameter, asked: bool) -> None:
 @click.option("--from-cluster", is_flag=True, hidden=True, expose_value=False, callback=_refuse)
 @click.option("--kind", type=click.Choice(list(api.SHADOW_KINDS)), help="Only pods of this kind.")
 @click.option("--queue", help="Only pods of this queue.")
-@click.option("--limit", type=COUNT, default=20, show_default=True, help="At most so many pods; 0: all.")
+@click.option("--limit", type=COUNT, default=20, show_default=True, help="At most this many pods; 0: all.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@says_errors
+@report_errors
 def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, output: str) -> None:
-    """Compare what vcd would have done with what was done, by the log of a shadow (`vcd run --shadow`).
+    """Compare vcd's decisions with what the active scheduler did, from the log of a shadow (`vcd run --shadow`).
 
     \b
-    same-node   bound to the node that vcd had given it
-    other-node  bound to another node than vcd had given it
-    kept-back   bound while vcd kept it back; for how long it would have, no log can tell
+    same-node   bound to the node that vcd had chosen
+    other-node  bound to another node than vcd had chosen
+    kept-back   bound while vcd kept it pending; the log cannot tell for how long
     only-vcd    given a node by vcd, and not bound
-    undecided   bound before a session said anything of it
+    undecided   bound before a session decided about it
 
-    The node that the first session gave a pod counts, and that session's time. Each session decides on the cluster as
-    it is: of what vcd would have started before, nothing runs. So vcd is shown too early where pods wait long for the
-    other scheduler and more come; those that a later session gave no node any more are counted, too.
+    The first session that gave a pod a node counts, with that node and that session's time. Each session decides on the
+    cluster as it is, without the pods that only vcd would have started. So vcd looks too early if pods wait long for
+    the active scheduler while more pods arrive. The summary also counts pods for which a later session had no node.
 
-    The log is a file: where the shadow runs, or a copy of it.
+    The log is a file: on the shadow's volume, or a copy of it.
 
-    `vcd explain pod NAME` and `vcd explain session N` tell of each.
+    `vcd explain pod NAME` and `vcd explain session N` have the details.
 
-    Exits with 0, with 2 if the file cannot be used or is no shadow's, or has no pod of the queue.
+    Exits with 0; with 2 if the file cannot be used, is not a shadow's, or has no pod of the queue.
     """
     try:
         with FileLog(event_log).reading() as log:
@@ -63,15 +63,15 @@ def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, out
     if queue is not None and queue not in queues:
         raise Unusable(f"--queue {queue}: no pod of it was placed; those of {', '.join(queues) or 'no queue'} were")
     chosen = [one for one in found.differences if kind in (None, one.kind) and queue in (None, one.queue)]
-    shown = msgspec.structs.replace(found, differences=chosen[:limit] if limit else chosen)
+    limited = msgspec.structs.replace(found, differences=chosen[:limit] if limit else chosen)
     if output == "json":
-        print_json(shown)
+        print_json(limited)
         return
     print_lines(_summary(found))
-    print_tables(_queues(found), Text(), _differences(shown))
-    if len(chosen) > len(shown.differences):
+    print_tables(_queues(found), Text(), _differences(limited))
+    if len(chosen) > len(limited.differences):
         click.echo(
-            f"... and {len(chosen) - len(shown.differences):,} more; choose with --limit, --kind or --queue", err=True
+            f"... and {len(chosen) - len(limited.differences):,} more; choose with --limit, --kind or --queue", err=True
         )
 
 
@@ -100,11 +100,11 @@ def _summary(found: api.ShadowComparison) -> list[str]:
 
 
 def _queues(found: api.ShadowComparison) -> Table:
-    made = table("queue", *api.SHADOW_KINDS, "vcd earlier p50", "p95", "most", right=True)
+    queue_table = table("queue", *api.SHADOW_KINDS, "vcd earlier p50", "p95", "most", right=True)
     for one in found.queues:
         seconds = map(_seconds, (one.p50, one.p95, one.most))
-        add_row(made, one.queue or "-", *map(str, one.pods.values()), *seconds)
-    return made
+        add_row(queue_table, one.queue or "-", *map(str, one.pods.values()), *seconds)
+    return queue_table
 
 
 def _seconds(value: float | None) -> str:
@@ -112,11 +112,11 @@ def _seconds(value: float | None) -> str:
 
 
 def _differences(found: api.ShadowComparison) -> Table:
-    made = table("pod", "queue", "kind", "vcd: node", "at", "session", "bound to", "at", "vcd earlier by", "why")
+    pod_table = table("pod", "queue", "kind", "vcd: node", "at", "session", "bound to", "at", "vcd earlier by", "why")
     for one in found.differences:
         earlier = _seconds(one.seconds) if one.timed else "-"
         why = one.why or (f"session {one.withdrawn} had no node for it any more" if one.withdrawn else "")
         cells = (one.node or "-", one.at or "-", str(one.session or "-"), one.bound_to or "-", one.bound_at or "-")
-        told = f"{one.cause}: {why}" if one.cause else why
-        add_row(made, one.pod, one.queue or "-", one.kind, *cells, earlier, told)
-    return made
+        cause = f"{one.cause}: {why}" if one.cause else why
+        add_row(pod_table, one.pod, one.queue or "-", one.kind, *cells, earlier, cause)
+    return pod_table

@@ -1,4 +1,4 @@
-"""``vcd sim``: an embedded cluster with a scheduler, given something to do."""
+"""``vcd sim``: an embedded cluster with a scheduler and a workload."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rich.live import Live
 from vcd import api
 from vcd.api import LogError, PolicyError
 from vcd.cli import simview
-from vcd.cli.errors import InvalidConf, Unusable, says_errors
+from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.inputs import COUNT, FiniteRange, end_by, print_reading, read_manifests, read_text, strict_option
 from vcd.cli.output import table_output
-from vcd.cli.printing import console, print_lines, print_told, terminal_width
+from vcd.cli.printing import console, print_lines, print_result, terminal_width
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
@@ -35,7 +35,7 @@ CONTROLLED = (("Deployment", "apps"), ("Job", "batch.volcano.sh"), ("ReplicaSet"
 _SHAPE = "cpu=32,memory=256Gi"
 _REMOVE_AFTER = 60.0
 _REFRESH = 0.5
-"""Real seconds between two pictures of the live view."""
+"""Real seconds between two frames of the live view."""
 _PROGRESS = 5.0
 """Real seconds between two lines of progress."""
 
@@ -47,33 +47,45 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--nodes",
     help='A number, or shapes: "100*cpu=32,memory=256Gi,zone=z{i%3};4*cpu=64,nvidia.com/gpu=8". They are added to the '
-    "nodes of --workload or --trace-nodes; 10 unless given where those bring none.",
+    "nodes of --workload or --trace-nodes; by default 10 if these have none.",
 )
 @click.option("--queues", default="", help='Queues with their weights: "research:3,serving".')
 @click.option("--workload", "workloads", multiple=True, help="A file or folder of manifests, or -; may be repeated.")
 @click.option("--mix", help='A generated workload: "gangs=20,jobs=20,deployments=4,pods=40,every=2,run=30-600".')
 @click.option("--trace-nodes", type=_file, help="The nodes of a published GPU cluster trace (CSV).")
 @click.option("--trace-pods", type=_file, help="The tasks of a published GPU cluster trace (CSV).")
-@click.option("--trace-jobs", is_flag=True, help="Make the trace's gangs Volcano Jobs, so that evicted pods come back.")
+@click.option(
+    "--trace-jobs",
+    is_flag=True,
+    help="Submit the trace's gangs as Volcano Jobs, so that evicted pods are created again.",
+)
 @click.option("--compress", type=FiniteRange(min=0, min_open=True), default=1.0, help="Divides arrival times.")
 @click.option(
     "--remove-after",
     type=FiniteRange(min=0),
-    help="Delete pods that nothing owns so many cluster seconds after their end, and their PodGroups with them; "
-    f"{_REMOVE_AFTER:g} for a trace, whose tasks are deleted when they end; never unless given otherwise.",
+    help="Delete pods without an owner, and their PodGroups, this many cluster seconds after their end; "
+    f"{_REMOVE_AFTER:g} by default for a trace, whose tasks are deleted when they end; else never.",
 )
-@click.option("--seed", type=COUNT, default=0, show_default=True, help="Of the mix and of decisions.")
-@click.option("--speed", type=FiniteRange(min=0, min_open=True), help="Cluster seconds in one real second.")
-@click.option("--jump", is_flag=True, help="Let the cluster's time jump to what is due next.")
-@click.option("--serve", callback=address, metavar="HOST:PORT", help="Where kubectl reaches the API server.")
-@click.option("--view-address", callback=address, metavar="HOST:PORT", help="Show the log there as a page.")
-@click.option("--event-log", type=_path, help="A new file for the event log; a temporary one unless given.")
-@click.option("--scheduler-conf", type=_file, help="The file that vc-scheduler reads; its default unless given.")
-@click.option("--exit-when-idle", is_flag=True, help="End when all came and nothing is left to happen.")
-@click.option("--duration", type=FiniteRange(min=0, min_open=True), help="End after so many cluster seconds.")
+@click.option("--seed", type=COUNT, default=0, show_default=True, help="The seed of the mix and of decisions.")
+@click.option("--speed", type=FiniteRange(min=0, min_open=True), help="Cluster seconds per real second.")
+@click.option("--jump", is_flag=True, help="Let the cluster's time jump to the next event.")
+@click.option(
+    "--serve", callback=address, metavar="HOST:PORT", help="The address at which kubectl reaches the API server."
+)
+@click.option(
+    "--view-address", callback=address, metavar="HOST:PORT", help="The address at which to serve the log as a page."
+)
+@click.option("--event-log", type=_path, help="A new file for the event log; by default a temporary one.")
+@click.option(
+    "--scheduler-conf", type=_file, help="The file that vc-scheduler reads; by default its compiled-in configuration."
+)
+@click.option(
+    "--exit-when-idle", is_flag=True, help="End when the whole workload has arrived and nothing is left to happen."
+)
+@click.option("--duration", type=FiniteRange(min=0, min_open=True), help="End after this many cluster seconds.")
 @strict_option
 @table_output
-@says_errors
+@report_errors
 def sim(
     *,
     nodes: str | None,
@@ -99,14 +111,16 @@ def sim(
 ) -> None:
     """Run a cluster in this process, its API served over HTTP, and schedule it.
 
-    Pods run as long as their annotation vcd.sim/run-seconds says (for ever without one); a manifest of --workload
-    with vcd.sim/at-seconds comes at that time. Without --workload, --trace-pods, --mix and --serve, a mix is made.
+    A pod runs as long as its annotation vcd.sim/run-seconds states (forever without one). A manifest of --workload
+    with the annotation vcd.sim/at-seconds is created at that time. Without --workload, --trace-pods, --mix and
+    --serve, a mix is generated.
 
-    Time jumps with --exit-when-idle, else it is real, unless --jump or --speed says otherwise. Ctrl-C ends it.
+    With --exit-when-idle time jumps, else it passes in real time, unless --jump or --speed is given. Ctrl-C ends the
+    simulation.
 
-    Exits with 0 when it ended as told (Ctrl-C included), with 1 if it could not go on, something of the manifests was
-    refused, or, with --strict, is not understood, with 2 for a bad option, a file that cannot be used, or an address
-    that is taken.
+    Exits with 0 when it ended as requested (also by Ctrl-C); with 1 if it could not continue, something in the
+    manifests was refused, or, with --strict, is not understood; with 2 for a bad option, a file that cannot be used,
+    or an address that is in use.
     """
     if jump and speed is not None:
         raise click.UsageError("--jump and --speed exclude each other")
@@ -120,7 +134,7 @@ def sim(
         print_lines((f"note: {note}" for note in reading.notes), err=True)
         print_reading(reading.refused(), reading.unknown, strict=strict)
         names = [queue["metadata"]["name"] for queue in found[1]] or ["default"]
-        host, port = serve or ("127.0.0.1", 0)  # any free port of this machine alone
+        host, port = serve or ("127.0.0.1", 0)  # any free port, on this machine only
         given = bool(workloads or port)
         arrivals, more_queues = _arrivals(mix, trace_pods, compress, names, seed, given, as_jobs=trace_jobs)
         plan = Scenario(
@@ -143,15 +157,15 @@ def sim(
         result = asyncio.run(_simulate(plan, view, exit_when_idle, duration, live=live))
     except (WorkloadError, trace.TraceError, ViewError) as error:
         raise Unusable(str(error)) from None
-    print_told(result, result.lines(), output)
+    print_result(result, result.lines(), output)
     end_by(result.refused, result.unknown, strict=strict)
 
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+# --- parsing of options -----------------------------------------------------------------------------------------------
 
 
 def _nodes(spec: str | None, file: Path | None, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The nodes to begin with: a trace's, and those asked for; ten where nothing else brings any."""
+    """Return the initial nodes: those of a trace and of the option; ten if there are no others."""
     found = [] if file is None else trace.read_nodes(_readable(file))
     brought = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "Node"]
     if spec is None:
@@ -171,7 +185,7 @@ def _nodes(spec: str | None, file: Path | None, manifests: list[dict[str, Any]])
 def _arrivals(
     mix: str | None, file: Path | None, compress: float, queues: list[str], seed: int, given: bool, *, as_jobs: bool
 ) -> tuple[Iterator[Arrival], list[dict[str, Any]]]:
-    """What arrives, and the queues that it needs; ``given``: something else is to be done than a mix of ours."""
+    """Return what arrives, and the queues that it needs; without ``given``, a default mix is generated."""
     if file is None:
         if mix is None and given:
             return iter(()), []
@@ -183,13 +197,13 @@ def _arrivals(
 
 
 def _readable(file: Path) -> Path:
-    """The file, known to be a text. Raises Unusable."""
+    """Return the file after checking that it is text. Raises Unusable."""
     read_text(str(file))
     return file
 
 
 def _new_log(file: Path | None) -> Path:
-    """The log's file; one that is there belongs to another cluster. Raises Unusable."""
+    """Return the log's file; an existing one belongs to another cluster. Raises Unusable."""
     if file is None:
         return Path(tempfile.mkdtemp(prefix="vcd-sim-")) / "events.sqlite"
     if file.exists():
@@ -197,13 +211,13 @@ def _new_log(file: Path | None) -> Path:
     return file
 
 
-# --- running it -------------------------------------------------------------------------------------------------------
+# --- running the simulation -------------------------------------------------------------------------------------------
 
 
 async def _simulate(
     plan: Scenario, view: View | None, idle: bool, duration: float | None, *, live: bool
 ) -> simview.SimulationSummary:
-    """Run it until it ends; raises ClickException for what the user can mend."""
+    """Run the simulation until it ends. Raises ClickException for errors that the user can fix."""
     timing = simview.Timing()
     simulation = Simulation(plan)
     stop = asyncio.Event()
@@ -214,7 +228,7 @@ async def _simulate(
         await _start(simulation, stack)
         if view is not None:
             click.echo(f"page at {(await stack.enter_async_context(view)).url}", err=True)
-        watching = asyncio.create_task(_show(simulation) if live else _tell(simulation))
+        watching = asyncio.create_task(_draw_tables(simulation) if live else _print_progress(simulation))
         try:
             await simulation.wait(idle=idle, seconds=duration, stop=stop)
         except (LogError, OSError) as error:
@@ -239,8 +253,8 @@ async def _start(simulation: Simulation, stack: contextlib.AsyncExitStack) -> No
         raise Unusable(f"{where}{os.strerror(error.errno) if error.errno else error}") from None
 
 
-async def _show(simulation: Simulation) -> None:
-    """Draw the tables until cancelled; a picture that takes long to draw is drawn less often."""
+async def _draw_tables(simulation: Simulation) -> None:
+    """Draw the tables until cancelled; the slower a frame is drawn, the fewer are."""
     with Live(simview.tables(simulation), console=console(), auto_refresh=False, transient=True) as picture:
         while True:
             timing = simview.Timing()
@@ -248,8 +262,8 @@ async def _show(simulation: Simulation) -> None:
             await asyncio.sleep(max(_REFRESH, 20 * timing.wall()))
 
 
-async def _tell(simulation: Simulation) -> None:
-    """Write lines of progress until cancelled."""
+async def _print_progress(simulation: Simulation) -> None:
+    """Print lines of progress until cancelled."""
     click.echo(f"API server at {simulation.server.url}", err=True)
     while True:
         await asyncio.sleep(_PROGRESS)

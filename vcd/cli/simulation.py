@@ -1,4 +1,4 @@
-"""The embedded cluster and a scheduler replica that reaches it over HTTP, as one thing to run and to look at."""
+"""The embedded cluster together with one scheduler replica that reaches it over HTTP, as one object to run."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from vcd.embedded.workload import Arrival, Feeder, install, scheduled_manifests
 Obj = dict[str, Any]
 
 GATHER_LIMIT = 0.25
-"""Real seconds that a decision waits at most for what else happens at the present time of a jumping clock."""
+"""Real seconds that a decision waits, at most, for other events of the same time of a jumping clock."""
 
 
 _MICROSECOND = 1e-6
 
 
 class _ClusterTime:
-    """The cluster's clock as the daemon's: wall time is the cluster's, waiting is real."""
+    """The daemon's clock: its wall time is the cluster's, its waits take real time."""
 
     def __init__(self, clock: ClusterClock) -> None:
         self._clock = clock
@@ -49,7 +49,7 @@ class _ClusterTime:
 
     async def until(self, wall: int) -> None:
         due = asyncio.Event()
-        timer = self._clock.call_at(wall / 1e9 + _MICROSECOND, due.set)  # rounded, it must not be before
+        timer = self._clock.call_at(wall / 1e9 + _MICROSECOND, due.set)  # rounding must not make it early
         try:
             await due.wait()
         finally:
@@ -58,11 +58,11 @@ class _ClusterTime:
 
 @dataclass
 class Scenario:
-    """What to simulate. ``speed`` None lets the clock jump to what is due next.
+    """What to simulate. With ``speed`` None the clock jumps to the next event.
 
-    ``manifests`` are created at the times that they are annotated with, ``arrivals`` at theirs, both counted from
-    the start in cluster seconds. ``refused`` and ``unknown`` say what of the user's manifests is left out.
-    ``remove_after``: cluster seconds from the end of a pod that nothing owns to its deletion, None for never.
+    ``manifests`` are created at the times in their annotations, ``arrivals`` at theirs, both counted from the start in
+    cluster seconds. ``refused`` and ``unknown`` list what is left out of the user's manifests. ``remove_after``:
+    cluster seconds from the end of a pod without an owner to its deletion, None for never.
     """
 
     event_log: Path
@@ -81,10 +81,10 @@ class Scenario:
 
 
 class Simulation:
-    """Store, API server, controllers, kubelets and one replica, started in order; ``async with`` does it.
+    """Store, API server, controllers, kubelets and one replica, started in this order by ``async with``.
 
-    Entering raises WorkloadError, StatusError (a node or queue that is refused), OSError (the address), and what
-    ``open_service`` raises; leaving raises what ended a part.
+    Entering raises WorkloadError, StatusError (a refused node or queue), OSError (the address), and what
+    ``open_service`` raises; leaving raises the error that ended a part.
     """
 
     def __init__(self, plan: Scenario) -> None:
@@ -103,8 +103,8 @@ class Simulation:
         self.versions: dict[str, int] = {}
         """The resource version of the last change to an object of each kind."""
         self._stop = asyncio.Event()
-        self._stands_still = asyncio.Event()
-        self.clock.add_busy(self._stands_still.is_set)  # so that a jump cannot overtake who waits for its end
+        self._time_is_up = asyncio.Event()
+        self.clock.add_busy(self._time_is_up.is_set)  # so that the clock cannot jump past the end of `wait`
         self._serving: asyncio.Task[None] | None = None
         self._kinds = {kind.storage: kind.kind for kind in self.store.registry}
         self._unsubscribe: Callable[[], None] = self.store.subscribe(list(self._kinds), self._note)
@@ -121,7 +121,7 @@ class Simulation:
         return self
 
     async def _start(self) -> None:
-        self.store.create("namespaces", {"metadata": {"name": Options().lease_namespace}})  # the Lease lives there
+        self.store.create("namespaces", {"metadata": {"name": Options().lease_namespace}})  # for the Lease
         install(self.store, self.plan.nodes, self.plan.queues)
         await self.server.start(self.plan.host, self.plan.port)
         self.clock.quiescent = self._scheduler_rests
@@ -146,7 +146,7 @@ class Simulation:
             seed=self.plan.seed,
             enable_metrics=False,
             enable_healthz=False,
-            retention_age=None,  # a jumping clock lets the log age by months in minutes
+            retention_age=None,  # a jumping clock ages the log by months in minutes
             retention_size=None,
         )
         gather = self._gather if self.clock.jumping else wait_for_more
@@ -156,7 +156,8 @@ class Simulation:
             await service.run(self._stop)
 
     async def _gather(self, *_: object) -> None:
-        """Where time stands still, all that happens at one time is decided on together, as far as it comes soon."""
+        """Wait until the scheduler has seen all events of the present time, at most GATHER_LIMIT, so that one session
+        decides about all of them."""
         assert self.service is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GATHER_LIMIT):
@@ -182,13 +183,13 @@ class Simulation:
         return 0 if self.service is None else self.service.cycle.sessions
 
     async def wait(self, *, idle: bool, seconds: float | None = None, stop: asyncio.Event | None = None) -> None:
-        """Return once nothing is left to happen (``idle``), so many cluster seconds have passed since the start, or
-        ``stop`` is set, whichever comes first. Raises what ended a part."""
+        """Return when the cluster is idle (``idle``), this many cluster seconds have passed since the start, or
+        ``stop`` is set, whichever is first. Raises the error that ended a part."""
         assert self._serving is not None
         ends: list[asyncio.Task[Any]] = [asyncio.create_task(self.cluster.wait_idle() if idle else self.cluster.wait())]
         if seconds is not None:
-            passed = self._stands_still
-            # a clock that jumps must not jump past this time; one that flows gets to it, and need not wait for it
+            passed = self._time_is_up
+            # a jumping clock must not jump past this time; a flowing clock reaches it, and need not wait for it
             self.clock.call_at(self.began + seconds, passed.set, background=idle and not self.clock.jumping)
             ends.append(asyncio.create_task(passed.wait()))
         if stop is not None:
@@ -205,7 +206,7 @@ class Simulation:
         await self._end()
 
     async def _end(self) -> None:
-        """Stop all parts, the scheduler first, so that what it has under way still reaches the server."""
+        """Stop all parts, the scheduler first, so that its API calls under way still reach the server."""
         self._stop.set()
         try:
             if self._serving is not None:

@@ -1,4 +1,4 @@
-"""What ``vcd sim`` shows: live tables on a terminal, a line of progress elsewhere, a summary at the end."""
+"""The output of ``vcd sim``: live tables on a terminal, lines of progress elsewhere, a summary at the end."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of
 from vcd.embedded.tally import GroupUse, NodeTally
 
 _ROWS = 10
-"""Jobs and nodes that a table shows at most."""
-_SHOWN = 20
-"""Objects that the summary names at most; ``-o json`` names all."""
+"""Jobs and nodes in a table, at most."""
+_NAMED_OBJECTS = 20
+"""Objects that the summary names, at most; ``-o json`` names all."""
 _BAR = 20
 
 
 class Unplaced(msgspec.Struct, frozen=True):
-    """Something that did not come about, and why."""
+    """An object that was refused or not placed, and why."""
 
     name: str
     reason: str
 
 
 class SimulationSummary(msgspec.Struct, frozen=True):
-    """What a simulation came to. Seconds are real ones, but for ``cluster_seconds``; ``log_bytes`` is the file's size.
+    """The outcome of a simulation. Seconds are real ones, except ``cluster_seconds``; ``log_bytes`` is the file's
+    size.
 
     ``cpu_seconds`` are the process's: API server, controllers, kubelets and daemon together. ``refused`` are objects
-    that the API server did not take, ``unknown`` says what of the manifests is not understood. ``waiting`` are
-    PodGroups that wait at the end, ``never_bound`` pods that have no node then. ``pods`` and ``pod_groups`` are counted
-    by phase, those included that ended and were removed.
+    that the API server rejected, ``unknown`` lists what is not understood in the manifests. ``waiting`` are PodGroups
+    that wait at the end, ``never_bound`` pods that have no node then. ``pods`` and ``pod_groups`` are counted by
+    phase, including those that ended and were removed.
     """
 
     wall_seconds: float
@@ -60,14 +61,14 @@ class SimulationSummary(msgspec.Struct, frozen=True):
     unknown: list[str] = []
 
     def closed(self, timing: Timing) -> SimulationSummary:
-        """The same once all parts have ended: with the log's final size and all the time that it took."""
+        """Return the summary after all parts have ended: with the log's final size and the total time."""
         size = size_of(Path(self.event_log))
         return msgspec.structs.replace(
             self, wall_seconds=round(timing.wall(), 3), cpu_seconds=round(timing.cpu(), 3), log_bytes=size
         )
 
     def lines(self) -> list[str]:
-        """The summary for people."""
+        """Return the summary as text."""
         pods = ", ".join(f"{count:,} {phase}" for phase, count in self.pods.items()) or "none"
         groups = ", ".join(f"{count:,} {phase}" for phase, count in self.pod_groups.items()) or "none"
         simulated = api.span_in_words(self.cluster_seconds)
@@ -82,28 +83,27 @@ class SimulationSummary(msgspec.Struct, frozen=True):
         for title, items in lists:
             if items:
                 lines.append(f"{title} ({len(items):,}):")
-                lines.extend(f"  {item.name}: {item.reason}" for item in items[:_SHOWN])
-                lines.extend([f"  ... and {len(items) - _SHOWN:,} more"] if len(items) > _SHOWN else [])
+                lines.extend(f"  {item.name}: {item.reason}" for item in items[:_NAMED_OBJECTS])
+                lines.extend([f"  ... and {len(items) - _NAMED_OBJECTS:,} more"] if len(items) > _NAMED_OBJECTS else [])
         return lines
 
 
 class Timing:
-    """Real and CPU seconds since it was made."""
+    """Real and CPU seconds since its construction."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def wall(self) -> float:
-        """Real seconds."""
         return time.perf_counter() - self._wall
 
     def cpu(self) -> float:
-        """CPU seconds of the process, all threads."""
+        """Return the CPU seconds of the process, all threads."""
         return time.process_time() - self._cpu
 
 
 def summary(simulation: Simulation, timing: Timing) -> SimulationSummary:
-    """What the simulation came to so far."""
+    """Return the outcome of the simulation so far."""
     tally, feeder = simulation.tally, simulation.feeder
     phases = Counter(group.phase or "Pending" for group in tally.groups.values())
     if tally.completed:
@@ -131,13 +131,13 @@ def summary(simulation: Simulation, timing: Timing) -> SimulationSummary:
 
 
 def size_of(log: Path) -> int:
-    """Bytes of a log with what SQLite keeps beside it."""
+    """Return the bytes of a log, including its WAL."""
     files = (log, log.with_name(f"{log.name}-wal"))
     return sum(file.stat().st_size for file in files if file.exists())
 
 
 def _waiting(simulation: Simulation) -> list[Unplaced]:
-    """The groups that do not run, with their reasons."""
+    """Return the groups that do not run, with their reasons."""
     known = {} if simulation.service is None else simulation.service.state_writer.state.waiting
     groups = ((key, group) for key, group in simulation.tally.groups.items() if group.ready < max(1, group.minimum))
     return [Unplaced(key, _in_words(known[key])) for key, _ in groups if key in known]
@@ -149,7 +149,7 @@ def _never_bound(simulation: Simulation) -> list[Unplaced]:
 
 
 def _reason(simulation: Simulation, pod: Obj) -> str:
-    """Why a pod waits, as the scheduler last found."""
+    """Return why a pod waits, by the scheduler's latest reasons."""
     service, key = simulation.service, "/".join(key_of(pod))
     group = annotations_of(pod).get(GROUP_NAME, "")
     known = (
@@ -167,7 +167,7 @@ def _in_words(reasons: Iterable[Any]) -> str:
 
 
 def progress(simulation: Simulation) -> str:
-    """One line: how far it is."""
+    """Return the progress as one line."""
     tally = simulation.tally
     running, ended = tally.phases["Running"], tally.ended.total()
     return (
@@ -178,19 +178,19 @@ def progress(simulation: Simulation) -> str:
 
 
 def tables(simulation: Simulation) -> RenderableType:
-    """The live view."""
+    """Return the live view."""
     parts: list[RenderableType] = [Text(f"{simulation.server.url}  {progress(simulation)}", style="bold")]
     return Group(*parts, _queues(simulation), _jobs(simulation), _nodes(simulation))
 
 
 def _queues(simulation: Simulation) -> RenderableType:
-    shown = table("queue", "weight", "allocated", "pending", "inqueue", "running")
+    queue_table = table("queue", "weight", "allocated", "pending", "inqueue", "running")
     for queue in simulation.store.list(QUEUES):
         status = queue.get("status") or {}
         counts = (str(status.get(name) or 0) for name in ("pending", "inqueue", "running"))
         weight = str((queue.get("spec") or {}).get("weight", 1))
-        add_row(shown, queue["metadata"]["name"], weight, _amounts(status.get("allocated") or {}), *counts)
-    return shown
+        add_row(queue_table, queue["metadata"]["name"], weight, _amounts(status.get("allocated") or {}), *counts)
+    return queue_table
 
 
 def _amounts(amounts: Mapping[str, str]) -> str:

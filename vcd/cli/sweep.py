@@ -1,4 +1,4 @@
-"""``vcd sweep``: many what-ifs at once."""
+"""``vcd sweep``: run many what-ifs at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from vcd import api
-from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     LARGEST,
@@ -35,13 +35,13 @@ SECOND = 1_000_000_000
 @click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="In all runs.")
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="In all runs.")
 @click.option("--add", "added", multiple=True, metavar="FILE", help="In all runs.")
-@click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; one a processor unless given.")
-@click.option("--dask", metavar="ADDRESS", help="Let the workers of this Dask scheduler run them (extra dask).")
+@click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; by default one per processor.")
+@click.option("--dask", metavar="ADDRESS", help="Run them on the workers of this Dask scheduler (extra dask).")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
 @strict_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@says_errors
+@report_errors
 def sweep(
     event_log: EventLog,
     confs: tuple[str, ...],
@@ -60,7 +60,7 @@ def sweep(
 
     Without --scheduler-conf the log's own configuration is run.
 
-    Exits with 0; with 1 if something of what is added was refused, or, with --strict, is not understood; with 2 if a
+    Exits with 0; with 1 if something that is added was refused, or, with --strict, is not understood; with 2 if a
     file, a configuration or a change cannot be used.
     """
     named: list[tuple[str, str | None]] = [*zip(_names(confs), map(read_text, confs), strict=True)]
@@ -96,7 +96,7 @@ def sweep(
 
 
 def _names(files: Sequence[str]) -> list[str]:
-    """What each file is called: as much of the end of its path as no other has."""
+    """Return a name for each file: the shortest end of its path that is unique."""
     paths = [Path(file).parts for file in files]
 
     def name(path: tuple[str, ...]) -> str:

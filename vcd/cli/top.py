@@ -13,36 +13,36 @@ from rich.table import Table
 from rich.text import Text
 
 from vcd import api
-from vcd.cli.errors import says_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of
 from vcd.cli.inputs import DAY, FiniteRange, event_log_argument
 from vcd.cli.output import output_option
 from vcd.cli.printing import add_row, console, filled, print_json, print_tables, terminal_width
 
 _JOBS, _QUEUES = 20, 12
-"""Rows of each table at most."""
+"""Rows of each table, at most."""
 _BAR = 16
 """Columns of a bar."""
 _ROW = ("allocated", "deserved", "request")
-"""The series whose amounts are beside a queue's bar."""
+"""The series whose quantities are next to a queue's bar."""
 _SECOND = 1_000_000_000
 
 
 @click.command()
 @event_log_argument
 @click.option(
-    "--interval", type=FiniteRange(0.1, DAY), default=2.0, show_default=True, help="Seconds between two looks."
+    "--interval", type=FiniteRange(0.1, DAY), default=2.0, show_default=True, help="Seconds between two frames."
 )
-@click.option("--once", is_flag=True, help="Print one frame and end; so it is where there is no terminal.")
-@output_option("text", "json", help="JSON: one frame.")
-@says_errors
+@click.option("--once", is_flag=True, help="Print one frame and end; the default without a terminal.")
+@output_option("text", "json", help="json: one frame.")
+@report_errors
 def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
-    """Watch an event log: what is free, queues as bars, the jobs that wait longest and why. Ctrl-C ends it.
+    """Watch an event log: free capacity, queues as bars, the jobs that wait longest and why. Ctrl-C ends it.
 
-    The log may be one that a scheduler is writing; nothing is changed by it. A bar is what the queue uses, up to its
-    capability (or to what all nodes offer, if it has no limit), with a mark at what it deserves.
+    A scheduler may be writing the log; this command changes nothing in it. A bar is what the queue uses, up to its
+    capability (or to what all nodes offer, if it has no limit), with a mark at its deserved share.
 
-    Exits with 0, with 2 if the file cannot be used.
+    Exits with 0; with 2 if the file cannot be used.
     """
     if output == "json" or once or terminal_width() is None:
         with event_log.reading() as path, api.opened(path) as history:
@@ -58,7 +58,7 @@ def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
 
 
 def _glances(followed: FollowedLog) -> Iterator[api.Glance]:
-    """A log as it is each time that it is looked at, whichever file has it then; without end."""
+    """Yield the log's current state, without end, also after another file replaced the log's."""
     notes: list[str] = []
     for path in files_of(followed, notes.append):
         with api.opened(path) as history:
@@ -69,11 +69,11 @@ def _glances(followed: FollowedLog) -> Iterator[api.Glance]:
 
 
 def live(console: Console, look: Callable[[], RenderableType], wait: Callable[[], None]) -> None:
-    """Show frame after frame, until Ctrl-C."""
-    with Live(console=console, screen=True, auto_refresh=False) as shown:
+    """Draw frame after frame, until Ctrl-C."""
+    with Live(console=console, screen=True, auto_refresh=False) as screen:
         try:
             while True:
-                shown.update(look(), refresh=True)
+                screen.update(look(), refresh=True)
                 wait()
         except KeyboardInterrupt:
             return
@@ -103,14 +103,14 @@ def _capacity(view: api.Overview) -> Iterator[str]:
 
 
 def _first(glance: api.Glance) -> Iterator[Text]:
-    """What is to be known before all else: whose log it is, and the remarks."""
+    """Yield the lines at the top: whose log it is, and remarks."""
     if (stands := glance.standing) is not None:
         yield Text(stands.words, style="bold yellow" if stands.lacks else "")
     yield from (Text(remark, style="bold yellow") for remark in glance.remarks)
 
 
 def _behind(time: int, now: int) -> str:
-    """How old the last event is. A clock that was simulated, or is another machine's, may be ahead of this one's."""
+    """Return the age of the last event. A simulated clock, or another machine's, may be ahead of this one."""
     if not time:
         return "no event yet"
     apart = api.span_in_words(abs(now - time) // _SECOND)
@@ -118,7 +118,7 @@ def _behind(time: int, now: int) -> str:
 
 
 def _table(*columns: str) -> Table:
-    """A table of one line a row, whose last column gives way where there is little room."""
+    """Return a table of one line per row, whose last column is cut if space is short."""
     table = Table(box=None, pad_edge=False, expand=True)
     for column in columns[:-1]:
         table.add_column(column, no_wrap=True)
@@ -130,7 +130,7 @@ def _table(*columns: str) -> Table:
 
 
 def _queues(view: api.Overview, now: int) -> Table:
-    """A row for each queue that uses, deserves or requests something, or has jobs; the others are counted."""
+    """Return a row for each queue that uses, deserves or requests something, or has jobs; the others are counted."""
     oldest, main = _oldest_waits(view), api.cluster_resource(view.nodes)
     rows = [(queue, api.resource_shown(main, _amounts(queue, *_ROW))) for queue in view.queues]
     used = [(queue, resource) for queue, resource in rows if resource or queue.name in oldest]
@@ -150,7 +150,7 @@ def _amounts(queue: api.QueueFigures, *series: str) -> list[dict[str, int]]:
 
 
 def _oldest_waits(view: api.Overview) -> dict[str, int]:
-    """Since when (ns) the oldest waiting job of each queue waits."""
+    """Return since when (ns) the oldest waiting job of each queue waits."""
     oldest: dict[str, int] = {}
     for job in view.jobs:
         if job.since is not None:
@@ -171,7 +171,7 @@ def _queue_row(view: api.Overview, queue: api.QueueFigures, resource: str, wait:
 
 
 def _bar(amount: int, limit: int, mark: int | None = None, *, over: bool = False) -> Text:
-    """How much of a limit an amount is, with a mark at another amount."""
+    """Return a bar of a quantity in a limit, with a mark at another quantity."""
     filled = _cells(amount, limit)
     bar = Text("█" * filled + "░" * (_BAR - filled), style="yellow" if over else "cyan")
     if mark is not None and limit:

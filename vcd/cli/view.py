@@ -10,19 +10,19 @@ from pathlib import Path
 import click
 
 from vcd import api
-from vcd.cli.errors import Unusable, says_errors
-from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, say
+from vcd.cli.errors import Unusable, report_errors
+from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, print_note
 from vcd.cli.inputs import event_log_argument
 from vcd.daemon.options import OptionError, split_address
 from vcd.view.server import View, ViewError
 
 ADDRESS = "127.0.0.1:8090"
 LOOK = 0.5
-"""Seconds between two looks at which file has the log."""
+"""Seconds between two checks whether another file has replaced the log's."""
 
 
 def address(context: click.Context, option: click.Parameter, value: str | None) -> tuple[str, int] | None:
-    """Host and port of ``HOST:PORT``, None where none is given. Raises BadParameter."""
+    """Parse ``HOST:PORT``; None if not given. Raises BadParameter."""
     if value is None:
         return None
     try:
@@ -40,21 +40,21 @@ def address(context: click.Context, option: click.Parameter, value: str | None) 
     default=ADDRESS,
     show_default=True,
     metavar="HOST:PORT",
-    help="Where to serve it, on this machine alone; port 0 takes any free one.",
+    help="The address to serve it at, reachable from this machine only; port 0: any free one.",
 )
-@says_errors
+@report_errors
 def view(event_log: EventLog, where: tuple[str, int]) -> None:
-    """Serve a page that shows an event log: sessions to scrub through, queues, nodes, jobs and why they wait.
+    """Serve a page of an event log: sessions to scrub through, queues, nodes, jobs and why they wait.
 
-    Prints the page's address, and serves it until SIGTERM or SIGINT. The log may be one that a scheduler is writing.
-    Nothing is changed by it.
+    Prints the page's address, and serves it until SIGTERM or SIGINT. A scheduler may be writing the log; this command
+    changes nothing in it.
 
-    Exits with 0 when it was told to stop, with 2 if the file cannot be used or the address is taken or is not this
-    machine's own.
+    Exits with 0 after SIGTERM or SIGINT; with 2 if the file cannot be used, or the address is in use or not one of
+    this machine.
     """
     with event_log.following() as followed:
         with followed.reading() as path, api.opened(path) as history:
-            api.ends(history)  # a file that cannot be used is told before anything is served
+            api.ends(history)  # report an unusable file before serving
         try:
             asyncio.run(_serve(followed, event_log.name if isinstance(event_log, FileLog) else "", *where))
         except ViewError as error:
@@ -62,11 +62,11 @@ def view(event_log: EventLog, where: tuple[str, int]) -> None:
 
 
 async def _serve(followed: FollowedLog, called: str, host: str, port: int) -> None:
-    """Serve the page until a signal, of whichever file has the log; its errors name the log as it is ``called``."""
+    """Serve the page until a signal, from whichever file has the log; errors name the log as ``called``."""
     stop, served = asyncio.Event(), 0
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    for path in files_of(followed, say):
+    for path in files_of(followed, print_note):
         async with View(path, host, served or port, called=called) as page:
             if not served:
                 served = page.port

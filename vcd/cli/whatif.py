@@ -1,4 +1,4 @@
-"""``vcd whatif``: what would have become of a log's workload otherwise, and what becomes of more."""
+"""``vcd whatif``: run a log's workload again under other conditions, or forecast submitted jobs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 
 from vcd import api
 from vcd.cli.conffile import read_configuration
-from vcd.cli.errors import Unusable, says_errors
+from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     COUNT,
@@ -26,14 +26,14 @@ from vcd.cli.inputs import (
     read_manifests,
     strict_option,
 )
-from vcd.cli.printing import print_lines, print_told
+from vcd.cli.printing import print_lines, print_result
 from vcd.cli.runs import print_comparison, refused
 
 SECOND = 1_000_000_000
 
 
 def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
-    """Nanoseconds. Raises BadParameter."""
+    """Parse a duration to nanoseconds. Raises BadParameter."""
     try:
         found = None if text is None else api.parse_duration(text)
     except ValueError as error:
@@ -46,13 +46,21 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.command()
 @event_log_argument
 @click.option("--scheduler-conf", "conf", help="Another configuration file.")
-@click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="queue/a.spec.weight=4")
+@click.option(
+    "--set",
+    "fields",
+    multiple=True,
+    metavar="KIND/NAME.FIELD=VALUE",
+    help="Change a field, such as queue/a.spec.weight=4.",
+)
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="Leave out an object, such as node/x.")
 @click.option("--add", "added", multiple=True, metavar="FILE", help="Manifests of nodes, queues, ... to add.")
-@click.option("--submit", multiple=True, metavar="FILE", help="Ask what becomes of these manifests, and when.")
-@click.option("--fill", metavar="FILE", help="Ask how many more of this job fit now, and what runs out first.")
-@click.option("--session", type=NUMBER, help="With --submit, --fill: as of this session, not the last.")
-@click.option("--samples", type=RUN_COUNT, help="Runs of --submit; 20 unless all of it goes at once.")
+@click.option("--submit", multiple=True, metavar="FILE", help="Forecast what happens to these manifests, and when.")
+@click.option("--fill", metavar="FILE", help="Compute how many more of this job fit now, and what runs out first.")
+@click.option("--session", type=NUMBER, help="With --submit, --fill: as of this session; by default the last.")
+@click.option(
+    "--samples", type=RUN_COUNT, help="Simulated runs of --submit; by default 20 if not all pods can be placed at once."
+)
 @click.option(
     "--run",
     "runs_for",
@@ -63,10 +71,10 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option("--seed", type=COUNT, default=0, show_default=True, help="Orders equal nodes.")
 @click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
 @click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
-@click.option("--all", "all_of_it", is_flag=True, help="Print all figures, of the recorded run too.")
+@click.option("--all", "all_of_it", is_flag=True, help="Print all statistics, also of the recorded run.")
 @strict_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@says_errors
+@report_errors
 def whatif(
     event_log: EventLog,
     conf: str | None,
@@ -85,20 +93,21 @@ def whatif(
     strict: bool,
     output: str,
 ) -> None:
-    """Let a log's workload come again, on a simulated cluster: as it was, and otherwise.
+    """Run a log's workload again on a simulated cluster, unchanged and with a change.
 
-    What users submitted, when, and how long it ran is taken from the log; the scheduler decides anew, under another
-    configuration or on a changed cluster. BEFORE is the baseline, the workload under the log's own configuration;
-    AFTER is with the change. The last lines state whether the baseline reproduces the record, and which run times are
-    not in the log. --all also prints the recorded figures, and those of queues.
+    What users submitted, when, and how long it ran is taken from the log. The scheduler decides it again, under
+    another configuration or on a changed cluster. BEFORE is the baseline, the workload under the log's own
+    configuration; AFTER is with the change. The last lines state whether the baseline reproduces the record, and which
+    run times are not in the log. --all also prints the statistics of the recorded run and of queues.
 
-    With --submit: what would become of manifests that are submitted at the log's end, and when. Where all of it can be
-    placed at once, that is the answer; else, or with --samples or --run, when it starts and ends, and who fares worse
-    for it, as far as run times and what will come can be told. With --fill: how many more of a job fit.
+    With --submit: what would happen to manifests that are submitted at the log's end, and when. If all their pods can
+    be placed at once, that is the answer. Otherwise, or with --samples or --run, it forecasts when they start and end,
+    and which jobs wait longer because of them, as far as run times and future arrivals can be estimated. With --fill:
+    how many more of a job fit.
 
-    Queues, PriorityClasses, Namespaces and other objects among the submitted manifests replace the cluster's.
+    Queues, PriorityClasses, Namespaces and other objects in the submitted manifests replace the cluster's.
 
-    Exits with 0; with 1 if something of what is submitted or added was refused, or, with --strict, is not understood;
+    Exits with 0; with 1 if something that is submitted or added was refused, or, with --strict, is not understood;
     with 2 if a file, a configuration or a change cannot be used, or no pod is submitted.
     """
     if bool(submit) + bool(fill) > 1:
@@ -120,7 +129,7 @@ def whatif(
             end_by(submission.refused, submission.unknown, strict=strict)
         elif fill is not None:
             filling = api.fill(log, read_manifests([fill]), conf=text, session=session)
-            print_told(filling, filling.lines(), output)
+            print_result(filling, filling.lines(), output)
             print_reading(filling.refused, filling.unknown, strict=strict)
             end_by(filling.refused, filling.unknown, strict=strict)
         else:
@@ -131,9 +140,9 @@ def whatif(
                 )
             name = Path(conf).name if conf is not None else "changed"
             variant = api.Variant(name, text, edits, seed)
-            with progress_bars() as told:
+            with progress_bars() as progress:
                 comparison = api.whatif(
-                    log, [variant], period=round(period * SECOND), gpu=gpu, called=event_log.name, progress=told
+                    log, [variant], period=round(period * SECOND), gpu=gpu, called=event_log.name, progress=progress
                 )
             print_comparison(comparison, output, all_of_it=all_of_it)
             print_reading(edits.refused, edits.unknown, strict=strict)
@@ -151,9 +160,9 @@ def _submit(
     runs_for: int | None,
     output: str,
 ) -> api.Submission:
-    """Print the forecast and return it; before it, as text, what the first session does, if more is asked."""
+    """Print and return the forecast; as text, print first what the first session does if more runs follow."""
     runs = samples or api.RUNS
-    with progress_bars() as told:
+    with progress_bars() as progress:
         submission = api.submit(
             log,
             manifests,
@@ -165,15 +174,15 @@ def _submit(
             runs_for=runs_for,
             jobs=api.processors(),
             first=lambda found: None if output == "json" else print_lines(found.lines()),
-            progress=lambda done: told(f"{runs} runs", done / runs),
+            progress=lambda done: progress(f"{runs} runs", done / runs),
         )
-    print_told(submission, submission.lines(), output)
+    print_result(submission, submission.lines(), output)
     return submission
 
 
 @contextmanager
 def _expecting_pods(*, strict: bool) -> Iterator[None]:
-    """Print why there is no pod in what is submitted, as for manifests with pods. Raises Unusable."""
+    """Print why the submitted manifests contain no pod, as for manifests with pods. Raises Unusable."""
     try:
         yield
     except api.NothingSubmitted as error:
@@ -183,15 +192,15 @@ def _expecting_pods(*, strict: bool) -> Iterator[None]:
 
 @contextmanager
 def progress_bars() -> Iterator[Callable[[str, float], None]]:
-    """A bar for each run on standard error, where that is a terminal."""
+    """Draw a progress bar for each run on standard error if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bars: dict[str, TaskID] = {}
 
-        def told(name: str, part: float) -> None:
+        def advance(name: str, part: float) -> None:
             if name not in bars:
                 bars[name] = progress.add_task(name, total=1.0)
             progress.update(bars[name], completed=part)
 
-        yield told
+        yield advance

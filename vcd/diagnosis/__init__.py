@@ -1,1 +1,2 @@
-"""What keeps a waiting job from starting: its reasons, counted over its wait and made one cause."""
+"""Diagnoses of waiting jobs: from a job's reasons, and the nodes and limits at a session, to one cause with
+quantities."""

@@ -1,4 +1,5 @@
-"""One waiting job at the end of one session: what it needs, which nodes would take it, and what went to others."""
+"""One waiting job at the end of one session: what it needs, which nodes fit it, and which pods got capacity before
+it."""
 
 from __future__ import annotations
 
@@ -24,17 +25,17 @@ from vcd.state.sums import sum_of
 from vcd.text.reasons import reason_text
 
 _GATES = ("enqueue", "invalid", "unsupported", "gated", "queue", "predicate")
-"""The gates in the order in which a job comes to them; those of other plugins come next."""
+"""The gates in the order in which a job passes them; gates of other plugins follow."""
 _LAST = len(_GATES) + 2
-"""The place of what keeps nobody back."""
+"""The rank of reasons that do not keep a job from starting."""
 
 
 Served = Callable[[Session], Ints]
-"""Gives the rows of the pods that were given nodes while a job waited."""
+"""Returns the rows of the pods that were placed while a job waited."""
 
 
 def served(pods: frozenset[str]) -> Served:
-    """Those of some pods that are there."""
+    """Return a function that returns the rows of these pods, as far as they still exist."""
 
     def rows(session: Session) -> Ints:
         keys = session.snapshot.tasks.keys if pods else ()
@@ -44,7 +45,7 @@ def served(pods: frozenset[str]) -> Served:
 
 
 class Case:
-    """A job in a session that has ended. ``served`` are the pods that were given nodes while it waited."""
+    """A job in a session that has ended. ``served`` returns the pods that were placed while the job waited."""
 
     def __init__(self, wait: GroupWait, job: Job, served: Served) -> None:
         self.wait, self.job, self.session = wait, job, wait.session
@@ -52,24 +53,24 @@ class Case:
 
     @cached_property
     def reasons(self) -> list[ev.Waiting]:
-        """The job's reasons in the order of their gates, the gang's last: it waits for what the others wait for."""
+        """The job's reasons in the order of their gates, the gang's last: a gang waits because of the other reasons."""
         return in_order(self.wait.reasons)
 
     @cached_property
     def missing(self) -> int:
-        """How many pods are missing to the minimum; one where it has that."""
+        """The number of pods missing to the minimum, at least one."""
         pending = sum(task.status == TaskStatus.PENDING for task in self.job.pending())
         return max(1, min(self.job.min_available - self.job.ready_count, pending))
 
     @cached_property
     def _missing_tasks(self) -> list[Task]:
-        """The pods that are missing, those first that are placed first; of a job of one shape just any."""
+        """The missing pods, in task order."""
         pending = [task for task in self.job.pending() if task.status == TaskStatus.PENDING]
         return framework_of(self.session).in_task_order(pending)[: self.missing] if pending else []
 
     @cached_property
-    def missing_alike(self) -> int:
-        """How many of the missing pods ask for the same as the one that nodes are asked about."""
+    def missing_equal(self) -> int:
+        """How many of the missing pods request the same as the funnel's pod."""
         if self.funnel is None:
             return self.missing
         request = self.funnel.task.request
@@ -77,40 +78,44 @@ class Case:
 
     @cached_property
     def is_short(self) -> bool:
-        """Whether less is free in sum, on all nodes, than the missing pods ask for together."""
+        """Whether the idle resources of all nodes together are less than the missing pods request."""
         free = sum_of(np.maximum(self.session.nodes.usage.idle, 0), axis=1)
         return bool(((self.needed > 0) & (free < self.needed)).any())
 
     @cached_property
     def funnel(self) -> Funnel | None:
-        """The nodes for the pod that found none; None where no pod waits for one, or there is no node."""
+        """The nodes for the pod that found none; None if no pod waits for a node, or there are no nodes."""
         task = waiting_task(self.wait, self.job)
         return None if task is None or not len(self.session.nodes) else Funnel(self.session, task)
 
     @cached_property
     def needed(self) -> Ints:
-        """What the pods that are missing ask for together, by resource; nothing where none waits for a node."""
+        """The sum of the missing pods' requests, by column; zeros if no pod waits for a node."""
         if self.funnel is None:
             return np.zeros(len(self.session.nodes.resources), np.int64)
         return sum_of(np.array([task.request for task in self._missing_tasks]), axis=0)
 
-    def told(self, columns: list[int], **amounts: Ints) -> Amounts:
-        """Amounts of some resources, by the role that they play."""
-        return {self._named(column): {role: int(of[column]) for role, of in amounts.items()} for column in columns}
+    def amounts_by_role(self, columns: list[int], **amounts: Ints) -> Amounts:
+        """Return quantities of the resources in some columns, by role."""
+        return {
+            self._resource_name(column): {role: int(of[column]) for role, of in amounts.items()} for column in columns
+        }
 
-    def _named(self, column: int) -> str:
-        """The name of a column's resource, or the names of the pod's requests without a column."""
+    def _resource_name(self, column: int) -> str:
+        """Return the name of a column's resource; in the column of resources that no node offers, the pod's requests
+        there."""
         nodes = self.session.nodes
         name = nodes.resources[column]
         if name != UNOFFERED or self.funnel is None:
             return name
         return unoffered(nodes.column_of, self.funnel.task.shape.requests) or name
 
-    def leaving(self) -> Diagnosis:
-        """That pods are leaving, on the nodes where room is held for the job, else anywhere; and whose they are."""
+    def diagnose_terminating(self) -> Diagnosis:
+        """Return the diagnosis that pods are terminating: on the nodes where pods of the job are pipelined, else on
+        any."""
         rows = {task.node for task in self.job.tasks() if task.status == TaskStatus.PIPELINED}
         going: dict[str, int] = {}
-        viewed = {job.index for job in self.session.views.jobs()}  # those that the session may have evicted from
+        viewed = {job.index for job in self.session.views.jobs()}  # the jobs that this session may have evicted pods of
         for index in sorted(viewed.union(np.flatnonzero(self.session.jobs.counts[:, TaskStatus.RELEASING]).tolist())):
             other = self.session.job(index)
             tasks = other.tasks() if other.counts[TaskStatus.RELEASING] else ()
@@ -121,34 +126,34 @@ class Case:
         subject = {"holder": holder} if holder else {}
         return Diagnosis(Cause.LEAVING, subject, {"": {"pods": sum(going.values()), "needs": self.missing}})
 
-    # --- what went to others ------------------------------------------------------------------------------------------
+    # --- what other jobs got ------------------------------------------------------------------------------------------
 
-    def placed_meanwhile(self) -> Iterator[Task]:
-        """Tasks of other jobs that were given nodes while this one waited, and are there."""
+    def placed_while_waiting(self) -> Iterator[Task]:
+        """Yield the tasks of other jobs that were placed while this job waited, and still hold their nodes."""
         rows = self._served(self.session)
         for task in self.session.views.tasks_at(rows[self.session.job_of_row[rows] >= 0].tolist()):
             if task.job is not self.job and task.status in ALLOCATED_STATUSES and task.node >= 0:
                 yield task
 
-    def overtaken(self, given: dict[str, int]) -> Diagnosis:
-        """That what it needs went to others first: those that were given most of it, by how much."""
+    def diagnose_order(self, given: dict[str, int]) -> Diagnosis:
+        """Return the diagnosis that other jobs got what this one needs; ``given`` has how much each got of it."""
         first = max(sorted(given), key=given.__getitem__)
         counts = {"served": len(given), "needs": self.missing}
         return Diagnosis(Cause.ORDER, {"ahead": first}, {"": counts})
 
 
 def in_order(reasons: Collection[ev.Waiting]) -> list[ev.Waiting]:
-    """Reasons in the order of their gates, the gang's last.
+    """Return reasons in the order of their gates, the gang's last.
 
-    At one gate a refusal to lend comes first: a queue that has what it deserves waits only if nothing is lent to it.
+    At one gate a refusal to borrow comes first: a queue that has its deserved share waits only if it cannot borrow.
     """
     return sorted(reasons, key=lambda reason: (_rank(reason), not _refuses_loan(reason)))
 
 
 def _refuses_loan(reason: ev.Waiting) -> bool:
-    """Whether a queue cannot borrow: its capability, or what is held for other queues, leaves too little."""
-    said, ends = reason.reason, (Cause.OTHERS_GUARANTEE, Cause.QUEUE_CAPABILITY)
-    return cause_of(reason) in ends and isinstance(said, Reason) and bool(said.amounts)
+    """Return whether a queue cannot borrow: its capability, or the holds of other queues, leave too little."""
+    stated, ends = reason.reason, (Cause.OTHERS_GUARANTEE, Cause.QUEUE_CAPABILITY)
+    return cause_of(reason) in ends and isinstance(stated, Reason) and bool(stated.amounts)
 
 
 def _rank(reason: ev.Waiting) -> int:
@@ -156,14 +161,14 @@ def _rank(reason: ev.Waiting) -> int:
 
 
 def rank(gate: str, cause: str) -> int:
-    """The place of reasons of a gate and a cause among a job's."""
+    """Return the rank of a gate's and cause's reasons among a job's reasons."""
     if cause == Cause.GANG_INCOMPLETE:
         return len(_GATES) + 1
     return _GATES.index(gate) if gate in _GATES else len(_GATES)
 
 
 def as_given(reason: ev.Waiting) -> Diagnosis:
-    """What a reason says itself."""
+    """Return the diagnosis that a reason itself states."""
     words = reason_text(told(reason))
     if isinstance(reason.reason, str):
         return Diagnosis(cause_of(reason), {}, {}, words)
@@ -172,6 +177,7 @@ def as_given(reason: ev.Waiting) -> Diagnosis:
 
 
 def field_of(reason: Reason) -> str:
-    """What of a queue, a quota or the configuration decides, of the first resource; empty where no field does."""
+    """Return the field of a queue, a quota or the configuration that decides about the first resource; empty if none
+    does."""
     code = declared(reason)
     return "" if code is None else code.field.replace("{resource}", next((name for _, name, _ in reason.amounts), ""))

@@ -23,9 +23,9 @@ from vcd.text.phrases import phrase
 
 
 class DiagnosedWait(msgspec.Struct, frozen=True):
-    """A job that waits. ``group`` is the key of its PodGroup, ``job`` how users call it (`job_name`); ``needs`` is what
-    its pods without a node ask for; ``cause``, ``subject`` and ``amounts`` are those of its `Diagnosis`, ``why`` says
-    it in a few words and ``text`` in a sentence."""
+    """A waiting job. ``group`` is the key of its PodGroup, ``job`` the name that users know (`job_name`); ``needs`` is
+    what its pods without a node request; ``cause``, ``subject`` and ``amounts`` are those of its `Diagnosis`, ``why``
+    states it in a few words and ``text`` in a sentence."""
 
     group: str
     job: str
@@ -41,8 +41,8 @@ class DiagnosedWait(msgspec.Struct, frozen=True):
 def diagnosed_waits(session: Session, waiting: Mapping[str, tuple[ev.Waiting, ...]]) -> list[DiagnosedWait]:
     """Return the groups that wait at the end of a session, by key; ``waiting`` gives their reasons.
 
-    A group without a reason that keeps it back waits only if pods are missing, of which no session gives a reason. Jobs
-    that ask for the same and wait for the same reasons are diagnosed once.
+    A group without a reason that keeps it back waits only if pods are missing, for which no session states a reason.
+    Jobs with equal requests and equal reasons are diagnosed once.
     """
     diagnose = _Diagnoses(session)
     found = []
@@ -54,8 +54,8 @@ def diagnosed_waits(session: Session, waiting: Mapping[str, tuple[ev.Waiting, ..
         diagnosis = diagnose(wait) if wait.reasons else _without_reason(wait)
         if diagnosis is None:
             continue
-        asked = "" if wait.job is None else needs(_requests(wait.job))
-        where = (group, job_name(record.group), session.queue_name_of(record), asked)
+        requested = "" if wait.job is None else needs(_requests(wait.job))
+        where = (group, job_name(record.group), session.queue_name_of(record), requested)
         about = diagnosis.subject, diagnosis.amounts
         found.append(DiagnosedWait(*where, diagnosis.cause, phrase(diagnosis), said(diagnosis), *about))
     return found
@@ -66,8 +66,7 @@ def _without_reason(wait: GroupWait) -> Diagnosis | None:
 
 
 def job_name(group: PodGroup) -> str:
-    """Return how users call a group, with its namespace: by the Volcano Job that it was made for, else by its own
-    name."""
+    """Return the name by which users know a group, with its namespace: that of its Volcano Job, else its own."""
     meta = group.metadata
     owners = (one.name for one in meta.owner_references if one.controller and one.kind == "Job")
     owner = next((name for name in owners if meta.name.startswith(f"{name}-")), meta.name)
@@ -75,7 +74,7 @@ def job_name(group: PodGroup) -> str:
 
 
 class _Diagnoses:
-    """The diagnoses of a session, one for all jobs that are alike."""
+    """The diagnoses of a session, one for all equivalent jobs."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -100,5 +99,5 @@ class _Diagnoses:
 
 
 def _requests(job: Job) -> Iterable[Mapping[str, int]]:
-    """What each pod of a job without a node asks for, by resource."""
+    """Yield what each pod of a job without a node requests, by resource."""
     return (task.shape.requests for task in job.pending() if task.status == TaskStatus.PENDING)

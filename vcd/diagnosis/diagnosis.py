@@ -1,4 +1,4 @@
-"""What a waiting job's reasons come to at one session: the one cause, whom or what it is about, and the figures."""
+"""The diagnosis of a waiting job at one session: one cause, its subject, and its quantities."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.session.views import Job
 
 OF_THE_CASE = (Cause.FRAGMENTATION, Cause.CLUSTER_FULL, Cause.ORDER)
-"""Causes that no reason has by itself: they are found by looking at all nodes and all who were served."""
+"""Causes that no reason states by itself: they result from all nodes and from all pods placed before the job."""
 
 
 def diagnose(wait: GroupWait, served: Served) -> Diagnosis:
-    """Why a job waits at a session; ``served`` are the pods that were given nodes while it waited."""
-    if wait.job is None:  # its queue is not there
+    """Return why a job waits at a session; ``served`` returns the pods that were placed while it waited."""
+    if wait.job is None:  # its queue does not exist
         return by_itself(wait.reasons)
     case = Case(wait, wait.job, served)
-    found = _of_case(case)
+    found = _diagnose_case(case)
     return found if case.funnel is None else msgspec.structs.replace(found, funnel=case.funnel.lines())
 
 
 def diagnosed(wait: GroupWait, served: Served, failed: Callable[[Exception], None] = lambda _: None) -> Diagnosis:
-    """The same; what the reasons say by themselves where a plugin fails at being asked again, as ``failed`` is told."""
+    """Return the same as `diagnose`. If a plugin raises while nodes are examined again, call ``failed`` and return
+    what the reasons state."""
     try:
         return diagnose(wait, served)
-    except Exception as error:  # noqa: BLE001 - a plugin may fail when it is asked again; what it said is told
+    except Exception as error:  # noqa: BLE001 - a plugin may fail here; its logged reason remains
         failed(error)
         given = by_itself(wait.reasons)
         words = f"{given.words} (asking the nodes again fails with {type(error).__name__}: {error})"
@@ -43,12 +44,13 @@ def diagnosed(wait: GroupWait, served: Served, failed: Callable[[Exception], Non
 
 
 def by_itself(reasons: Collection[ev.Waiting]) -> Diagnosis:
-    """What reasons say without anybody asked again."""
+    """Return the diagnosis that the reasons state, without examining nodes again."""
     return as_given(in_order(reasons)[0])
 
 
 def pods_missing(job: Job) -> Diagnosis | None:
-    """That fewer pods exist than a job's minimum, and whose task it is to create them; None where enough do."""
+    """Return the diagnosis that fewer pods exist than a job's minimum, and which owner has to create them; None if
+    enough exist."""
     if job.task_count >= job.min_available or job.record.group.status.phase == Phase.COMPLETED.text:
         return None
     owners = [one for one in job.record.group.metadata.owner_references if one.controller]
@@ -57,29 +59,31 @@ def pods_missing(job: Job) -> Diagnosis | None:
 
 
 def _all_exist(job: Job) -> bool:
-    """Whether as many pods exist, of each role, as a job needs."""
+    """Return whether as many pods of each role exist as the job needs."""
     roles = job.partition is None and job.roles_reach(tuple(TaskStatus), best_effort=True)
     return roles and job.task_count >= job.min_available
 
 
-def _of_case(case: Case) -> Diagnosis:
+def _diagnose_case(case: Case) -> Diagnosis:
     if case.job.waiting_count and case.job.waiting_count >= case.missing:
-        return case.leaving()
-    found = next((found for reason in _blocking(case) if (found := _of_reason(case, reason)) is not None), None)
+        return case.diagnose_terminating()
+    found = next(
+        (found for reason in _blocking_reasons(case) if (found := _diagnose_reason(case, reason)) is not None), None
+    )
     if found is not None:
         return found
     return as_given(case.reasons[0]) if case.funnel is None else of_nodes(case, case.funnel)
 
 
-def _blocking(case: Case) -> list[ev.Waiting]:
-    """The reasons without which the job could have its minimum; all where none alone is in its way."""
+def _blocking_reasons(case: Case) -> list[ev.Waiting]:
+    """Return the reasons that alone keep the job below its minimum; all reasons if none does."""
     reasons, least = [one for one in case.reasons if keeps_back(one)], max(case.job.min_available, 1)
     return [one for one in reasons if not one.tasks or case.job.task_count - one.tasks < least] or reasons
 
 
-def _of_reason(case: Case, reason: ev.Waiting) -> Diagnosis | None:
+def _diagnose_reason(case: Case, reason: ev.Waiting) -> Diagnosis | None:
     cause, funnel = cause_of(reason), case.funnel
-    if cause == Cause.GANG_INCOMPLETE:  # since others of it wait, for what their reasons say
+    if cause == Cause.GANG_INCOMPLETE:  # other pods of the job wait, and their reasons state why
         return None
     if reason.gate in ("enqueue", "queue"):
         if funnel is not None and funnel.never:
@@ -90,17 +94,18 @@ def _of_reason(case: Case, reason: ev.Waiting) -> Diagnosis | None:
     if reason.gate == "predicate" and funnel is not None and is_of_nodes(funnel, reason):
         return of_nodes(case, funnel)
     if cause == Cause.LEAVING:
-        return case.leaving()
+        return case.diagnose_terminating()
     if cause == Cause.PODS_MISSING:
         found = pods_missing(case.job)
-        if found is not None or _all_exist(case.job):  # pods that no node takes count as if they were missing
+        if found is not None or _all_exist(case.job):  # pods that no node fits count as missing
             return found
     given = as_given(reason)
-    return msgspec.structs.replace(given, subject={**_about(case.job, cause), **given.subject})
+    return msgspec.structs.replace(given, subject={**_implied_subject(case.job, cause), **given.subject})
 
 
-def _about(job: Job, cause: str) -> dict[str, str]:
-    """What reasons of some causes are about beside what they name: the job's queue, the gates of its pods."""
+def _implied_subject(job: Job, cause: str) -> dict[str, str]:
+    """Return the subject that reasons of some causes do not name: the job's queue, unsupported fields, the pods'
+    gates."""
     if cause == Cause.QUEUE_CLOSED:
         return {"queue": job.queue.name}
     if cause == Cause.UNSUPPORTED:

@@ -1,4 +1,4 @@
-"""The cause of a wait: the one that held for the largest share of it."""
+"""The dominant cause of a wait: the one that held for the largest share of it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from vcd.diagnosis.waittimeline import WaitSpan, WholeWait
 from vcd.model.diagnosis import Diagnosis
 
 _ENOUGH = 0.9
-"""The share of a wait whose reasons are diagnosed."""
+"""The share of a wait after which no more reasons are diagnosed."""
 _FEW = 3
-"""Kinds of reasons that are diagnosed even if one cause is known to have held longest."""
+"""Kinds of reasons that are diagnosed even if it is certain earlier which cause held longest."""
 _MOST = 12
-"""Kinds of reasons that are diagnosed at most: each costs a session that is decided again."""
+"""Kinds of reasons that are diagnosed at most: each one costs deciding a session again."""
 
 
 class Dominant(NamedTuple):
-    """The cause that held longest: its kind of reasons that did, how long (ns) the cause held, and how much of the wait
+    """The cause that held longest: its longest kind of reasons, how long (ns) the cause held, and how much of the wait
     (ns) was diagnosed."""
 
     held: WaitSpan
@@ -27,7 +27,7 @@ class Dominant(NamedTuple):
 
 
 def dominant(wait: WholeWait, ask: Callable[[WaitSpan], Diagnosis | None]) -> Dominant | None:
-    """Return the cause of a wait, or None if ``ask`` has no diagnosis of the reasons that held longest.
+    """Return the cause of a wait, or None if ``ask`` returns no diagnosis of the reasons that held longest.
 
     Kinds of reasons are diagnosed, the longest first, until most of the wait is, or no other cause can have held
     longer.

@@ -1,4 +1,4 @@
-"""A stretch of a log, folded: from the state that a checkpoint keeps to the one after the events that follow it."""
+"""Fold a part of a log: from the state of a checkpoint to the state after the events that follow it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from vcd.state.cluster import ClusterState
 
 
 def fold(before: bytes, events: Iterator[Logged]) -> bytes:
-    """The encoded state after some events; ``before`` is the one before them, encoded (empty: nothing yet).
+    """Return the encoded state after some events; ``before`` is the encoded state before them (empty: the initial
+    state).
 
     Raises LogError for what this version cannot read.
     """
@@ -26,6 +27,6 @@ def fold(before: bytes, events: Iterator[Logged]) -> bytes:
 
 
 def is_same(folded: bytes, stored: bytes) -> bool:
-    """Return whether an encoded state is a stored one, which an older version may have written in other words, or
-    without what it did not know. Raises LogError for what this version cannot read."""
+    """Return whether an encoded state equals a stored one. An older version may have encoded the same state
+    differently, or without fields that it did not know. Raises LogError for what this version cannot read."""
     return fold(stored, iter(())) == folded or is_same_for_first_version(folded, stored)

@@ -1,4 +1,5 @@
-"""Which nodes would take a pod, and what keeps it from the others: asked of all nodes, clause by clause."""
+"""Which nodes fit a pod, and which clauses of the filters exclude the others. All nodes are examined, clause by
+clause."""
 
 from __future__ import annotations
 
@@ -19,28 +20,29 @@ from vcd.scheduling.session.views import Task
 
 
 class Clause(NamedTuple):
-    """One thing that nodes have to pass for a pod: why they fail it, and which pass."""
+    """One condition of a filter for a pod: the reason of nodes that fail it, and the mask of nodes that pass it."""
 
     reason: Reason
     passes: Mask
 
     @property
     def cause(self) -> str:
-        """What it comes to where it keeps the pod out."""
+        """The cause that this clause states if it excludes the pod."""
         return label_of(self.reason)
 
     @property
     def text(self) -> str:
-        """As a user wrote it, where it is that short."""
+        """The clause as the user wrote it if the reason has it, else the reason's words."""
         return dict(self.reason.names).get("clause") or self.reason.words
 
 
 class Funnel:
-    """The nodes of a session as it ended, for one more pod like a task, and how many such pods each takes.
+    """The nodes at the end of a session, and how many more pods like ``task`` fit on each.
 
-    ``lasting`` are the clauses that no placement changes (selectors, taints, cordons, volumes of nodes), ``moving``
-    those that look at other pods, quotas or time. ``empty`` counts the pods for which a node has room when nothing is
-    on it, ``now`` as it is, ``freed`` once what is leaving has gone and what waits for room has it.
+    ``lasting`` are the clauses that no placement changes (selectors, taints, cordons, node affinity of volumes),
+    ``moving`` those that depend on other pods, quotas or time. ``empty`` counts the pods that fit by resources when
+    the node is empty, ``now`` those that fit into its idle resources, ``freed`` those that fit into its future idle
+    resources.
     """
 
     def __init__(self, session: Session, task: Task) -> None:
@@ -58,9 +60,9 @@ class Funnel:
                 clauses = self.moving if predicate.depends else self.lasting
                 clauses += [Clause(reason, mask) for reason, mask in predicate.clauses(task, usage)]
         self._within = within
-        self.empty = how_many(usage.allocatable, task.request)
-        self.now = self.with_room(usage.idle)
-        self.freed = self.with_room(usage.future_idle)
+        self.empty = fitting_pods(usage.allocatable, task.request)
+        self.now = self.count_fitting(usage.idle)
+        self.freed = self.count_fitting(usage.future_idle)
 
     @cached_property
     def allowed(self) -> Mask:
@@ -69,37 +71,41 @@ class Funnel:
 
     @property
     def never(self) -> bool:
-        """Whether no node takes the pod even when empty: none at all, or none of those that its own terms allow."""
+        """Whether no node fits the pod even when empty: none of all, or none of those that the pod's own clauses
+        allow."""
         takes = self.empty > 0
         return not takes.any() or bool(self.wanted.any() and not takes[self.wanted].any())
 
     @cached_property
     def wanted(self) -> Mask:
-        """The nodes that pass all lasting clauses but those that nodes themselves put up: taints and cordons."""
+        """The nodes that pass all lasting clauses but taints and cordons."""
         own = (one for one in self.lasting if one.cause not in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE))
         return _all(own, len(self.now))
 
     def without(self, clause: Clause) -> Mask:
-        """The nodes that pass all lasting clauses but one."""
+        """Return the nodes that pass all lasting clauses but one."""
         return _all([other for other in self.lasting if other is not clause], len(self.now))
 
     @property
     def fits(self) -> int:
-        """How many such pods the allowed nodes take now, each by its room."""
+        """How many such pods fit on the allowed nodes now, by resources."""
         return int(self.now[self.allowed].sum())
 
-    def with_room(self, room: Ints, rows: Rows | None = None) -> Ints:
-        """How many such pods each node takes, or each of some, were its room this."""
-        return how_many(room, self.task.request) * (self._within if rows is None else self._within[rows])
+    def count_fitting(self, free: Ints, rows: Rows | None = None) -> Ints:
+        """Return how many such pods fit on each node, or on those at ``rows``, with these free resources."""
+        return fitting_pods(free, self.task.request) * (self._within if rows is None else self._within[rows])
 
     def lines(self) -> list[FunnelLine]:
-        """The funnel: clause after clause, and how many of what is left have room."""
+        """Return the funnel: how many nodes pass each clause, and how many are left after it; free capacity last."""
         left, found = np.ones(len(self.now), np.bool_), []
         for clause in (*self.lasting, *self.moving):
             left = left & clause.passes
             found.append(FunnelLine(clause.cause, clause.text, int(clause.passes.sum()), int(left.sum())))
-        has_room = self.now > 0
-        return [*found, FunnelLine(Cause.NODE_ROOM, "free capacity", int(has_room.sum()), int((left & has_room).sum()))]
+        has_capacity = self.now > 0
+        return [
+            *found,
+            FunnelLine(Cause.NODE_ROOM, "free capacity", int(has_capacity.sum()), int((left & has_capacity).sum())),
+        ]
 
 
 def _all(clauses: Iterable[Clause], count: int) -> Mask:
@@ -109,11 +115,12 @@ def _all(clauses: Iterable[Clause], count: int) -> Mask:
     return found
 
 
-def how_many(room: Ints, request: Ints) -> Ints:
-    """How many pods that ask for so much fit into the room of each node, by ``room_needed`` for the first of them."""
-    asked = request > 0
-    first = fits(room_needed(request), room)
-    if not asked.any():
+def fitting_pods(free: Ints, request: Ints) -> Ints:
+    """Return how many pods with this request fit into the free resources of each node, applying the tolerance of
+    ``room_needed`` to the first pod."""
+    requested = request > 0
+    first = fits(room_needed(request), free)
+    if not requested.any():
         return first.astype(np.int64)
-    count: Ints = np.maximum((room[asked] // request[asked][:, None]).min(axis=0), 1) * first
+    count: Ints = np.maximum((free[requested] // request[requested][:, None]).min(axis=0), 1) * first
     return count

@@ -1,4 +1,4 @@
-"""Who holds what others wait for."""
+"""The jobs that hold the resources that other jobs wait for."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 
 KEPT = 20
-"""How many are kept for who reads the data."""
+"""Holders that are listed, at most."""
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """A job that holds some of what lacks: ``pods`` pods, ``amounts`` by resource as quantities."""
+    """A job that holds resources that are short: ``pods`` pods, ``amounts`` by resource as quantities."""
 
     job: str
     queue: str
@@ -31,7 +31,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 def amount_of(session: Session, resource: str, task: Task, row: int | None = None) -> int:
-    """How much of a resource, or of what a plugin counts, a task takes where it is, or on another node."""
+    """Return how much of a resource, or of what a plugin counts, a task takes on its node, or on another one."""
     column = session.nodes.column_of.get(resource)
     if column is not None:
         return int(task.amounts[column])
@@ -40,7 +40,7 @@ def amount_of(session: Session, resource: str, task: Task, row: int | None = Non
 
 
 def holders_of(session: Session, tasks: Iterable[Task], names: list[str]) -> list[Holder]:
-    """The jobs of tasks by what they hold of resources, the largest first."""
+    """Return the jobs of some tasks by how much they hold of the first resource, the largest first."""
     sums: dict[int, Counter[str]] = {}
     pods: Counter[int] = Counter()
     for task in tasks:
@@ -59,42 +59,43 @@ def _holder(job: Job, pods: int, amounts: Mapping[str, int]) -> Holder:
 
 
 def held_in(session: Session, queue: Queue | None, resource: str) -> list[Holder]:
-    """The jobs of a queue and the queues below it (None: of all) that hold most of a resource."""
+    """Return the jobs in a queue's subtree (None: all jobs) that hold most of a resource, the largest first."""
     column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
     if column is None:
-        return holders_of(session, _placed(session, jobs), [resource])
-    held = _held(session, column)[jobs]
-    most = jobs[np.argsort(-held, kind="stable")[: min(KEPT, np.count_nonzero(held))]]  # they are in order of key
+        return holders_of(session, _placed_tasks(session, jobs), [resource])
+    held = _allocated_by_job(session, column)[jobs]
+    # jobs are in key order, so ties keep it
+    most = jobs[np.argsort(-held, kind="stable")[: min(KEPT, np.count_nonzero(held))]]
     found = [session.job(index) for index in most.tolist()]
     return [_holder(job, _pods_with(job, column), {resource: job.allocated[column]}) for job in found]
 
 
 def amount_in(session: Session, queue: Queue | None, resource: str) -> int:
-    """How much of a resource, or of what a plugin counts, the jobs of a queue and the queues below it hold."""
+    """Return how much of a resource, or of what a plugin counts, the jobs in a queue's subtree hold."""
     column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
     if column is not None:
-        return sum(_held(session, column)[jobs].tolist())
-    return sum(amount_of(session, resource, task) for task in _placed(session, jobs))
+        return sum(_allocated_by_job(session, column)[jobs].tolist())
+    return sum(amount_of(session, resource, task) for task in _placed_tasks(session, jobs))
 
 
 def _jobs_in(session: Session, queue: Queue | None) -> Ints:
-    """The indices of the jobs of a queue and the queues below it; it spares a view of each."""
+    """Return the indices of the jobs in a queue's subtree, without creating a view of each."""
     inside = [
         one.index for one in session.queue_list if queue is None or one is queue or queue in session.lineage(one)[1:]
     ]
     return np.flatnonzero(np.isin(session.jobs.queue, inside))
 
 
-def _held(session: Session, column: int) -> Ints:
-    """How much of a resource each job holds."""
+def _allocated_by_job(session: Session, column: int) -> Ints:
+    """Return how much of a resource each job holds."""
     held = session.jobs.allocated[:, column].copy()
     for job in session.views.jobs():
         held[job.index] = job.allocated[column]
     return held
 
 
-def _placed(session: Session, jobs: Ints) -> Iterator[Task]:
-    """The tasks of jobs that have nodes."""
+def _placed_tasks(session: Session, jobs: Ints) -> Iterator[Task]:
+    """Yield the tasks of jobs that have nodes."""
     for index in jobs.tolist():
         yield from (task for task in session.job(index).tasks() if task.status in ALLOCATED_STATUSES)
 

@@ -1,4 +1,5 @@
-"""Whose limit keeps a job out: the cluster's, its queue's, that of a queue above, or what is kept for others."""
+"""Diagnoses of limits: whether the cluster, the job's queue, a parent queue, or the holds of other queues refuse a
+job."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from vcd.state.sums import sum_of
 
 
 def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
-    """The cause of a reason that tells of a limit."""
+    """Return the diagnosis of a reason that states a limit."""
     queue, column = (
         case.session.queues.get(limit.queue, case.job.queue),
         case.session.nodes.column_of.get(limit.resource),
@@ -30,50 +31,55 @@ def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
     asks = limit.asks
     if asks is None:
         asks = 0 if column is None or case.funnel is None else int(case.funnel.task.request[column])
-    if reason.gate == "queue":  # a pod's turn, beside what other pods of the job had for the moment
+    # the reason concerns one pod at its turn, which counted places that other pods of the job had at the time
+    if reason.gate == "queue":
         asks, limit = asks * case.missing, limit._replace(taken=amount_in(case.session, queue, limit.resource))
-    if column is not None and _is_the_clusters(case.session, cause_of(reason), limit, column, asks):
-        return _overtaken(case, limit, None, asks) or _cluster_full(case.session, limit.resource, column, asks)
+    if column is not None and _is_cluster_limit(case.session, cause_of(reason), limit, column, asks):
+        return _diagnose_order(case, limit, None, asks) or _diagnose_full_cluster(
+            case.session, limit.resource, column, asks
+        )
     code = declared(reason.reason)
     field = "" if code is None else code.field.replace("{resource}", limit.resource)
     if cause_of(reason) == Cause.OTHERS_GUARANTEE and not limit.bound:
-        return _of_holds(case, reason.plugin, queue, limit._replace(asks=asks), field)
+        return _diagnose_holds(case, reason.plugin, queue, limit._replace(asks=asks), field)
     amounts = {limit.resource: {"asks": asks, "has": limit.taken, "limit": limit.limit}}
     if limit.bound == OF_THE_CLUSTER:
-        return Diagnosis(cause_of(reason), {"field": field, **_reserver(case.session, limit.resource)}, amounts)
-    found = _overtaken(case, limit, queue, asks)
+        return Diagnosis(
+            cause_of(reason), {"field": field, **_largest_reservation(case.session, limit.resource)}, amounts
+        )
+    found = _diagnose_order(case, limit, queue, asks)
     if found is not None:
         return found
-    cause, names = _whose(case, cause_of(reason), queue, limit, field)
+    cause, names = _find_limit(case, cause_of(reason), queue, limit, field)
     return Diagnosis(cause, names, amounts)
 
 
-def _is_the_clusters(session: Session, cause: str, limit: QueueLimit, column: int, asks: int) -> bool:
-    """Whether it is the cluster that is full, though a queue's gate says so first: too little is free where a limit
-    follows what others ask for, or the queue may have all that there is."""
+def _is_cluster_limit(session: Session, cause: str, limit: QueueLimit, column: int, asks: int) -> bool:
+    """Return whether the cluster is full, although a queue's gate refused first: the limit is elastic and too few
+    resources are idle, or the limit is not below the cluster's total."""
     is_elastic = limit.bound == OF_THE_CLUSTER or cause in (Cause.QUEUE_DESERVED, Cause.OTHERS_GUARANTEE)
-    if is_elastic and _free(session, column) < asks:
+    if is_elastic and _idle_total(session, column) < asks:
         return True
     return limit.bound != OF_THE_CLUSTER and limit.limit >= int(session.nodes.total[column])
 
 
-def _cluster_full(session: Session, resource: str, column: int, asks: int) -> Diagnosis:
+def _diagnose_full_cluster(session: Session, resource: str, column: int, asks: int) -> Diagnosis:
     held = held_in(session, None, resource)
-    amounts = {"asks": asks, "free": _free(session, column), "total": int(session.nodes.total[column])}
+    amounts = {"asks": asks, "free": _idle_total(session, column), "total": int(session.nodes.total[column])}
     return Diagnosis(Cause.CLUSTER_FULL, {"holder": held[0].job} if held else {}, {resource: amounts})
 
 
-def _free(session: Session, column: int) -> int:
+def _idle_total(session: Session, column: int) -> int:
     return int(sum_of(np.maximum(session.nodes.usage.idle[column], 0)))
 
 
-def _whose(case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str) -> tuple[str, dict[str, str]]:
-    """Whose limit a queue runs into: others' guarantees, a capability of its own or of a queue above it, or what the
-    reason says."""
+def _find_limit(case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str) -> tuple[str, dict[str, str]]:
+    """Return which limit a queue reached: guarantees of other queues, a capability of its own or of a parent, or what
+    the reason states."""
     resource = limit.resource
     if cause == Cause.CARD_QUOTA:
         return cause, {"queue": queue.name, "field": field, "card": resource}
-    other = _guaranteed(case.session, queue, limit)
+    other = _largest_guarantee(case.session, queue, limit)
     if other is not None:
         return Cause.OTHERS_GUARANTEE, {"queue": other.name, "field": f"spec.guarantee.resource.{resource}"}
     for one in case.session.lineage(queue):
@@ -83,9 +89,9 @@ def _whose(case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str) 
     return cause, {"queue": queue.name, "field": field}
 
 
-def _guaranteed(session: Session, queue: Queue, limit: QueueLimit) -> Queue | None:
-    """The other queue to which most of a resource is guaranteed, where it is guarantees that make a limit: no
-    capability that is stated does, and all that they leave of the cluster is not more."""
+def _largest_guarantee(session: Session, queue: Queue, limit: QueueLimit) -> Queue | None:
+    """Return the other queue with the largest guarantee of a resource if guarantees cause the limit: no capability is
+    as low, and the limit is at least what all guarantees leave of the cluster."""
     mine, resource = session.lineage(queue), limit.resource
     others = [one for one in session.queue_list if one not in mine and one.record.guarantee.get(resource)]
     stated = [one.record.capability.get(resource, 0) for one in mine]
@@ -99,36 +105,42 @@ def _guaranteed(session: Session, queue: Queue, limit: QueueLimit) -> Queue | No
     return max(others, key=lambda one: (one.record.guarantee[resource], one.name))
 
 
-def _of_holds(case: Case, plugin: str, queue: Queue, limit: QueueLimit, field: str) -> Diagnosis:
-    """The cause of a refusal for the sake of other queues: the one for which most is held, and what the others leave.
+def _diagnose_holds(case: Case, plugin: str, queue: Queue, limit: QueueLimit, field: str) -> Diagnosis:
+    """Return the diagnosis of a refusal because of holds for other queues: the queue with the largest hold, and the
+    limit.
 
-    The reason names all of these queues, and no limit: what each of them leaves depends on where they part in the tree.
+    The reason names all of these queues but no limit, which depends on the queue above both where they meet in the
+    tree.
     """
     session, resource, asks = case.session, limit.resource, limit.asks or 0
     held = _held_for_others(session, plugin, queue, resource, field)
-    if not held:  # a queue took since then what was held for it
+    if not held:  # the queue has used its hold since
         return Diagnosis(Cause.OTHERS_GUARANTEE, {"queue": queue.name, "field": field}, {resource: {"asks": asks}})
     owners = [session.queues[name] for name in held]
     subject = {"queue": max(held, key=lambda name: (held[name], name)), "field": field}
     column, amounts = session.nodes.column_of[resource], dict[str, int]()
-    for above in [*session.lineage(queue)[1:], None]:  # the queue above both that is full, or the cluster
+    for above in [*session.lineage(queue)[1:], None]:  # the full queue above both, or the cluster
         below = [one for one in owners if above is None or above in session.lineage(one)]
         most = int(session.nodes.total[column]) if above is None else above.record.capability.get(resource, 0)
         if not below or not most:
             continue
         taken = amount_in(session, above, resource)
-        kept = sum(held[one.name] for one in below)
-        amounts = {"asks": asks, "has": taken, "limit": max(min(most, taken + _free(session, column)) - kept, 0)}
+        held_back = sum(held[one.name] for one in below)
+        amounts = {
+            "asks": asks,
+            "has": taken,
+            "limit": max(min(most, taken + _idle_total(session, column)) - held_back, 0),
+        }
         if taken + asks > amounts["limit"]:
             limit = limit._replace(taken=taken, limit=amounts["limit"])
-            found = _overtaken(case, limit, above, asks, but=owners)
+            found = _diagnose_order(case, limit, above, asks, but=owners)
             return found or Diagnosis(Cause.OTHERS_GUARANTEE, subject, {resource: amounts})
     return Diagnosis(Cause.OTHERS_GUARANTEE, subject, {resource: amounts})
 
 
 def _held_for_others(session: Session, plugin: str, queue: Queue, resource: str, field: str) -> dict[str, int]:
-    """What a plugin holds of a resource for queues other than one, by name: unused guarantees, or by weight what they
-    deserve and can use."""
+    """Return what a plugin holds of a resource for other queues, by name: unused guarantees, or shares by weight that
+    they deserve and can use."""
     own = {one.name for one in session.lineage(queue)}
     kind = HoldKind.SHARE if field == "spec.weight" else HoldKind.GUARANTEE
     holds = [hold for one in framework_of(session).plugins if one.name == plugin for hold in one.holds()]
@@ -139,8 +151,8 @@ def _held_for_others(session: Session, plugin: str, queue: Queue, resource: str,
     }
 
 
-def _reserver(session: Session, resource: str) -> dict[str, str]:
-    """Who reserved most of a resource by being admitted."""
+def _largest_reservation(session: Session, resource: str) -> dict[str, str]:
+    """Return the job that reserves most of a resource by being admitted."""
     jobs, column = session.jobs, session.nodes.column_of[resource]
     reserved = jobs.missing(np.arange(len(jobs)))[:, column].copy()
     phases = session.views.phases.copy()
@@ -151,16 +163,17 @@ def _reserver(session: Session, resource: str) -> dict[str, str]:
     return {"holder": jobs.keys[row]} if len(reserved) and reserved[row] else {}
 
 
-def _overtaken(
+def _diagnose_order(
     case: Case, limit: QueueLimit, queue: Queue | None, asks: int, but: Collection[Queue] = ()
 ) -> Diagnosis | None:
-    """Whether what others of a queue, and of those below it, were given while it waited would let it in; ``but`` are
-    queues that have what is held for them in any case."""
+    """Return the diagnosis that the job would fit below the limit without what other jobs in the queue's subtree got
+    while it waited; None if it would not. Jobs of the queues ``but`` do not count, since their holds are theirs in any
+    case."""
     column = case.session.nodes.column_of.get(limit.resource)
     given: dict[str, int] = {}
-    for task in case.placed_meanwhile() if column is not None else ():
+    for task in case.placed_while_waiting() if column is not None else ():
         if task.job.queue not in but and (queue is None or queue in case.session.lineage(task.job.queue)):
             given[task.job.key] = given.get(task.job.key, 0) + int(task.request[column])
     if limit.taken - sum(given.values()) + asks > limit.limit or not any(given.values()):
         return None
-    return case.overtaken(given)
+    return case.diagnose_order(given)

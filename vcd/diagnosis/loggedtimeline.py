@@ -1,7 +1,7 @@
-"""The wait timeline of a log: its sessions, what it observed of PodGroups, and where another replica's history goes on.
+"""The wait timeline of a log, from its sessions and the events of PodGroups.
 
-In an imported log, the events by which it rebuilds a state are no waits. A state that is known as of an event replaces
-what the timeline knows: where the log begins, and where another replica's history goes on.
+In an imported log, events that rebuild a state are not waits. Where the log begins, and where another replica's
+history continues, the state at that event replaces what the timeline has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from vcd.state.cluster import ClusterState
 from vcd.state.records import readable_group_queue
 
 WaitingAt = Callable[[int], Mapping[str, Reasons]]
-"""Returns which groups wait for what as of an event."""
+"""Returns the groups that wait as of an event, with their reasons."""
 _FEW = 8
 """Groups up to which each is looked up in the log; for more, all sessions are read."""
 
@@ -36,7 +36,7 @@ def read_timeline(
     concerning: Callable[[Reasons], Reasons] = lambda reasons: reasons,
     most_spans: int = MOST_SPANS,
 ) -> WaitTimeline:
-    """Return the timeline of some groups by a log up to an event (None: its end). Raises LogError."""
+    """Return the timeline of some groups from a log up to an event (None: its end). Raises LogError."""
     first, last = next(reader.sessions(limit=1), None), reader.head() if until is None else until
     timeline = WaitTimeline(frozenset(groups).__contains__, concerning=concerning, most_spans=most_spans)
     if first is not None and groups:
@@ -58,8 +58,8 @@ def fold(
 ) -> None:
     """Fold the events of a log after one and up to another into a timeline.
 
-    ``events`` are sessions and what the log observed of PodGroups, in order; ``see`` is called with each of them before
-    it is folded. A session that states nothing of the timeline's groups may be left out.
+    ``events`` are sessions and events of PodGroups, in order; ``see`` is called with each of them before it is folded.
+    Sessions without changes for the timeline's groups may be omitted.
     """
     sessions = _Sessions(reader, until)
     for one in events:
@@ -85,7 +85,7 @@ class _Sessions:
 def _fold_one(timeline: WaitTimeline, logged: Logged) -> None:
     event, time = logged.event, logged.time
     if isinstance(event, ev.ObjectPut) and event.payload is None:
-        return  # it is as it was
+        return  # an unchanged object
     if isinstance(event, ev.SessionDecided):
         timeline.decided(event.session, event.head, time, ev.waits_by_group(ev.decode_plan(event.plan).waiting))
     elif not isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) or event.kind != "PodGroup":
@@ -107,8 +107,8 @@ def group_queue(event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> str | Non
 
 
 def _concerning(reader: LogReader, groups: Collection[str], until: int) -> Iterator[Logged]:
-    """Return the events up to one that concern some groups; of many groups, all sessions, and of PodGroups only the
-    deletions: a group that waits after its deletion was created again."""
+    """Return the events up to one that concern some groups. For many groups, these are all sessions, and of PodGroups
+    only deletions: a group that waits after its deletion was created again."""
     parts: list[Iterable[Logged]]
     if len(groups) > _FEW:
         gone = [reader.find(kind="PodGroup", type=one, until=until) for one in ("gone", "bad")]
@@ -121,7 +121,8 @@ def _concerning(reader: LogReader, groups: Collection[str], until: int) -> Itera
 
 
 def waiting_at(reader: LogReader, sequence: int) -> Mapping[str, Reasons]:
-    """Return which groups wait for what as of an event, from the checkpoint before it on. Raises LogError."""
+    """Return the groups that wait as of an event, with their reasons, from the checkpoint before it. Raises
+    LogError."""
     base = reader.base(sequence)
     try:
         if base.sequence == sequence:

@@ -1,4 +1,5 @@
-"""What keeps a job from nodes: its pods' size, a clause that excludes nodes with room, other pods, or want of room."""
+"""Diagnoses of nodes: the pods' size, a clause that excludes nodes with capacity, other pods, or too little
+capacity."""
 
 from __future__ import annotations
 
@@ -19,167 +20,168 @@ from vcd.state.sums import sum_of
 _OF_NODES = (Cause.NODE_ROOM, Cause.SHAPE, Cause.SELECTOR, Cause.TAINT, Cause.UNSCHEDULABLE_NODE, Cause.NODE_POLICY)
 
 _VALUES = 5
-"""Values of a label that a diagnosis names; how many there are it always states."""
+"""Values of a label that a diagnosis names; it always states how many there are."""
 
 
 def is_of_nodes(funnel: Funnel, reason: ev.Waiting) -> bool:
-    """Whether the nodes tell more of a cause than the reason does: which clause, and how many."""
+    """Return whether the nodes determine the cause more precisely than the reason: which clause, and how many nodes."""
     if not isinstance(reason.reason, str) and "claim" in dict(reason.reason.names):
         return False
     return cause_of(reason) in {*_OF_NODES, *(clause.cause for clause in (*funnel.lasting, *funnel.moving))}
 
 
 def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
-    """Why the nodes do not take what is missing of a job."""
+    """Return why the nodes do not fit the missing pods of a job."""
     if funnel.never:
         return of_shape(case, funnel)
-    if not funnel.allowed.any():  # though no room is there beyond them, either
-        return _excluded(case, funnel, min(funnel.lasting, key=lambda one: int(one.passes.sum())))
-    if funnel.fits < case.missing_alike or case.is_short:
+    if not funnel.allowed.any():  # the clauses come first, even if the other nodes have no capacity either
+        return _diagnose_clause(case, funnel, min(funnel.lasting, key=lambda one: int(one.passes.sum())))
+    if funnel.fits < case.missing_equal or case.is_short:
         clause = _decisive(case, funnel)
         if clause is not None:
-            return _excluded(case, funnel, clause)
-        return _overtaken(case, funnel) or _of_room(case, funnel)
+            return _diagnose_clause(case, funnel, clause)
+        return _diagnose_order(case, funnel) or _diagnose_capacity(case, funnel)
     takes = [(int(funnel.now[funnel.allowed & one.passes].sum()), one) for one in funnel.moving]
-    count, clause = min(takes, key=lambda each: each[0], default=(case.missing_alike, None))
-    if clause is not None and count < case.missing_alike:
-        return _excluded(case, funnel, clause)
+    count, clause = min(takes, key=lambda each: each[0], default=(case.missing_equal, None))
+    if clause is not None and count < case.missing_equal:
+        return _diagnose_clause(case, funnel, clause)
     others = [one for one in case.reasons if cause_of(one) not in (*_OF_NODES, Cause.GANG_INCOMPLETE)]
     if others:
-        return _in_turn(case, funnel, others[0])
-    if case.missing_alike < case.missing or case.job.partition is not None:  # each fits, and not all together
-        return _overtaken(case, funnel) or as_given(case.reasons[0])
-    return _overtaken(case, funnel) or Diagnosis(Cause.ORDER, {}, _counts(case, funnel))
+        return _diagnose_turn(case, funnel, others[0])
+    if case.missing_equal < case.missing or case.job.partition is not None:  # each pod fits alone, but not all together
+        return _diagnose_order(case, funnel) or as_given(case.reasons[0])
+    return _diagnose_order(case, funnel) or Diagnosis(Cause.ORDER, {}, _counts(case, funnel))
 
 
 def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
-    """That no node takes a pod, however empty: the allowed node that comes nearest, and what it lacks."""
+    """Return the diagnosis that no empty node fits the pod: the allowed node that comes nearest, and what it lacks."""
     allowed = funnel.wanted if funnel.wanted.any() else np.ones_like(funnel.wanted)
-    room, request = case.session.nodes.usage.allocatable, funnel.task.request
-    row = _nearest(allowed, room, request)
-    lacks: list[int] = np.flatnonzero(room[:, row] < request).tolist()
+    allocatable, request = case.session.nodes.usage.allocatable, funnel.task.request
+    row = _nearest(allowed, allocatable, request)
+    lacks: list[int] = np.flatnonzero(allocatable[:, row] < request).tolist()
     subject = {"node": case.session.nodes.facts.names[row]}
-    kept_out = (Cause.TAINT, Cause.UNSCHEDULABLE_NODE)
-    clauses = [one.text for one in funnel.lasting if not one.passes.all() and one.cause not in kept_out]
+    of_nodes_own = (Cause.TAINT, Cause.UNSCHEDULABLE_NODE)
+    clauses = [one.text for one in funnel.lasting if not one.passes.all() and one.cause not in of_nodes_own]
     if clauses:
         subject["clause"] = "; ".join(clauses)
-    return Diagnosis(Cause.SHAPE, subject, case.told(lacks, asks=request, largest=room[:, row]))
+    return Diagnosis(Cause.SHAPE, subject, case.amounts_by_role(lacks, asks=request, largest=allocatable[:, row]))
 
 
 # --- clauses ----------------------------------------------------------------------------------------------------------
 
 
 def _decisive(case: Case, funnel: Funnel) -> Clause | None:
-    """Of the lasting clauses that keep the job from nodes with room for it, the one whose removal gives most."""
-    if funnel.now.sum() < case.missing_alike:
+    """Return the lasting clause whose removal adds most capacity; None if nodes outside the clauses have too little."""
+    if funnel.now.sum() < case.missing_equal:
         return None
     gains = [(int(funnel.now[funnel.without(one)].sum()), one) for one in funnel.lasting]
     best = max(gains, key=lambda each: each[0], default=None)
-    if best is None or best[0] == funnel.fits:  # several exclude the same nodes
+    if best is None or best[0] == funnel.fits:  # several clauses exclude the same nodes
         return max(funnel.lasting, key=lambda one: int(funnel.now[~one.passes].sum()), default=None)
     return best[1]
 
 
-def _excluded(case: Case, funnel: Funnel, clause: Clause) -> Diagnosis:
-    """How many nodes a clause leaves, and how many with room it excludes."""
-    counts, with_room = _counts(case, funnel), (funnel.now > 0) & ~clause.passes
-    counts[""] |= {"passes": int(clause.passes.sum()), "excluded with room": int(with_room.sum())}
-    subject, values = _named(clause), _existing(case, clause)
+def _diagnose_clause(case: Case, funnel: Funnel, clause: Clause) -> Diagnosis:
+    """Return how many nodes a clause leaves, and how many nodes with capacity it excludes."""
+    counts, count_fitting = _counts(case, funnel), (funnel.now > 0) & ~clause.passes
+    counts[""] |= {"passes": int(clause.passes.sum()), "excluded with room": int(count_fitting.sum())}
+    subject, values = _subject_of(clause), _existing_values(case, clause)
     if values:
         subject["existing"] = ", ".join(values[:_VALUES])
         counts[""]["existing"] = len(values)
     return Diagnosis(clause.cause, subject, counts, clause.reason.words)
 
 
-def _existing(case: Case, clause: Clause) -> list[str]:
-    """The values on nodes of the label of which a clause wants others; none if a node passes it."""
+def _existing_values(case: Case, clause: Clause) -> list[str]:
+    """Return the values on nodes of the label that a clause requires; empty if a node passes the clause."""
     label = dict(clause.reason.names).get("label", "")
     return [] if clause.passes.any() else case.session.nodes.facts.label(label)[1]
 
 
-def _in_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
-    """What kept a pod out in its turn, beside others of the job that had places then."""
-    alike = [one for one in funnel.moving if one.cause == cause_of(reason)]
+def _diagnose_turn(case: Case, funnel: Funnel, reason: ev.Waiting) -> Diagnosis:
+    """Return what excluded a pod at its turn, when other pods of the job had places."""
+    of_cause = [one for one in funnel.moving if one.cause == cause_of(reason)]
     code = reason.reason if isinstance(reason.reason, str) else reason.reason.code
-    clause = next((one for one in alike if one.reason.code == code), next(iter(alike), None))
+    clause = next((one for one in of_cause if one.reason.code == code), next(iter(of_cause), None))
     if clause is None:
         return as_given(reason)
     counts = _counts(case, funnel)
     counts[""] |= {"passes": len(funnel.now) - reason.nodes, "excluded with room": 0}
-    return Diagnosis(clause.cause, _named(clause), counts)
+    return Diagnosis(clause.cause, _subject_of(clause), counts)
 
 
-def _named(clause: Clause) -> dict[str, str]:
-    """What a clause is about: what it names, its text as a clause of nodes or a term of pods."""
+def _subject_of(clause: Clause) -> dict[str, str]:
+    """Return what a clause names, and its text: a "clause" of nodes or a "term" about pods."""
     names = {role: name for role, name in clause.reason.names if role not in ("clause", "label", "taint")}
     return {**names, "clause" if clause.cause in _OF_NODES else "term": clause.text}
 
 
 def _counts(case: Case, funnel: Funnel) -> Amounts:
-    return {"": {"nodes": len(funnel.now), "needs": case.missing_alike, "fits": funnel.fits}}
+    return {"": {"nodes": len(funnel.now), "needs": case.missing_equal, "fits": funnel.fits}}
 
 
-# --- room -------------------------------------------------------------------------------------------------------------
+# --- capacity ---------------------------------------------------------------------------------------------------------
 
 
-def _of_room(case: Case, funnel: Funnel) -> Diagnosis:
-    """Nodes that may take the job have no room: too little in sum, in pieces too small, or held by others."""
+def _diagnose_capacity(case: Case, funnel: Funnel) -> Diagnosis:
+    """Return the diagnosis that allowed nodes lack capacity: too little in sum, fragmented, or held by other jobs."""
     usage, names = case.session.nodes.usage, case.session.nodes.resources
-    if funnel.freed[funnel.allowed].sum() >= case.missing_alike and not case.is_short:
-        return case.leaving()
-    idle, asked = np.maximum(usage.idle, 0), case.needed > 0
+    if funnel.freed[funnel.allowed].sum() >= case.missing_equal and not case.is_short:
+        return case.diagnose_terminating()
+    idle, requested = np.maximum(usage.idle, 0), case.needed > 0
     free, allowed = sum_of(idle, axis=1), sum_of(idle[:, funnel.allowed], axis=1)
-    short = np.flatnonzero(asked & (free < case.needed)).tolist()
+    short = np.flatnonzero(requested & (free < case.needed)).tolist()
     if short:
-        return _full(case, short, free)
+        return _diagnose_full_cluster(case, short, free)
     near = _nearest(funnel.allowed, idle, funnel.task.request)
-    lacking = _lacking(funnel.task.request, idle[:, near])
-    if (allowed[asked] >= case.needed[asked]).all():
+    lacking = _short_resources(funnel.task.request, idle[:, near])
+    if (allowed[requested] >= case.needed[requested]).all():
         largest, request = idle[:, funnel.allowed].max(axis=1), funnel.task.request
         lacking = [column for column in lacking if largest[column] < request[column]] or lacking
-        amounts = case.told(lacking, asks=case.needed, pod=request, free=allowed, largest=largest)
+        amounts = case.amounts_by_role(lacking, asks=case.needed, pod=request, free=allowed, largest=largest)
         return Diagnosis(Cause.FRAGMENTATION, {}, amounts | _counts(case, funnel))
     held = holders_of(case.session, NodeView(case.session, near).tasks, [names[column] for column in lacking])
     subject = {"node": case.session.nodes.facts.names[near], **({"holder": held[0].job} if held else {})}
-    amounts = case.told(lacking, asks=funnel.task.request, most=idle[:, near])
+    amounts = case.amounts_by_role(lacking, asks=funnel.task.request, most=idle[:, near])
     return Diagnosis(Cause.NODE_ROOM, subject, amounts | _counts(case, funnel))
 
 
-def _nearest(allowed: Mask, room: Ints, request: Ints) -> int:
-    """The allowed node that has the largest part of what a pod asks for."""
-    part = (room / np.maximum(request, 1)[:, None])[request > 0].min(axis=0)
+def _nearest(allowed: Mask, free: Ints, request: Ints) -> int:
+    """Return the allowed node that has the largest part of a pod's request."""
+    part = (free / np.maximum(request, 1)[:, None])[request > 0].min(axis=0)
     return int(np.where(allowed, part, -1).argmax())
 
 
-def _lacking(request: Ints, room: Ints) -> list[int]:
-    """The resources of which a node has too little, that first of which it has the smallest part."""
-    lacking: list[int] = np.flatnonzero((request > 0) & (room < request)).tolist()
+def _short_resources(request: Ints, free: Ints) -> list[int]:
+    """Return the columns of the resources of which a node has too little, the smallest part of the request first."""
+    lacking: list[int] = np.flatnonzero((request > 0) & (free < request)).tolist()
     return sorted(
-        lacking or np.flatnonzero(request > 0).tolist()[:1], key=lambda column: room[column] / request[column]
+        lacking or np.flatnonzero(request > 0).tolist()[:1], key=lambda column: free[column] / request[column]
     )
 
 
-def _full(case: Case, columns: list[int], free: Ints) -> Diagnosis:
-    """Less is free in sum than the job needs: who holds most."""
+def _diagnose_full_cluster(case: Case, columns: list[int], free: Ints) -> Diagnosis:
+    """Return the diagnosis that less is idle in sum than the job needs, and which job holds most."""
     columns.sort(key=lambda column: free[column] / case.needed[column])
     held = held_in(case.session, None, case.session.nodes.resources[columns[0]])
-    amounts = case.told(columns, asks=case.needed, free=free, total=case.session.nodes.total)
+    amounts = case.amounts_by_role(columns, asks=case.needed, free=free, total=case.session.nodes.total)
     return Diagnosis(Cause.CLUSTER_FULL, {"holder": held[0].job} if held else {}, amounts)
 
 
-def _overtaken(case: Case, funnel: Funnel) -> Diagnosis | None:
-    """Whether the room that others were given while it waited would let it in."""
+def _diagnose_order(case: Case, funnel: Funnel) -> Diagnosis | None:
+    """Return the diagnosis that the job would fit without the pods that were placed while it waited; None if it would
+    not."""
     idle = case.session.nodes.usage.idle
-    room, by_job = idle.copy(), dict[str, dict[int, Ints]]()
-    for task in case.placed_meanwhile():
-        room[:, task.node] += task.request
+    freed, by_job = idle.copy(), dict[str, dict[int, Ints]]()
+    for task in case.placed_while_waiting():
+        freed[:, task.node] += task.request
         back = by_job.setdefault(task.job.key, {})
         back[task.node] = back.get(task.node, 0) + task.request
-    if not by_job or funnel.with_room(room)[funnel.allowed].sum() < case.missing_alike:
+    if not by_job or funnel.count_fitting(freed)[funnel.allowed].sum() < case.missing_equal:
         return None
     given = {}
     for key, back in by_job.items():
         rows = np.array(list(back), np.intp)
-        more = funnel.with_room(idle[:, rows] + np.stack(list(back.values()), axis=1), rows) - funnel.now[rows]
+        more = funnel.count_fitting(idle[:, rows] + np.stack(list(back.values()), axis=1), rows) - funnel.now[rows]
         given[key] = int(more[funnel.allowed[rows]].sum())
-    return case.overtaken({key: pods for key, pods in given.items() if pods} or dict.fromkeys(given, 1))
+    return case.diagnose_order({key: pods for key, pods in given.items() if pods} or dict.fromkeys(given, 1))

@@ -1,4 +1,4 @@
-"""A job that waits at the end of a session, and the pod of it that nodes are asked about."""
+"""A job that waits at the end of a session, and the pod of it for which the nodes are examined."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vcd.scheduling.session.views import Job, Task
 
 
 class GroupWait(msgspec.Struct, frozen=True):
-    """A group that waits at the end of a session, and the reasons."""
+    """A group that waits at the end of a session, with its reasons."""
 
     group: str
     session: Session
@@ -20,24 +20,24 @@ class GroupWait(msgspec.Struct, frozen=True):
 
     @property
     def job(self) -> Job | None:
-        """The job in the session; None where its queue does not exist."""
+        """The job in the session; None if its queue does not exist."""
         index = self.session.jobs.index(self.group)
         return None if index is None else self.session.job(index)
 
 
 def task_without_node(job: Job, wait: GroupWait) -> Task | None:
-    """The pod of a job that found no node, as the reasons name it; None where nodes are not the matter."""
+    """Return the job's pod that found no node according to the reasons; None if no reason concerns nodes."""
     named = [key for reason in wait.reasons if reason.gate == "predicate" for key in reason.pods]
     pending = {task.key: task for task in job.pending() if task.status == TaskStatus.PENDING}
     return next((pending[key] for key in named if key in pending), None)
 
 
 def pending_task(session: Session, job: Job) -> Task | None:
-    """The first pod of a job that has no place at the end of a session."""
+    """Return the job's first pod, in task order, that has no place at the end of a session."""
     pending = [task for task in job.pending() if task.status == TaskStatus.PENDING]
     return framework_of(session).in_task_order(pending)[0] if pending else None
 
 
 def waiting_task(wait: GroupWait, job: Job) -> Task | None:
-    """The pod of a job that nodes are asked about: the one that found none, else the first that has no place."""
+    """Return the pod for which the nodes are examined: the one that found no node, else the first without a place."""
     return task_without_node(job, wait) or pending_task(wait.session, job)

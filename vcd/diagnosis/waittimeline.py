@@ -1,8 +1,8 @@
 """The wait timeline: which job waited for which reasons, since when, since which session, with the latest quantities.
 
-`WaitTimeline` folds the waits that sessions state; nothing else folds them. `loggedtimeline.py` feeds it from a log and
-`vcd/daemon/reporting/wait_history.py` from a running daemon. Every answer about the time of waits reads `WholeWait` and
-`WaitSpan`.
+`WaitTimeline` folds the waits that sessions state; no other code folds them. `loggedtimeline.py` feeds it from a log
+and `vcd/daemon/reporting/wait_history.py` from a running daemon. Every answer about the time of waits reads
+`WholeWait` and `WaitSpan`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _ABOUT = ("queue", "quota")
 class WaitSpan(NamedTuple):
     """A time (ns) in which a job waited for reasons of one kind, or the sum of several such times.
 
-    ``first`` is the first session that ended in it; ``last`` is the last one of its longest part, ``reasons`` are those
-    of that session, ``opening`` those at the start. ``held`` is how long (ns) the reasons held, ``longest`` how long in
-    its longest part, ``lost`` the time multiplied by the waiting pods. ``older``: the wait began before its start.
+    ``first`` is the first session that ended in it; ``last`` is the last one of its longest part, ``reasons`` are
+    those of that session, ``opening`` those at the start. ``held`` is how long (ns) the reasons held, ``longest`` how
+    long in its longest part, ``lost`` the time multiplied by the waiting pods. ``older``: the wait began before
+    ``start``.
     """
 
     kind: Kind
@@ -53,7 +54,7 @@ class WaitSpan(NamedTuple):
         return max(self.held, 1)
 
     def until(self, time: int, last: int, pods: int) -> WaitSpan:
-        """Return the span as it lasts until a time and the last session before it."""
+        """Return the span extended to a time and the last session before it."""
         more = max(time - self.end, 0)
         held, lost = self.held + more, self.lost + more * pods
         return self._replace(end=self.end + more, last=last, held=held, longest=held, lost=lost)
@@ -67,7 +68,7 @@ class WaitSpan(NamedTuple):
         )
 
     def after(self, time: int) -> WaitSpan:
-        """Return what of it is later than a time (ns)."""
+        """Return the part of the span after a time (ns)."""
         if self.start >= time:
             return self
         held = min(self.held, self.end - time)
@@ -78,7 +79,7 @@ class WaitSpan(NamedTuple):
 class WholeWait(NamedTuple):
     """A wait of a job without a break: its spans in order, at least one; its times (ns) and sessions are theirs.
 
-    ``lasting``: it has not ended. ``older``: it began before its start.
+    ``lasting``: it has not ended. ``older``: it began before ``start``.
     """
 
     spans: tuple[WaitSpan, ...]
@@ -121,7 +122,7 @@ class JobTimeline:
         self.ended: list[WholeWait] = []
         """The oldest first."""
         self.former = 0
-        """How many of these are waits of deleted groups of the same name."""
+        """How many of these waits belong to deleted groups of the same name."""
         self.is_deleted = False
         self._most = most_spans
         self._spans: list[WaitSpan] = []
@@ -134,7 +135,7 @@ class JobTimeline:
         return Kind() if self._open is None else self._open.kind
 
     def turn(self, span: WaitSpan, last: int, pods: int) -> bool:
-        """Begin a span; one without a kind ends the wait. Return whether its kind is another than before.
+        """Begin a span; one without a kind ends the wait. Return whether the kind changed.
 
         ``last`` is the last session before the span, ``pods`` how many pods wait in it.
         """
@@ -153,19 +154,20 @@ class JobTimeline:
         return span.kind != before
 
     def waits(self, time: int, last: int) -> list[WholeWait]:
-        """Return all waits, the former ones too, as of a time (ns) and the last session before it, the oldest first."""
+        """Return all waits, also those of deleted groups, as of a time (ns) and the last session before it, the oldest
+        first."""
         spans = self._spans
         if self._open is not None and last >= self._open.first:
             spans = [*spans, self._open.until(time, last, self._pods)]
         return [*self.ended, WholeWait.of(spans, lasting=self._open is not None)] if spans else self.ended
 
     def observed(self) -> None:
-        """Note that the group is there. After a deletion, the same name is a new group."""
+        """Note that the group exists. After a deletion, the same name is a new group."""
         if self.is_deleted:
             self.former, self.is_deleted = len(self.ended), False
 
     def forget_earlier(self) -> None:
-        """Of the waits that ended remember the last one of this group alone."""
+        """Forget the ended waits of deleted groups, and of this group all but the last."""
         del self.ended[: max(self.former, len(self.ended) - 1)]
         self.former = 0
 
@@ -195,16 +197,16 @@ class WaitTimeline:
     ) -> None:
         self.jobs: dict[str, JobTimeline] = {}
         self.last = 0
-        """The last session before what is folded next."""
+        """The last session before the next folded event."""
         self.about = about
         self._pods, self._concerning, self._most = pods, concerning, most_spans
         self._absent: dict[str, int] = {}
-        """The groups that are deleted or cannot be read, and the number of the event that says so; without those that
-        all later sessions see."""
+        """The groups that are deleted or cannot be read, and the number of the event that states so, until all later
+        sessions have seen that event."""
 
     def decided(self, session: int, head: int, time: int, changes: Mapping[str, Reasons]) -> list[str]:
-        """Fold the changed reasons that a session states of groups that are there. Return the groups whose kind of
-        reasons changed. ``head`` is the last event that the session saw."""
+        """Fold the changed reasons that a session states of groups that exist. Return the groups whose kind of reasons
+        changed. ``head`` is the last event that the session saw."""
         there = [(group, of) for group, of in changes.items() if self._absent.get(group, 0) <= head]
         turned = [group for group, reasons in there if self._turn(group, reasons, time, session)]
         self._absent = {group: number for group, number in self._absent.items() if number > head}
@@ -212,7 +214,7 @@ class WaitTimeline:
         return turned
 
     def known(self, time: int, waiting: Mapping[str, Reasons], first: int = 0) -> None:
-        """Fold all that a state knows of waits: where a log begins, or another replica's history goes on.
+        """Fold all waits that a state has: where a log begins, or another replica's history continues.
 
         ``first`` is the session at whose end the groups wait (0: the next one).
         """
@@ -220,7 +222,7 @@ class WaitTimeline:
             self._turn(group, waiting.get(group, ()), time, first or self.last + 1, older=True)
 
     def set_aside(self, group: str, time: int, sequence: int) -> None:
-        """Fold the event that a group cannot be read: it waits for nothing until it can."""
+        """Fold the event that a group cannot be read: it does not wait until it can be."""
         self._absent[group] = sequence
         if group in self.jobs:
             self._turn(group, (), time, self.last + 1)
@@ -238,7 +240,7 @@ class WaitTimeline:
             self.jobs[group].observed()
 
     def groups(self) -> list[str]:
-        """Return the groups of which something is stored, in order of their keys."""
+        """Return the stored groups, in key order."""
         return sorted(self.jobs.keys() | self._absent.keys())
 
     def forget(self, group: str) -> None:
@@ -252,7 +254,7 @@ class WaitTimeline:
         return [] if job is None else job.waits(time, self.last)
 
     def waits(self, group: str, time: int) -> list[WholeWait]:
-        """Return the same without those of deleted groups whose name another group got."""
+        """Return the same without the waits of deleted groups of that name."""
         waits = self.every_wait(group, time)
         return waits[self.jobs[group].former :] if waits else []
 
@@ -272,18 +274,19 @@ class WaitTimeline:
 
 
 def clipped(waits: Iterable[WholeWait], since: int) -> list[WholeWait]:
-    """Return what of some waits is later than a time (ns)."""
+    """Return the parts of some waits after a time (ns)."""
     later = [([span.after(since) for span in wait.spans if span.end >= since], wait) for wait in waits]
     return [WholeWait.of(spans, lasting=wait.lasting) for spans, wait in later if spans]
 
 
 def kind_of(reasons: Iterable[ev.Waiting]) -> Kind:
-    """Return the kind of a wait's reasons. Remarks do not count; a wait for nothing else is none."""
+    """Return the kind of a wait's reasons. Remarks do not count; with remarks alone, the kind is empty."""
     return Kind((one.gate, *_subject(one.reason)) for one in reasons if keeps_back(one))
 
 
 def _subject(reason: Reason | str) -> tuple[str, str]:
-    """Return a reason's code and the queue, quota and field that it is about. The words of vcd 0.1 are their code."""
+    """Return a reason's code and the queue, quota and field that it is about. For reasons of vcd 0.1, the words are
+    the code."""
     if isinstance(reason, str):
         return reason, ""
     names = [name for role, name in reason.names if role in _ABOUT]

@@ -1,1 +1,1 @@
-"""What every port that others reach needs: who asks and what they may do, under which names, and TLS."""
+"""What every port that other machines reach needs: authentication, authorization, Host header checks, limits, TLS."""

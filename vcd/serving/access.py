@@ -1,4 +1,4 @@
-"""Rights in a cluster, as roles allow them and reviews ask for them."""
+"""Rights in a cluster, as RBAC rules grant them and SubjectAccessReviews query them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 
 class Access(NamedTuple):
-    """One thing that a role may allow: ``verb`` on a resource, in a ``namespace`` (empty: in all, or it is in none), or
-    on the nonResourceURL ``path``."""
+    """One right: ``verb`` on a resource, in a ``namespace`` (empty: in all, or the resource is cluster-scoped), or on
+    the nonResourceURL ``path``."""
 
     verb: str
     group: str = ""
@@ -16,14 +16,14 @@ class Access(NamedTuple):
     path: str = ""
 
     def attributes(self) -> dict[str, dict[str, str]]:
-        """As a SubjectAccessReview's spec has it."""
+        """Return the attributes of a SubjectAccessReview's spec."""
         if self.path:
             return {"nonResourceAttributes": {"path": self.path, "verb": self.verb}}
         of = {"verb": self.verb, "group": self.group, "resource": self.resource, "namespace": self.namespace}
         return {"resourceAttributes": {name: text for name, text in of.items() if text}}
 
     def __str__(self) -> str:
-        """In the words of RBAC: ``list podgroups.scheduling.volcano.sh in namespace a``."""
+        """Return the right in RBAC's terms: ``list podgroups.scheduling.volcano.sh in namespace a``."""
         if self.path:
             return f"{self.verb} on the nonResourceURL {self.path}"
         resource = f"{self.resource}.{self.group}" if self.group else self.resource

@@ -16,10 +16,10 @@ class AddressError(OSError):
     @classmethod
     def of(cls, flag: str, address: str, error: OSError) -> Self:
         """Return the error for an address, named by its flag."""
-        return cls(error.errno, f"{flag}={address}: {_explained(error)}")
+        return cls(error.errno, f"{flag}={address}: {_explain(error)}")
 
 
-def _explained(error: OSError) -> str:
+def _explain(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return "address already in use; end who has it, or give another address"
     if error.errno == errno.EACCES:

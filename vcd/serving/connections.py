@@ -1,5 +1,7 @@
-"""How many connections a port keeps open: who connects and says nothing shall not use up the files that the process may
-open. All ports of a daemon together hold far fewer than 1,024 files, so probes are answered whatever comes."""
+"""Limits on the open connections of a port, so that idle clients cannot use up the process's file descriptors.
+
+All ports of a daemon together hold far fewer than 1,024 files, so probes are answered under any load.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,14 @@ from aiohttp import web
 from vcd.serving.tls import HANDSHAKE_SECONDS
 
 CONNECTIONS = 64
-"""Connections that an address keeps open, and TLS handshakes that are under way; with each further one the oldest
-goes."""
+"""Open connections of an address, and TLS handshakes under way. One more closes the oldest."""
 
 IDLE_SECONDS = 75.0
-"""After so long without a whole request a connection is closed."""
+"""A connection without a complete request for this long is closed."""
 
 
 def raise_file_limit() -> None:
-    """Let this process open as many files as its hard limit permits: followers, watches and writes take files, too."""
+    """Raise the soft limit on open files to the hard limit: followers, watches and log writes need files, too."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -37,8 +38,8 @@ async def listening(
     most: int = CONNECTIONS,
     spared: Collection[object] = (),
 ) -> AsyncIterator[int]:
-    """Serve what ``runner`` is for at an address, and clean the runner up at the end; the port, also where 0 was asked
-    for. An empty host is all addresses. Raises OSError when the address cannot be had.
+    """Serve ``runner`` at an address (an empty host: all addresses), yield the port, and clean the runner up at the
+    end. Raises OSError if the address is not available.
 
     At most ``most`` connections stay open. Those in ``spared`` (``request.protocol``) do not count and are not closed
     for others.
@@ -65,8 +66,8 @@ async def listening(
 
 
 async def stop_listening(listener: asyncio.Server) -> None:
-    """Close it so that what was accepted last has begun: asyncio never closes the connection of an accepted socket that
-    meets a closed server."""
+    """Close a listener after the connections that it accepted last have begun: asyncio never closes an accepted socket
+    whose server is closed already."""
     for each in listener.sockets:
         asyncio.get_running_loop().remove_reader(each)
     await asyncio.sleep(0)
@@ -74,21 +75,21 @@ async def stop_listening(listener: asyncio.Server) -> None:
 
 
 class Acceptor:
-    """Makes what serves each new connection to a server of aiohttp, and closes the oldest where there are too many."""
+    """Protocol factory of an aiohttp server that closes the oldest connections above a limit."""
 
     def __init__(self, serve: web.Server, most: int = CONNECTIONS, spared: Collection[object] = ()) -> None:
         self._serve = serve
         self._most = most
         self._spared = spared
-        self._greeted: dict[asyncio.Task[object], None] = {}
-        """What accepts a connection, until its handshake has ended: the server knows of it only then."""
+        self._accepting: dict[asyncio.Task[object], None] = {}
+        """Tasks that accept a connection, until its handshake ends: only then does the server list the connection."""
 
     def __call__(self) -> asyncio.Protocol:
-        """A new connection is there: called in the task that accepts it."""
+        """Return the protocol of a new connection. asyncio calls this in the task that accepts it."""
         if (accepting := asyncio.current_task()) is not None:
-            self._greeted[accepting] = None
-            accepting.add_done_callback(lambda task: self._greeted.pop(task, None))
-        for oldest in list(self._greeted)[: max(0, len(self._greeted) - self._most)]:
+            self._accepting[accepting] = None
+            accepting.add_done_callback(lambda task: self._accepting.pop(task, None))
+        for oldest in list(self._accepting)[: max(0, len(self._accepting) - self._most)]:
             oldest.cancel()
         open_ = [connection for connection in self._serve.connections if connection not in self._spared]
         for connection in open_[: max(0, len(open_) + 1 - self._most)]:
@@ -96,7 +97,7 @@ class Acceptor:
         return self._serve()
 
     def give_up(self) -> None:
-        """End what is being accepted. Called once nobody listens any more, and before the server of aiohttp is shut
-        down, which closes the connections it knows of: one that it came to know later would stay open."""
-        for accepting in self._greeted:
+        """Cancel the handshakes under way. Call it after the listener is closed and before the aiohttp server shuts
+        down: that closes only the connections that it lists, so a later one would stay open."""
+        for accepting in self._accepting:
             accepting.cancel()

@@ -1,4 +1,4 @@
-"""Under which names a port is asked: a page elsewhere whose name was made to point here is refused (DNS rebinding)."""
+"""Checks of the Host header against DNS rebinding: a foreign page whose name resolves to this address is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OF_CLUSTERS = (".svc", ".cluster.local")
 
 
 def is_local(host: str) -> bool:
-    """Whether only this machine reaches what listens on ``host``; an empty one means every address."""
+    """Return whether only this machine reaches what listens on ``host``; an empty host means every address."""
     if host == "localhost":
         return True
     try:
@@ -21,12 +21,12 @@ def is_local(host: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """Whether a text is a host's name or an IP address, as a Host header has it without the port."""
+    """Return whether a text is a host name or an IP address, as in a Host header without the port."""
     return _is_address(text) or _NAME.fullmatch(text.lower()) is not None
 
 
 def not_local(header: str) -> str | None:
-    """Why a request with this Host header is refused where only this machine may ask; None where it is not."""
+    """Return why a request with this Host header is refused at a local address; None if it is not."""
     return (
         None
         if is_local(_host_in(header))
@@ -35,18 +35,19 @@ def not_local(header: str) -> str | None:
 
 
 def not_named(header: str, names: Collection[str]) -> str | None:
-    """Why a request with this Host header is refused that may name some hosts (lower case) only; None where it is not.
+    """Return why a request with this Host header is refused by a server with these host names (lower case); None if it
+    is not.
 
-    Without any, what nobody can have in the public DNS is taken: IP addresses, names of a single label, and those of a
-    cluster's services (``*.svc``, ``*.cluster.local``).
+    Without names, hosts are accepted that public DNS cannot have: IP addresses, names of a single label, and names of
+    Services (``*.svc``, ``*.cluster.local``).
     """
     host = _host_in(header)
-    if host in names if names else _cannot_be_bought(host):
+    if host in names if names else _is_private_name(host):
         return None
     return f"Host {header[:80]!r} is no name of this page; --page-host adds one"
 
 
-def _cannot_be_bought(host: str) -> bool:
+def _is_private_name(host: str) -> bool:
     if _is_address(host):
         return True
     return _NAME.fullmatch(host) is not None and ("." not in host or host.endswith(_OF_CLUSTERS))
@@ -61,7 +62,7 @@ def _is_address(host: str) -> bool:
 
 
 def _host_in(header: str) -> str:
-    """The host that a Host header names, in lower case, without brackets, the port, and the dot of the root."""
+    """Return the host that a Host header names: lower case, without brackets, port and trailing dot."""
     name = header.lower()
     host = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
     return host.removesuffix(".")

@@ -1,4 +1,8 @@
-"""Who asks, by their bearer token, and what they may do in the cluster: the API server says, and it is kept a while."""
+"""Authentication of bearer tokens and authorization of their users by reviews of the API server, with caches and
+limits.
+
+A client that guesses tokens, or queries many rights, must overload neither the API server nor delay other users.
+"""
 
 from __future__ import annotations
 
@@ -17,44 +21,44 @@ from vcd.serving.access import Access
 _log = structlog.get_logger(__name__)
 
 KEPT_SECONDS = 60.0
-"""How long a yes is kept: that a token is somebody's, and that they may do something."""
+"""How long a positive review is cached, of a token or of a right."""
 REFUSED_SECONDS = 10.0
-"""How long a no is kept."""
+"""How long a negative review is cached."""
 MOST_AT_ONCE = 4
-"""Reviews under way: of tokens that one address shows, and of what one person may do."""
+"""Concurrent reviews: of tokens from one address, and of one user's rights."""
 MOST_OF_ALL = 16
-"""Reviews of tokens under way, whoever shows them."""
+"""Concurrent reviews of tokens from all addresses."""
 MOST_A_SECOND = 10
-"""Reviews of tokens that were not good before from one address, and of what one person asks by name."""
+"""Reviews per second: of tokens from one address that were not valid before, and of rights that one user names."""
 
-_KEPT = 1000
-"""Of how many tokens either is kept at most, and of how many addresses what they asked for."""
-_KEPT_RIGHTS = 20_000
-"""Of how many things it is kept at most whether a person may do them."""
+_MOST_CACHED = 1000
+"""Cached tokens, valid and invalid ones each, and addresses with a rate limit, at most."""
+_MOST_CACHED_RIGHTS = 20_000
+"""Cached rights of one user, at most."""
 
 T = TypeVar("T")
 
 
 class TokenHolder(Protocol):
-    """Whom a token stands for."""
+    """The user that a token authenticates."""
 
     @property
     def name(self) -> str:
-        """Their name in the cluster."""
+        """The user's name in the cluster."""
 
 
 class Reviews(Protocol):
-    """Kubernetes' reviews. Either raises what went wrong with asking."""
+    """Kubernetes' reviews. Both methods raise what failed in the request."""
 
     async def who(self, token: str) -> TokenHolder | None:
-        """Whom a bearer token stands for (a TokenReview); None: nobody."""
+        """Return the user of a bearer token (a TokenReview), or None if it is not valid."""
 
     async def may(self, who: Any, access: Access) -> bool:
-        """Whether one whom ``who`` gave may do something (a SubjectAccessReview)."""
+        """Return whether a user that `who` returned has a right (a SubjectAccessReview)."""
 
 
 class Budget:
-    """MOST_A_SECOND of something; ``now`` is a clock in seconds."""
+    """Rate limiter for MOST_A_SECOND events a second; ``now`` is a clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -62,7 +66,7 @@ class Budget:
         self._filled = now()
 
     def take(self) -> bool:
-        """Take one, where one is left."""
+        """Count an event. Return False if it exceeds the rate."""
         now = self._now()
         self._left = min(float(MOST_A_SECOND), self._left + (now - self._filled) * MOST_A_SECOND)
         self._filled = now
@@ -73,8 +77,8 @@ class Budget:
 
 
 class Person:
-    """Somebody whom the API server knows. What they may do is reviewed once in KEPT_SECONDS (a no: REFUSED_SECONDS),
-    MOST_AT_ONCE reviews at a time, and what they name themselves MOST_A_SECOND times."""
+    """An authenticated user. Each right is reviewed once in KEPT_SECONDS (a missing one: in REFUSED_SECONDS), with at
+    most MOST_AT_ONCE reviews at a time, and MOST_A_SECOND for objects that the user names."""
 
     def __init__(self, account: TokenHolder, reviews: Reviews, now: Callable[[], float]) -> None:
         self.name = account.name
@@ -83,23 +87,23 @@ class Person:
         self._now = now
         self._budget = Budget(now)
         self._rights: OrderedDict[Access, tuple[float, bool]] = OrderedDict()
-        self._asking = asyncio.Lock()
+        self._reviewing = asyncio.Lock()
 
     async def may(self, access: Access) -> bool:
-        """Whether they may do something. Raises HTTPTooManyRequests and HTTPServiceUnavailable."""
+        """Return whether the user has a right. Raises HTTPTooManyRequests and HTTPServiceUnavailable."""
         return (await self.rights([access], named=True))[access]
 
     def known(self) -> dict[Access, bool]:
-        """What is known at this moment."""
+        """Return the rights whose reviews have not expired."""
         now = self._now()
         return {access: allowed for access, (until, allowed) in self._rights.items() if now < until}
 
     async def rights(self, accesses: Collection[Access], *, named: bool) -> dict[Access, bool]:
-        """Whether they may do each of some things; ``named``: they choose themselves what is asked about.
+        """Return whether the user has each of some rights; ``named``: the user chose them, so their rate is limited.
 
         Raises HTTPTooManyRequests and HTTPServiceUnavailable.
         """
-        async with self._asking:
+        async with self._reviewing:
             known = self.known()
             missing = [access for access in dict.fromkeys(accesses) if access not in known]
             if named and not all(self._budget.take() for _ in missing):
@@ -108,24 +112,24 @@ class Person:
 
             async def review(access: Access) -> bool:
                 async with at_once:
-                    allowed = await _asked(self._reviews.may(self._account, access), "what you may do")
+                    allowed = await _review(self._reviews.may(self._account, access), "what you may do")
                 self._rights[access] = (self._now() + (KEPT_SECONDS if allowed else REFUSED_SECONDS), allowed)
                 self._rights.move_to_end(access)
                 return allowed
 
             found = await asyncio.gather(*map(review, missing))
-            while len(self._rights) > _KEPT_RIGHTS:
+            while len(self._rights) > _MOST_CACHED_RIGHTS:
                 self._rights.popitem(last=False)
         known |= dict(zip(missing, found, strict=True))
         return {access: known[access] for access in accesses}
 
 
 class Tokens:
-    """Bearer tokens, each reviewed once in KEPT_SECONDS (one that is nobody's: REFUSED_SECONDS).
+    """Bearer tokens, each reviewed once in KEPT_SECONDS (an invalid one: in REFUSED_SECONDS).
 
-    Of tokens that were not good before at most ``MOST_AT_ONCE`` of one address are under way, ``MOST_OF_ALL`` of all,
-    and an address gets ``MOST_A_SECOND``, so that who guesses tokens troubles neither the API server nor those
-    elsewhere who have one. ``now`` is a clock in seconds.
+    Reviews of tokens that were not valid before are limited to ``MOST_AT_ONCE`` at a time and ``MOST_A_SECOND`` for
+    one address, and to ``MOST_OF_ALL`` at a time for all. A client that guesses tokens then affects neither the API
+    server nor users at other addresses. ``now`` is a clock in seconds.
     """
 
     def __init__(self, reviews: Reviews, now: Callable[[], float] = time.monotonic) -> None:
@@ -134,24 +138,24 @@ class Tokens:
         self._good: OrderedDict[bytes, tuple[float, Person]] = OrderedDict()
         self._refused: OrderedDict[bytes, float] = OrderedDict()
         self._under_way: dict[bytes, asyncio.Task[TokenHolder | None]] = {}
-        self._asking: Counter[str] = Counter()
-        """Of how many tokens reviews are under way, by the address that shows them."""
+        self._reviewing: Counter[str] = Counter()
+        """Reviews of tokens under way by the client's address."""
         self._budgets: OrderedDict[str, Budget] = OrderedDict()
 
     async def person(self, request: web.Request) -> Person:
-        """Who shows the token of a request.
+        """Return the user of a request's token.
 
-        Raises HTTPUnauthorized, HTTPTooManyRequests, and HTTPServiceUnavailable when nobody could be asked.
+        Raises HTTPUnauthorized, HTTPTooManyRequests, and HTTPServiceUnavailable if the API server cannot be reached.
         """
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise _unauthorized("a bearer token is needed; kubectl create token NAME makes one")
-        person = await self._of(token.strip(), request.remote or "") if token.isascii() else None
+        person = await self._authenticate(token.strip(), request.remote or "") if token.isascii() else None
         if person is None:
             raise _unauthorized("the API server does not know this token here; it may have expired")
         return person
 
-    async def _of(self, token: str, address: str) -> Person | None:
+    async def _authenticate(self, token: str, address: str) -> Person | None:
         digest = hashlib.sha256(token.encode()).digest()
         until, person = self._good.get(digest, (0.0, None))
         if self._now() < until:
@@ -162,43 +166,43 @@ class Tokens:
         if task is None:
             if person is None:
                 self._admit(address)
-            self._asking[address] += 1
+            self._reviewing[address] += 1
             task = self._under_way[digest] = asyncio.ensure_future(self._reviews.who(token))
-            task.add_done_callback(lambda done: self._keep(digest, address, done))
-        if await _asked(asyncio.shield(task), "the token") is None:
+            task.add_done_callback(lambda done: self._store(digest, address, done))
+        if await _review(asyncio.shield(task), "the token") is None:
             return None
         return self._good[digest][1]
 
     def _admit(self, address: str) -> None:
-        """Raises HTTPTooManyRequests where one more review would be too many."""
+        """Raise HTTPTooManyRequests if another review exceeds a limit."""
         budget = self._budgets.setdefault(address, Budget(self._now))
         self._budgets.move_to_end(address)
-        while len(self._budgets) > _KEPT:
+        while len(self._budgets) > _MOST_CACHED:
             self._budgets.popitem(last=False)
-        are_many = self._asking[address] >= MOST_AT_ONCE or len(self._under_way) >= MOST_OF_ALL
+        are_many = self._reviewing[address] >= MOST_AT_ONCE or len(self._under_way) >= MOST_OF_ALL
         if are_many or not budget.take():
             raise _too_many("too many tokens are being reviewed")
 
-    def _keep(self, digest: bytes, address: str, done: asyncio.Task[TokenHolder | None]) -> None:
+    def _store(self, digest: bytes, address: str, done: asyncio.Task[TokenHolder | None]) -> None:
         del self._under_way[digest]
-        self._asking[address] -= 1
-        self._asking += Counter()  # drops those at 0
+        self._reviewing[address] -= 1
+        self._reviewing += Counter()  # drops addresses without reviews
         if done.cancelled() or done.exception() is not None:
             return
         account = done.result()
-        kept: OrderedDict[bytes, Any] = self._refused if account is None else self._good
+        cache: OrderedDict[bytes, Any] = self._refused if account is None else self._good
         (self._good if account is None else self._refused).pop(digest, None)
         if account is None:
             self._refused[digest] = self._now() + REFUSED_SECONDS
         else:
             self._good[digest] = (self._now() + KEPT_SECONDS, Person(account, self._reviews, self._now))
-        kept.move_to_end(digest)
-        while len(kept) > _KEPT:
-            kept.popitem(last=False)
+        cache.move_to_end(digest)
+        while len(cache) > _MOST_CACHED:
+            cache.popitem(last=False)
 
 
-async def _asked(answer: Awaitable[T], about: str) -> T:
-    """What the API server answers. Raises HTTPServiceUnavailable where it does not."""
+async def _review(answer: Awaitable[T], about: str) -> T:
+    """Return the API server's answer. Raises HTTPServiceUnavailable if there is none."""
     try:
         return await answer
     except Exception as error:

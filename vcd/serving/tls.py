@@ -1,4 +1,4 @@
-"""A server's certificate, which follows its files: who renews it writes new ones in their place."""
+"""A server's certificate, which is reloaded when its files change: tools that renew it replace the files."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 PERIOD = 1.0
-"""Seconds between two looks at the files."""
+"""Seconds between two checks of the files."""
 HANDSHAKE_SECONDS = 10.0
-"""After so long without a whole TLS handshake a connection is closed."""
+"""A connection whose TLS handshake takes longer is closed."""
 
 
 class CertificateError(ValueError):
-    """A certificate and key that cannot be served with; the message names the flags and files, and what to change."""
+    """A certificate and key that cannot be used; the message names the flags and files, and what to change."""
 
 
 class Certificate:
-    """A certificate with its chain and the key to it, from two PEM files. ``context`` serves with the newest pair that
-    was good, TLS 1.2 at least."""
+    """A certificate chain and its key from two PEM files. ``context`` serves the newest valid pair, with TLS 1.2 or
+    later."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Read the files. Raises CertificateError."""
         self._certificate = certificate
         self._key = key
-        self._seen = self._read()
-        self._newest = self.context = self._loaded()
+        self._contents = self._read()
+        self._newest = self.context = self._load_context()
         self.context.sni_callback = self._choose
 
     async def follow(self, refused: Callable[[], None]) -> None:
-        """Look at the files each PERIOD, until cancelled; ``refused`` is called for each version that cannot be used,
-        and the one in force stays."""
+        """Check the files each PERIOD, until cancelled. ``refused`` is called for each version that cannot be used;
+        the previous pair then stays in use."""
         while True:
             await asyncio.sleep(PERIOD)
             try:
-                await asyncio.to_thread(self._look)
+                await asyncio.to_thread(self._check_files)
             except CertificateError as error:
                 _log.error("certificate refused; the one in force stays", reason=str(error))
                 refused()
 
-    def _look(self) -> None:
-        """Take the files where they have changed. Raises CertificateError, once for each version."""
+    def _check_files(self) -> None:
+        """Load the files if they changed. Raises CertificateError, once for each version."""
         failure: CertificateError | None = None
         try:
             seen = self._read()
         except CertificateError as error:
             seen, failure = str(error).encode(), error
-        if seen == self._seen:
+        if seen == self._contents:
             return
-        self._seen = seen
+        self._contents = seen
         if failure is not None:
             raise failure
-        self._newest = self._loaded()
+        self._newest = self._load_context()
         _log.info("certificate reloaded", file=str(self._certificate))
 
     def _read(self) -> bytes:
@@ -65,14 +65,14 @@ class Certificate:
         except OSError as error:
             raise CertificateError(f"{self._where}: {error.filename} cannot be read: {error.strerror}") from error
 
-    def _loaded(self) -> ssl.SSLContext:
+    def _load_context(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         try:
-            # a key with a passphrase is refused, instead of asking the terminal for it
+            # a key with a passphrase is refused; without `password`, OpenSSL would prompt on the terminal
             context.load_cert_chain(self._certificate, self._key, password=lambda: "")
         except ssl.SSLError as error:
-            raise CertificateError(f"{self._where}: {_explained(error)}") from error
+            raise CertificateError(f"{self._where}: {_explain(error)}") from error
         except OSError as error:
             raise CertificateError(f"{self._where}: {error.strerror or error}") from error
         return context
@@ -82,11 +82,11 @@ class Certificate:
         return f"--tls-cert-file={self._certificate} --tls-private-key-file={self._key}"
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
-        """OpenSSL asks before it sends a certificate, also a client that names no host."""
+        """Set the newest certificate for a connection. OpenSSL calls this for every handshake, also without SNI."""
         connection.context = self._newest
 
 
-def _explained(error: ssl.SSLError) -> str:
+def _explain(error: ssl.SSLError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the key is not the certificate's; give both of one pair"
     return (

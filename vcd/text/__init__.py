@@ -1,1 +1,1 @@
-"""Text for users: the one package in which sentences, figures and names become text."""
+"""Text for users: the one package that turns sentences, quantities and names into text."""

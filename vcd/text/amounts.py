@@ -1,4 +1,4 @@
-"""Amounts as users write them: ``8 GPU``, ``1.5Ti memory``, ``0.5 cpu``."""
+"""Quantities as users write them: ``8 GPU``, ``1.5Ti memory``, ``0.5 cpu``."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from vcd.model.words import some
 
 _UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _PER_UNIT = 1000
-"""Thousandths, in which all resources but bytes and pods are counted."""
+"""All resources but bytes and pods are counted in thousandths."""
 _OF_EVERY_POD = (CPU, MEMORY, PODS, "ephemeral-storage")
 _LONGEST = 5
-"""Characters of an amount of bytes that is written in full."""
+"""Characters of a quantity of bytes that is written in full."""
 
 
 def resource_name(resource: str) -> str:
-    """Return how a resource is called in text: ``GPU`` for ``nvidia.com/gpu``, others by their own names."""
+    """Return the name of a resource in text: ``GPU`` for ``nvidia.com/gpu``, others unchanged."""
     return "GPU" if resource.endswith(".com/gpu") else resource
 
 
 def number(resource: str, amount: int) -> str:
-    """Return an amount of a resource (base units, as reasons have them) without its name.
+    """Return a quantity of a resource (base units, as in reasons) without the resource's name.
 
     Thousandths are a decimal number (``0.5``), bytes have a binary suffix. A fraction that takes more than five
     characters is rounded to three digits.
@@ -40,7 +40,7 @@ def number(resource: str, amount: int) -> str:
 
 
 def plain_number(resource: str, amount: int) -> float:
-    """Return an amount of a resource (base units) in cores, bytes, or pieces."""
+    """Return a quantity of a resource (base units) in cores, bytes, or pieces."""
     return float(amount) if resource == PODS or is_bytes(resource) else amount / _PER_UNIT
 
 
@@ -52,7 +52,7 @@ def _rounded(amount: int) -> str:
 
 
 def amount_of(resource: str, amount: int) -> str:
-    """Return an amount with the name of its resource: ``8 GPU``."""
+    """Return a quantity with the name of its resource: ``8 GPU``."""
     return f"{number(resource, amount)} {resource_name(resource)}".rstrip()
 
 
@@ -75,16 +75,16 @@ def pods_on_nodes(nodes: Iterable[str]) -> str:
 
 
 def main_resource(requests: Mapping[str, int]) -> str:
-    """Return the resource by which a pod is known: an extended one, else cpu, else memory; empty where it asks for
-    none. Of several extended ones it is the first by name."""
-    asked = sorted(name for name, amount in requests.items() if amount > 0)
-    extended = [name for name in asked if name not in _OF_EVERY_POD]
-    return next(iter([*extended, *(name for name in (CPU, MEMORY) if name in asked)]), "")
+    """Return the resource that characterizes a pod's requests: an extended one (the first by name), else cpu, else
+    memory; empty if the pod requests none."""
+    requested = sorted(name for name, amount in requests.items() if amount > 0)
+    extended = [name for name in requested if name not in _OF_EVERY_POD]
+    return next(iter([*extended, *(name for name in (CPU, MEMORY) if name in requested)]), "")
 
 
 def needs(pods: Iterable[Mapping[str, int]]) -> str:
-    """Return what pods ask for, given each one's requests: ``2 x 4 GPU``, ``1 x 4 GPU + 8 x 2 cpu``; more kinds than
-    two are counted and summed up: ``12 pods, 16 GPU``."""
+    """Return what pods request, given each one's requests: ``2 x 4 GPU``, ``1 x 4 GPU + 8 x 2 cpu``; more than two
+    kinds are summed up: ``12 pods, 16 GPU``."""
     kinds: Counter[tuple[str, int]] = Counter()
     for requests in pods:
         resource = main_resource(requests)

@@ -1,4 +1,4 @@
-"""What a cluster offers and what of it is free, in the few lines that begin a screen."""
+"""The lines about a cluster's total and free capacity at the top of a screen."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from vcd.model.words import counted, some
 from vcd.text.amounts import amount_of, main_resource, number, resource_name
 
 _EXACT = 5
-"""A histogram names up to so many amounts exactly; of more, each quarter of the largest node is a bar."""
+"""A histogram names up to this many distinct quantities exactly; with more, each quarter of the largest one is a
+bar."""
 
 
 class NodeAmounts(Protocol):
-    """A node: what pods may use of it and what they use, in base units, by resource."""
+    """A node with its allocatable and used resources, in base units."""
 
     @property
     def name(self) -> str: ...
@@ -28,20 +29,20 @@ class NodeAmounts(Protocol):
 
 
 def cluster_resource(nodes: Iterable[NodeAmounts]) -> str:
-    """Return the resource that a cluster is known by: an extended one that its nodes offer, else cpu; empty for a
-    cluster that offers nothing."""
+    """Return the resource that characterizes a cluster: an extended one that its nodes offer, else cpu; empty if its
+    nodes offer nothing."""
     return main_resource(_totals(nodes, lambda node: node.allocatable))
 
 
 def resource_shown(first: str, amounts: Iterable[Mapping[str, int]]) -> str:
-    """Return the resource that a row about a queue shows: ``first`` if one of its amounts has it, else the main one of
-    these; empty where all are zero."""
+    """Return the resource that a queue's row displays: ``first`` if one of its quantities has it, else their main one;
+    empty if all are zero."""
     known = {name: 1 for each in amounts for name, amount in each.items() if amount}
     return first if first in known else main_resource(known)
 
 
 def capacity_lines(nodes: Sequence[NodeAmounts], waiting: int, running: int) -> Iterator[str]:
-    """Return the lines about a cluster: what is used and free, its jobs, free capacity per node, nodes not ready."""
+    """Return the lines about a cluster: used and free capacity, its jobs, free capacity per node, nodes not ready."""
     resource, ready = cluster_resource(nodes), [node for node in nodes if node.ready]
     jobs = f"{counted(waiting, 'job')} waiting, {running:,} running"
     ready_of_all = f"{len(ready):,}/{len(nodes):,} nodes"
@@ -68,7 +69,7 @@ def _totals(nodes: Iterable[NodeAmounts], part: Callable[[NodeAmounts], Mapping[
 
 
 def _histogram(resource: str, nodes: Sequence[NodeAmounts]) -> str:
-    """``0: 3 nodes, 4: gpu-7``: how many nodes have how much free, a single one by its name."""
+    """Return how many nodes have which free quantity, a single node by its name: ``0: 3 nodes, 4: gpu-7``."""
     free = {node.name: max(node.allocatable.get(resource, 0) - node.used.get(resource, 0), 0) for node in nodes}
     bars: dict[tuple[int, str], list[str]] = {}
     largest, exact = max(free.values(), default=0), len(set(free.values())) <= _EXACT
@@ -84,6 +85,6 @@ def _one_or_count(names: list[str]) -> str:
 
 
 def _quarter(resource: str, amount: int, largest: int) -> tuple[int, str]:
-    """The upper end of the quarter of the largest amount that an amount is in, and its name."""
+    """Return the upper end of the quarter of the largest quantity that contains this one, and its text."""
     end = largest * -(-4 * amount // largest) // 4
     return end, f"up to {number(resource, end)}"

@@ -1,4 +1,4 @@
-"""A diagnosis as text, by cause: ``said`` is the sentence of an answer, ``phrase`` the few words of a row in a list."""
+"""The sentence that states a diagnosis. `phrases.py` has its short form for rows of a list."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from vcd.text.amounts import number, resource_name
 from vcd.text.phrases import existing_values
 
 LONGEST = 200
-"""Characters that a verdict has at most."""
+"""Characters of a sentence with `shortened`, at most."""
 
 
 _LONG = 50
-"""Characters that a name has at most in a sentence."""
+"""Characters of a name in a sentence, at most."""
 JOBS = ("holder", "ahead")
 """Roles of the jobs that a sentence names."""
 
 
 def said(diagnosis: Diagnosis) -> str:
-    """What a job waits for."""
+    """Return what a job waits for, as a sentence."""
     subject = {role: cut(name) if role in JOBS else name for role, name in diagnosis.subject.items()}
-    return _said(msgspec.structs.replace(diagnosis, subject=subject))
+    return _sentence(msgspec.structs.replace(diagnosis, subject=subject))
 
 
 def for_namespace(diagnosis: Diagnosis, namespace: str) -> Diagnosis:
-    """Return a diagnosis for objects of a namespace, which its users can read: jobs of other namespaces are unnamed."""
+    """Return a diagnosis for readers in one namespace: jobs of other namespaces are not named."""
     subject, words = dict(diagnosis.subject), diagnosis.words
     for role, name in diagnosis.subject.items():
         if role in JOB_ROLES:
@@ -39,21 +39,22 @@ def for_namespace(diagnosis: Diagnosis, namespace: str) -> Diagnosis:
 
 
 def cut(name: str) -> str:
-    """A name as a sentence has it: a long one without its middle, as the end tells names apart that begin alike."""
+    """Shorten a long name in the middle: names of one owner begin alike and differ at the end."""
     half = (_LONG - 3) // 2
     return name if len(name) <= _LONG else f"{name[:half]}...{name[-half:]}"
 
 
-def _said(diagnosis: Diagnosis) -> str:
-    if "passes" in diagnosis.amounts.get("", {}):  # a clause, whatever it comes to
+def _sentence(diagnosis: Diagnosis) -> str:
+    if "passes" in diagnosis.amounts.get("", {}):  # a clause of a node selector, taint or claim, whatever the cause
         return _of_claim(diagnosis) if "claim" in diagnosis.subject else _of_clause(diagnosis)
     if diagnosis.words:
-        return _of_namespace(diagnosis) if diagnosis.cause == Cause.NAMESPACE_QUOTA else _as_given(diagnosis)
-    return _SENTENCES.get(diagnosis.cause, _as_given)(diagnosis)
+        return _of_namespace(diagnosis) if diagnosis.cause == Cause.NAMESPACE_QUOTA else _own_words(diagnosis)
+    return _SENTENCES.get(diagnosis.cause, _own_words)(diagnosis)
 
 
 def shortened(text: str, end: str = "") -> str:
-    """A sentence of LONGEST characters at most; its end stays, and as many of its first parts as there is room for."""
+    """Return a sentence cut to LONGEST characters: ``end`` is kept whole, and as many leading clauses as fit before
+    it."""
     left = LONGEST - len(end)
     if len(text) > left:
         parts = max(text.rfind(mark, 0, left) for mark in ("; ", ", "))
@@ -61,8 +62,8 @@ def shortened(text: str, end: str = "") -> str:
     return text + end[:LONGEST]
 
 
-class _Figures:
-    """The amounts of the resource that is short first, and the plain counts, as text."""
+class _Quantities:
+    """Quantities of the first resource that is short, and the counts, as text."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         self.counts = diagnosis.amounts.get("", {})
@@ -70,21 +71,21 @@ class _Figures:
         self._amounts = diagnosis.amounts.get(self.resource, {}) if self.resource else {}
 
     def __getitem__(self, role: str) -> str:
-        """An amount without its resource; ``none`` where it is not there."""
+        """Return a quantity without its resource; ``none`` if it is missing."""
         return number(self.resource, self._amounts[role]) if role in self._amounts else "none"
 
     def of(self, role: str) -> str:
-        """The same with the resource: ``8 GPU``."""
+        """Return a quantity with its resource: ``8 GPU``."""
         return f"{self[role]} {resource_name(self.resource)}"
 
     @property
     def needs(self) -> str:
-        """How many pods are missing and how many of them have room: ``it needs 4 pods, 2 fit``."""
+        """Return how many pods are missing and how many of them fit: ``it needs 4 pods, 2 fit``."""
         needs, fits = self.counts.get("needs", 1), self.counts.get("fits", 0)
         return "it needs 1 pod" if needs == 1 else f"it needs {needs} pods, {fits} fit"
 
 
-def _as_given(diagnosis: Diagnosis) -> str:
+def _own_words(diagnosis: Diagnosis) -> str:
     about = ", ".join(f"{role} {name}" for role, name in diagnosis.subject.items() if role not in ("pod", "words"))
     if not diagnosis.words:
         return f"{diagnosis.cause} ({about})" if about else diagnosis.cause
@@ -92,7 +93,7 @@ def _as_given(diagnosis: Diagnosis) -> str:
 
 
 def _shape(diagnosis: Diagnosis) -> str:
-    figures, clause = _Figures(diagnosis), diagnosis.subject.get("clause")
+    figures, clause = _Quantities(diagnosis), diagnosis.subject.get("clause")
     which = f" with {clause}" if clause else ""
     return (
         f"can never run here: a pod requests {figures.of('asks')}, and node {diagnosis.subject['node']}, the largest"
@@ -109,10 +110,10 @@ _EXCLUDING: dict[str, str] = {
 
 
 def _of_clause(diagnosis: Diagnosis) -> str:
-    counts, subject = _Figures(diagnosis).counts, diagnosis.subject
+    counts, subject = _Quantities(diagnosis).counts, diagnosis.subject
     if "clause" not in subject:
         passes = f"{counts['passes']} of {counted(counts['nodes'], 'node')} pass it"
-        return f"{subject['term']}: {passes}; {_Figures(diagnosis).needs}"
+        return f"{subject['term']}: {passes}; {_Quantities(diagnosis).needs}"
     clause, excluded = subject["clause"], counts["excluded with room"]
     if diagnosis.cause in _EXCLUDING:
         kept = counts["nodes"] - counts["passes"]
@@ -122,21 +123,21 @@ def _of_clause(diagnosis: Diagnosis) -> str:
         existing = f" (existing: {existing_values(diagnosis)})" if "existing" in subject else ""
         words = f"{clause} fits {counts['passes']} of {counted(counts['nodes'], 'node')}{existing}"
         words += f", {excluded} others with capacity"
-    return f"{words}; {_Figures(diagnosis).needs}"
+    return f"{words}; {_Quantities(diagnosis).needs}"
 
 
-def _node_room(diagnosis: Diagnosis) -> str:
-    figures, subject = _Figures(diagnosis), diagnosis.subject
+def _node_capacity(diagnosis: Diagnosis) -> str:
+    figures, subject = _Quantities(diagnosis), diagnosis.subject
     held = f", held by {subject['holder']}" if "holder" in subject else ""
     most = f"{subject['node']} has most, {figures['most']}{held}"
-    if fits := figures.counts.get("fits"):  # a pod has room, and not as many as it needs
+    if fits := figures.counts.get("fits"):  # some pods fit, but fewer than needed
         needs = counted(figures.counts["needs"], "pod")
         return f"nodes that it may use fit {fits} of {needs} of {figures.of('asks')} ({most})"
     return f"no node that it may use has {figures.of('asks')} free ({most})"
 
 
 def _fragmentation(diagnosis: Diagnosis) -> str:
-    figures, amounts = _Figures(diagnosis), diagnosis.amounts
+    figures, amounts = _Quantities(diagnosis), diagnosis.amounts
     if all(of["largest"] >= of["pod"] for name, of in amounts.items() if name and "pod" in of):
         which = "too few nodes have" if figures.counts.get("fits") else "no node has"
         return f"enough is free in sum, and {which} all that a pod requests at once: {figures.needs}"
@@ -147,7 +148,7 @@ def _fragmentation(diagnosis: Diagnosis) -> str:
 
 
 def _full(diagnosis: Diagnosis) -> str:
-    figures, holder = _Figures(diagnosis), diagnosis.subject.get("holder")
+    figures, holder = _Quantities(diagnosis), diagnosis.subject.get("holder")
     held = f"; {holder} holds most" if holder else ""
     amounts = diagnosis.amounts[figures.resource]
     if amounts["asks"] > amounts["total"]:
@@ -157,19 +158,19 @@ def _full(diagnosis: Diagnosis) -> str:
 
 
 def _limit(diagnosis: Diagnosis) -> str:
-    figures, subject = _Figures(diagnosis), diagnosis.subject
+    figures, subject = _Quantities(diagnosis), diagnosis.subject
     taken = f"{figures['has']} in use, and it requests {figures['asks']}"
     field = subject["field"].removeprefix("metadata.annotations[").removesuffix("]")
     if diagnosis.cause == Cause.OTHERS_GUARANTEE:
         what = "what queue {} deserves and can use" if field == "spec.weight" else "what is guaranteed to queue {}"
-        kept = f"{what.format(subject['queue'])} ({field}) leaves {figures.of('limit')}"
-        return f"{kept}: {taken}"
-    # a plugin from outside need not state the field of its limit
+        reserved = f"{what.format(subject['queue'])} ({field}) leaves {figures.of('limit')}"
+        return f"{reserved}: {taken}"
+    # a third-party plugin need not declare the field of its limit
     return f"queue {subject['queue']} may use {figures.of('limit')}{f' ({field})' if field else ''}: {taken}"
 
 
 def _admission(diagnosis: Diagnosis) -> str:
-    figures, subject = _Figures(diagnosis), diagnosis.subject
+    figures, subject = _Quantities(diagnosis), diagnosis.subject
     holder = f", most by {subject['holder']}" if "holder" in subject else ""
     return (
         f"not admitted: {figures['has']} of {figures.of('limit')} that {subject['field']} leaves are reserved{holder},"
@@ -178,26 +179,26 @@ def _admission(diagnosis: Diagnosis) -> str:
 
 
 def _of_claim(diagnosis: Diagnosis) -> str:
-    claim, counts = diagnosis.subject["claim"], _Figures(diagnosis).counts
+    claim, counts = diagnosis.subject["claim"], _Quantities(diagnosis).counts
     passes = f"{counts['passes']} of {counted(counts['nodes'], 'node')}"
-    return f"claim {claim} leads to {passes} ({diagnosis.words}); {_Figures(diagnosis).needs}"
+    return f"claim {claim} leads to {passes} ({diagnosis.words}); {_Quantities(diagnosis).needs}"
 
 
 def _of_namespace(diagnosis: Diagnosis) -> str:
-    figures, subject = _Figures(diagnosis), diagnosis.subject
+    figures, subject = _Quantities(diagnosis), diagnosis.subject
     if not figures.resource:
-        return _as_given(diagnosis)
+        return _own_words(diagnosis)
     used = f"{figures['used']} of {figures.of('limit')} are used"
     return f"ResourceQuota {subject['quota']}: {used}, and it requests {figures['asks']}"
 
 
-def _missing(diagnosis: Diagnosis) -> str:
-    counts = _Figures(diagnosis).counts
+def _pods_missing(diagnosis: Diagnosis) -> str:
+    counts = _Quantities(diagnosis).counts
     return f"{counts['pods']} of {counts['minimum']} pods exist; {diagnosis.subject['owner']} has to create the others"
 
 
 def _order(diagnosis: Diagnosis) -> str:
-    counts, subject = _Figures(diagnosis).counts, diagnosis.subject
+    counts, subject = _Quantities(diagnosis).counts, diagnosis.subject
     if "ahead" not in subject:
         return "nodes have enough capacity, and its turn did not come"
     more = f" and {counted(counts['served'] - 1, 'other job')}" if counts["served"] > 1 else ""
@@ -206,15 +207,15 @@ def _order(diagnosis: Diagnosis) -> str:
     return f"what it needs went to {subject['ahead']}{key}{more} first{later}"
 
 
-def _leaving(diagnosis: Diagnosis) -> str:
-    counts, holder = _Figures(diagnosis).counts, diagnosis.subject.get("holder")
+def _terminating(diagnosis: Diagnosis) -> str:
+    counts, holder = _Quantities(diagnosis).counts, diagnosis.subject.get("holder")
     whose = f" of {holder}" if holder else ""
     return f"capacity is being freed for it: {counted(counts['pods'], 'pod')}{whose} terminating"
 
 
 _SENTENCES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.SHAPE: _shape,
-    Cause.NODE_ROOM: _node_room,
+    Cause.NODE_ROOM: _node_capacity,
     Cause.FRAGMENTATION: _fragmentation,
     Cause.CLUSTER_FULL: _full,
     Cause.QUEUE_CAPABILITY: _limit,
@@ -223,8 +224,8 @@ _SENTENCES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.OTHERS_GUARANTEE: _limit,
     Cause.CARD_QUOTA: _limit,
     Cause.ADMISSION: _admission,
-    Cause.PODS_MISSING: _missing,
+    Cause.PODS_MISSING: _pods_missing,
     Cause.ORDER: _order,
-    Cause.LEAVING: _leaving,
+    Cause.LEAVING: _terminating,
 }
-"""By cause, of what is neither a clause nor said as a reason gave it."""
+"""Sentences by cause, for diagnoses without a clause and without words of their own."""

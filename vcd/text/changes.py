@@ -1,4 +1,4 @@
-"""What changed in a cluster, in the words of a line."""
+"""A change of cluster objects as a line of text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WORDS: Final[dict[str, str]] = {
     "began": "{detail}",
     "ended": "is over",
 }
-"""By what happened; ``detail`` says what exactly."""
+"""Templates by the kind of change; ``detail`` has what changed exactly."""
 
 
 def change_in_words(kind: str, names: Sequence[str], what: str, detail: str) -> str:

@@ -1,12 +1,12 @@
-"""What conditions and Events state of a wait. Condition of the PodGroup, conditions of its pods and Events of one wait
-begin with the same sentence."""
+"""The text of conditions and Events about a wait. The PodGroup's condition, the conditions of its pods and the Events
+of one wait begin with the same sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 OWN = "; this pod: "
-"""What is before the reason of a single pod."""
+"""The text before the reason of a single pod."""
 _IN_GANG = " tasks in gang unschedulable: "
 
 
@@ -21,13 +21,13 @@ def sentence_of(message: str) -> str:
 
 
 def stated(sentence: str, pod: str, own: Mapping[str, str]) -> str:
-    """Return what a pod states: the sentence of its group and, where pods of the group wait for different reasons, its
-    own one. ``own`` has the reasons by pod."""
+    """Return the text of a pod's condition: the sentence of its group and, if pods of the group wait for different
+    reasons, the pod's own reason. ``own`` maps pods to reasons."""
     if pod not in own or len(set(own.values())) == 1:
         return sentence
     return f"{sentence}{OWN}{own[pod]}"
 
 
 def freed_on(node: str) -> str:
-    """Return what a pod waits for that other pods are evicted for."""
+    """Return why a pod waits whose capacity evictions are freeing."""
     return f"waits for capacity that evictions free on node {node}"

@@ -1,4 +1,4 @@
-"""What changes in a run against another one, as text: the answer, the rows of its tables, and what it rests on."""
+"""The outcome of a simulated run compared with another one, as text: the answer, the tables' rows, and their basis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LABELS: Final[dict[str, str]] = {
     "evictions": "evictions",
     "lost_hours": "pod-hours lost by them",
 }
-"""The rows of the table of before and after, by metric; a row of the scarce resource's use follows."""
+"""Labels of the table's rows by metric; a row of the scarce resource's use follows."""
 
 SENTENCES: Final[dict[str, str]] = {
     "changed": "{change}: {longer} of {jobs} {wait} longer, {shorter} shorter",
@@ -40,14 +40,14 @@ SENTENCES: Final[dict[str, str]] = {
 }
 
 LONGEST_CHANGE = 60
-"""Characters of the words for a change in the answer."""
+"""Characters of the change in an answer, at most."""
 _NAMES = 2
-"""Jobs that a sentence names."""
+"""Jobs that a sentence names, at most."""
 
 
 class Screen(msgspec.Struct, frozen=True):
-    """What a command prints of two runs: sentences first, then tables (columns and rows), then what the result rests on
-    (labels and sentences)."""
+    """The output of a command that compares two runs: sentences, then tables (columns and rows), then the basis of the
+    result (labels and sentences)."""
 
     answer: list[str]
     tables: list[tuple[tuple[str, ...], list[tuple[str, ...]]]]
@@ -55,7 +55,7 @@ class Screen(msgspec.Struct, frozen=True):
 
 
 def effect_sentence(change: str, jobs: int, longer: int, shorter: int) -> str:
-    """Return the answer: how many jobs wait longer and shorter with a change."""
+    """Return the answer: how many jobs wait longer and how many shorter with a change."""
     facts = {"change": cut(change, LONGEST_CHANGE), "jobs": counted(jobs, "job")}
     facts |= {"longer": f"{longer:,}", "shorter": f"{shorter:,}", "wait": "waits" if 1 in (longer, jobs) else "wait"}
     return SENTENCES["changed" if longer or shorter else "unchanged"].format_map(facts)
@@ -68,7 +68,7 @@ def verdict_sentence(verdict: str, new: str, old: str, jobs: int, seeds: int) ->
 
 
 def baseline_sentence(started: int, again: int, *, unlike: bool) -> str:
-    """Return whether the baseline reproduces the record: of the jobs that started in the log, how many start again."""
+    """Return whether the baseline reproduces the record: how many of the jobs that started in the log start again."""
     facts = {"jobs": counted(started, "job"), "again": f"{again:,}"}
     return SENTENCES["unlike" if unlike else "reproduced"].format_map(facts)
 
@@ -80,19 +80,19 @@ def differing_jobs(kind: str, count: int, names: Sequence[str]) -> str:
 
 
 def run_time_sentence(pods: int, estimated: int) -> str:
-    """Return where run times come from."""
+    """Return the source of run times: the log, or estimates."""
     facts = {"pods": counted(pods, "pod"), "known": f"{pods - estimated:,}"}
     return SENTENCES["estimated" if estimated else "logged"].format_map(facts)
 
 
 def assumed_sentence(resting: int, jobs: int, names: Sequence[str]) -> str:
-    """Return how many jobs start at times that rest on run times that nothing in the log tells."""
+    """Return how many jobs start at times that depend on run times that the log does not have."""
     facts = {"resting": f"{resting:,}", "jobs": counted(jobs, "job"), "start": "starts" if resting == 1 else "start"}
     return SENTENCES["assumed"].format_map({**facts, "names": some([*map(short_name, names)], 1)})
 
 
 def delay_sentence(job: str, queue: str, before: str, after: str | None, why: str) -> str:
-    """Return how long a job goes on to wait without and with what is submitted (None: until long after its end)."""
+    """Return how long a job waits without and with the submitted one (None: until long after that one ends)."""
     facts = {"job": short_name(job), "queue": short_name(queue), "before": before, "why": f": {why}" if why else ""}
     return SENTENCES["delayed"].format_map({**facts, "after": after or "long after its end"})
 

@@ -1,4 +1,4 @@
-"""Why a job waits in the few words of a row in a list."""
+"""Why a job waits, as a phrase for a row of a list. `causes.py` has the full sentence."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from vcd.model.words import cut, some
 from vcd.text.amounts import number, resource_name
 
 LONGEST = 80
-"""Characters that a phrase has at most."""
+"""Characters of a phrase, at most."""
 UNKNOWN: Final = "no session has said why"
-"""Of a job that waits, and of which no session gives a reason."""
+"""The phrase of a waiting job for which no session states a reason."""
 
 PHRASES: Final[dict[str, str]] = {
     Cause.SHAPE: "never: the largest node has {largest} {resource}",
@@ -46,26 +46,27 @@ PHRASES: Final[dict[str, str]] = {
     "clause": "{clause}: {passes} of {nodes} nodes, needs {needs}",
     "claim": "claim {claim}: {passes} of {nodes} nodes",
 }
-"""By cause, or by the variant of one. A name in braces is one of `_facts`."""
+"""Templates by cause or variant of a cause. `_facts` provides the names in braces."""
 
 
 def phrase(diagnosis: Diagnosis) -> str:
-    """Return why a job waits, in LONGEST characters at most; the words of the reason where no template fits it."""
+    """Return why a job waits, in at most LONGEST characters; without a matching template, the words of the reason."""
     try:
         text = PHRASES[_variant(diagnosis)].format_map(_facts(diagnosis))
-    except KeyError:  # no template, or a plugin's own reason does not say all that it names
+    except KeyError:  # no template, or a plugin's reason lacks a name that the template needs
         text = diagnosis.words or diagnosis.cause
     return cut(text, LONGEST)
 
 
 def existing_values(diagnosis: Diagnosis) -> str:
-    """Return the values that exist of a label, the first ones of many; empty if a clause does not want others."""
+    """Return the values of a label that exist on nodes, the first ones of many; empty unless the diagnosis lists
+    them."""
     values = diagnosis.subject.get("existing", "").split(", ")
     return some(values, len(values), diagnosis.amounts.get("", {}).get("existing", 0))
 
 
 def _variant(diagnosis: Diagnosis) -> str:
-    """The template for a diagnosis: one cause has several where the figures say different things."""
+    """Return the template's name for a diagnosis: some causes have several, for different quantities."""
     cause, subject, counts = diagnosis.cause, diagnosis.subject, diagnosis.amounts.get("", {})
     if "passes" in counts:
         if "claim" in subject:
@@ -96,7 +97,8 @@ def _variant(diagnosis: Diagnosis) -> str:
 
 
 def _facts(diagnosis: Diagnosis) -> dict[str, str]:
-    """What templates may name: the subject, the plain counts, and the amounts of the resource that is short first."""
+    """Return the values for templates: the subject, the counts, and the quantities of the first resource that is
+    short."""
     counts = diagnosis.amounts.get("", {})
     facts = {role: f"{count:,}" for role, count in counts.items()}
     if "passes" in counts and "nodes" in counts:

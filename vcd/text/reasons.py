@@ -1,7 +1,7 @@
-"""The logged reasons of a wait as text: sentence, names and quantities of each, as its plugin declared them.
+"""The logged reasons of a wait as text: the sentence, names and quantities of each, as its plugin declared them.
 
-A diagnosis (`causes.py`) takes their place wherever nodes and limits are examined again. This text is for what a
-session stated word by word: the story of a job, a session, a plan.
+A diagnosis (`causes.py`) is used where nodes and limits can be examined again. This text is for reasons exactly as a
+session stated them: the story of a job, a session, a plan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vcd.scheduling.framework.reasons import Told, mending, told
 from vcd.text.amounts import amount_of
 
 ROLES = {"asks": "requested", "has": "in use"}
-"""Roles of quantities that text calls otherwise."""
+"""Roles of quantities that text names differently."""
 
 
 def reason_text(reason: Told) -> str:
@@ -30,7 +30,7 @@ def reason_text(reason: Told) -> str:
 
 
 def _quantities(reason: Told) -> dict[str, str]:
-    """The quantities of a reason as text, by their names among its details."""
+    """Return the quantities of a reason as text, by their names among its details."""
     return {
         f"{role} {resource}".rstrip(): f"{ROLES.get(role, role)} {amount_of(resource, amount)}"
         for resource, amounts in reason.amounts.items()
@@ -39,12 +39,12 @@ def _quantities(reason: Told) -> dict[str, str]:
 
 
 def gate_text(reason: Waiting | Told) -> str:
-    """Return where a group waits and which plugin refuses it: ``queue (PLUGIN)``."""
+    """Return the gate at which a group waits and the plugin that refuses it: ``queue (PLUGIN)``."""
     return reason.gate if reason.plugin in ("", reason.gate) else f"{reason.gate} ({reason.plugin})"
 
 
 def pods_text(reason: Waiting | Told) -> str:
-    """Return the pods that a reason concerns: ``5 pods (a, b, c ...)``. A pod that was tried twice is one."""
+    """Return the pods that a reason concerns: ``5 pods (a, b, c ...)``. A pod that was tried twice counts once."""
     names = list(dict.fromkeys(key.partition("/")[2] for key in reason.pods))
     count = len(names) if reason.tasks <= len(reason.pods) else reason.tasks
     if count == 1:
@@ -55,31 +55,30 @@ def pods_text(reason: Waiting | Told) -> str:
 def reasons_text(reasons: Iterable[Told]) -> str:
     """Return the reasons of a wait: ``queue is closed; 4 pods (a, b ...): no node fits``."""
     return "; ".join(
-        f"{pods_text(one)}: {reason_text(one)}" if one.pods else reason_text(one) for one in _held(reasons)
+        f"{pods_text(one)}: {reason_text(one)}" if one.pods else reason_text(one) for one in _without_gang(reasons)
     )
 
 
 def gates_text(reasons: Iterable[Told]) -> str:
-    """Return the same with the gate of each: ``at queue (PLUGIN): queue is closed; at predicate for a: no node``."""
-    pods = ((one, f" for {pods_text(one)}" if one.pods else "") for one in _held(reasons))
+    """Return the reasons with the gate of each: ``at queue (PLUGIN): queue is closed; at predicate for a: no node``."""
+    pods = ((one, f" for {pods_text(one)}" if one.pods else "") for one in _without_gang(reasons))
     return "; ".join(f"at {gate_text(one)}{whose}: {reason_text(one)}" for one, whose in pods)
 
 
-def _held(reasons: Iterable[Told]) -> list[Told]:
-    """The reasons without the gang's, unless it is the only one: a gang waits for what its pods wait for."""
+def _without_gang(reasons: Iterable[Told]) -> list[Told]:
+    """Remove the gang's reason, unless it is the only one: a gang waits because its pods wait."""
     given = list(reasons)
     return [one for one in given if one.gate != "gang"] or given
 
 
 def full_reason_text(waiting: Waiting) -> str:
-    """Return a reason with its quantities, its plugin, and the remedy if no wait ends it."""
+    """Return a reason with its quantities, its plugin, and the remedy if waiting does not help."""
     source, remedy = f" [{waiting.plugin}]" if waiting.plugin else "", mending(waiting)
     return f"{reason_text(told(waiting))}{source}" + (f"; this does not pass by itself: {remedy}" if remedy else "")
 
 
 def reason_for_namespace(waiting: Waiting) -> str:
-    """Return the same for objects of the group's namespace, which its users can read: jobs of other namespaces are
-    unnamed."""
+    """Return the same text for readers in the group's namespace: jobs of other namespaces are not named."""
     reason = waiting.reason
     if not isinstance(reason, Reason):
         return full_reason_text(waiting)

@@ -1,4 +1,4 @@
-"""What would end a wait, by its cause. It is stated of many jobs at once, so nothing is decided to verify it."""
+"""What would end a wait, by its cause. Lists state it for many jobs at once, so no simulation verifies it."""
 
 from __future__ import annotations
 
@@ -19,39 +19,40 @@ def remedy_of(diagnosis: Diagnosis, reasons: Iterable[ev.Waiting]) -> str:
     return next(filter(None, map(mending, reasons)), "" if words is None else words(diagnosis))
 
 
-def _short(diagnosis: Diagnosis) -> tuple[str, dict[str, int]]:
-    """The resource that is short, and its amounts by role."""
+def _short_resource(diagnosis: Diagnosis) -> tuple[str, dict[str, int]]:
+    """Return the first resource that is short, and its quantities by role."""
     return next(((name, of) for name, of in diagnosis.amounts.items() if name), ("", {}))
 
 
-def _lacks(diagnosis: Diagnosis, limit: str, has: str) -> str:
-    """By how much a limit is too low for what is requested: ``4 cpu``; empty if the amounts do not state it."""
-    resource, of = _short(diagnosis)
+def _missing_amount(diagnosis: Diagnosis, limit: str, has: str) -> str:
+    """Return by how much a limit is too low for the request: ``4 cpu``; empty if the quantities are missing."""
+    resource, of = _short_resource(diagnosis)
     if not {limit, has, "asks"} <= of.keys():
         return ""
     return amount_of(resource, max(of[has] + of["asks"] - of[limit], 0))
 
 
 def _limit(diagnosis: Diagnosis) -> str:
-    subject, lacks = diagnosis.subject, _lacks(diagnosis, "limit", "has")
+    subject, lacks = diagnosis.subject, _missing_amount(diagnosis, "limit", "has")
     whose = f"queue {subject['queue']}" if "queue" in subject else "the configuration"
     way = "lower" if diagnosis.cause == Cause.OTHERS_GUARANTEE else "raise"
     field = subject.get("field") or "the limit"
-    by = f" by {lacks}" if _short(diagnosis)[0] in field else f", so that it leaves {lacks} more"
+    by = f" by {lacks}" if _short_resource(diagnosis)[0] in field else f", so that it leaves {lacks} more"
     return f"{way} {field} of {whose}" + (by if lacks else "")
 
 
 def _full(diagnosis: Diagnosis) -> str:
-    resource, of = _short(diagnosis)
+    resource, of = _short_resource(diagnosis)
     if not {"asks", "free"} <= of.keys():
         return "more nodes"
     return f"{amount_of(resource, max(of['asks'] - of['free'], 0))} more on nodes"
 
 
-def _room(diagnosis: Diagnosis) -> str:
-    resource, of = _short(diagnosis)
-    pod = of.get("pod", of.get("asks", 0))  # with ``pod``, ``asks`` is of all that are missing
-    if pod <= max(of.get("most", 0), of.get("largest", 0)):  # a node has that, and not all else, or not for all
+def _node_capacity(diagnosis: Diagnosis) -> str:
+    resource, of = _short_resource(diagnosis)
+    pod = of.get("pod", of.get("asks", 0))  # with ``pod``, ``asks`` is the sum of all missing pods
+    # a node has enough of this resource, but not of another one, or not for all pods
+    if pod <= max(of.get("most", 0), of.get("largest", 0)):
         return "more free capacity on a node"
     return f"{amount_of(resource, pod)} free on one node: fewer pieces of it in use, or another node"
 
@@ -80,12 +81,12 @@ _REMEDIES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.ADMISSION: _limit,
     Cause.NAMESPACE_QUOTA: lambda diagnosis: f"raise ResourceQuota {diagnosis.subject.get('quota', '')}".rstrip(),
     Cause.CLUSTER_FULL: _full,
-    Cause.FRAGMENTATION: _room,
-    Cause.NODE_ROOM: _room,
+    Cause.FRAGMENTATION: _node_capacity,
+    Cause.NODE_ROOM: _node_capacity,
     Cause.SELECTOR: _clause,
     Cause.TAINT: _clause,
     Cause.UNSCHEDULABLE_NODE: _clause,
     Cause.PODS_MISSING: lambda diagnosis: f"{diagnosis.subject.get('owner', 'its owner')} creates the missing pods",
     Cause.ORDER: _order,
 }
-"""By cause, if neither time ends it nor the reason declares a remedy."""
+"""Remedies by cause, for causes that neither time ends nor a reason's own remedy."""

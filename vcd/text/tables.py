@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 
 def aligned(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table: each column as wide as its longest cell, two spaces apart. A column whose cells are
-    all empty is left out."""
+    """Yield the lines of a table: each column as wide as its longest cell, two spaces apart. Columns without any text
+    are omitted."""
     body = list(rows)
     used = [place for place in range(len(head)) if any(row[place] for row in body)]
     widths = [max(len(row[place]) for row in (head, *body)) for place in used]

@@ -1,4 +1,4 @@
-"""Why nothing is evicted for a job that waits, in the few words of a line."""
+"""Why nothing is evicted for a waiting job, as a phrase."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SPARED: Final[dict[str, str]] = {
     "never-evicts": "its preemptionPolicy is Never",
     "may-not-reclaim": "its queue would exceed its share",
 }
-"""By the code of a remark of an action that evicts. ``plugin`` has the rule."""
+"""Phrases by the code of an eviction action's remark. ``plugin`` is the plugin with the victim rule."""
 
 
 def spared_in_words(remarks: Iterable[tuple[str, str, str]]) -> str:
-    """Return ``nothing: gang protects pods (preempt); queues are not reclaimable (reclaim)`` for the actions, codes and
-    plugins of some remarks; empty where none is about victims."""
+    """Return ``nothing: gang protects pods (preempt); queues are not reclaimable (reclaim)`` for the actions, codes
+    and plugins of some remarks; empty if none concerns victims."""
     words = [f"{SPARED[code].format(plugin=plugin)} ({action})" for action, code, plugin in remarks if code in SPARED]
     return f"nothing: {'; '.join(dict.fromkeys(words))}" if words else ""

@@ -1,6 +1,6 @@
-"""What the API server and Volcano's webhooks change in people's manifests before they store them.
+"""What the API server and Volcano's webhooks change in manifests before they store them.
 
-Plans call it for manifests that no API server has seen. Objects that a cluster lists have been admitted already. The
+Plans call it for manifests that no API server has stored. Objects that a cluster lists have been admitted already. The
 rules are in ``vcd.model.podadmission``, ``vcd.model.limitranges`` and ``vcd.timetravel.quotas``; this module finds the
 objects that they apply to.
 """
@@ -41,14 +41,14 @@ class _Overhead(msgspec.Struct, rename="camel"):
 
 
 class _RuntimeClass(msgspec.Struct, rename="camel"):
-    """What admission reads of a RuntimeClass."""
+    """The fields of a RuntimeClass that admission reads."""
 
     overhead: _Overhead | None = None
     scheduling: _Scheduling | None = None
 
 
 class _PodSpec(msgspec.Struct, rename="camel"):
-    """What admission by RuntimeClass reads of a pod."""
+    """The fields of a pod that admission by RuntimeClass reads."""
 
     runtime_class_name: str | None = None
     overhead: dict[str, Any] | None = None
@@ -59,9 +59,8 @@ class _PodSpec(msgspec.Struct, rename="camel"):
 class PlanAdmission:
     """Fills in objects as the API server does, and refuses pods as it does.
 
-    With ``schedulers`` named, the manifests come from an API server, and have been admitted. With ``is_whole`` they
-    have all priority classes that there are: pods that name another one are refused. ``quotas`` apply if all pods come
-    at once.
+    With ``schedulers``, the manifests come from an API server, and have been admitted. With ``is_whole`` they contain
+    all priority classes: pods that name another one are refused. ``quotas`` apply if all pods are created at once.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class PlanAdmission:
         self._quotas = PlannedQuotas(_quotas(manifests) if quotas and schedulers is None else ())
         self._is_whole = is_whole
         self.classes: set[str] = set()
-        """Names of priority classes that are not given."""
+        """Names of priority classes that are missing."""
         self._missing = set(bounds_left_out(self._limits))
         self._refused: dict[str, list[str]] = {}
 
@@ -92,9 +91,10 @@ class PlanAdmission:
         return self._schedulers is None or pod.spec.scheduler_name in self._schedulers
 
     def stored(self, manifest: Manifest) -> Manifest:
-        """Return a manifest with what is filled in of queues, PodGroups, claims, quotas, and pods by RuntimeClasses.
+        """Return a manifest with the defaults of queues, PodGroups, claims and quotas, and of pods by their
+        RuntimeClass.
 
-        A manifest that cannot be read is returned as it is.
+        A manifest that cannot be read is returned unchanged.
         """
         if self._schedulers is not None:
             return manifest
@@ -109,7 +109,7 @@ class PlanAdmission:
 
     @property
     def _filled(self) -> tuple[tuple[str, str, Callable[[Manifest], None]], ...]:
-        """Return kinds that are filled in as a whole, by kind and API group."""
+        """The kinds that are filled in as a whole: kind, API group, and the function that fills in."""
         return (
             ("Queue", "scheduling.volcano.sh", lambda queue: fill_in_queue(queue["spec"])),
             ("PodGroup", "scheduling.volcano.sh", self._fill_in_group),
@@ -144,9 +144,10 @@ class PlanAdmission:
         return filled
 
     def admitted(self, pod: Pod, *, is_stored: bool = False) -> Pod:
-        """Return a pod with defaults and priority; a class that is not given is noted, or refused with BadObject.
+        """Return a pod with defaults and priority. A missing priority class is noted, or raises BadObject with
+        ``is_whole``.
 
-        LimitRanges apply to pods that are created, and not to one that ``is_stored`` already.
+        LimitRanges apply to pods that are created, not to one that ``is_stored`` already.
         """
         if self._schedulers is not None:
             return with_scheduling_defaults(pod)
@@ -163,7 +164,7 @@ class PlanAdmission:
     def created(self, pods: Sequence[Pod]) -> list[Pod]:
         """Return those of one workload's admitted pods that the API server creates; the others are noted.
 
-        A pod that has a status is in the quotas' status already.
+        A pod with a status is counted in the quotas' status already.
         """
         if self._schedulers is not None:
             return list(pods)
@@ -176,20 +177,20 @@ class PlanAdmission:
         return [pod for pod in valid if not refusals[pod.key]]
 
     def in_queue(self, group: PodGroup) -> PodGroup:
-        """Return a PodGroup that a controller makes, in its namespace's queue where it names none."""
+        """Return a PodGroup that a controller creates, in its namespace's queue if it names none."""
         return with_group_queue(group, self._namespaces.get(group.metadata.namespace, {}))
 
     def notes(self) -> list[str]:
-        """Return a sentence for each quota that is too small for all."""
+        """Return a sentence for each quota that is too small for all pods."""
         return self._quotas.notes()
 
     def unknown(self) -> list[str]:
-        """Return a sentence for each class that is not given, and for what is not applied."""
+        """Return a sentence for each missing class, and for each rule that is not applied."""
         classes = (f"there is no PriorityClass {name}: its pods have no priority; add it" for name in self.classes)
         return sorted([*classes, *self._missing])
 
     def refused(self) -> list[str]:
-        """Return a sentence for the pods that are refused, by the reason."""
+        """Return a sentence for the pods that are refused, by reason."""
         return [
             f"the API server refuses {counted(len(pods), 'pod')} ({some(sorted(pods))}): {reason}"
             for reason, pods in sorted(self._refused.items())
@@ -211,7 +212,7 @@ def _is_runtime_class(manifest: Manifest) -> bool:
 
 
 def _is(manifest: Manifest, kind: str, group: str) -> bool:
-    """Whether a manifest is of a kind; one without an apiVersion is taken for what is read."""
+    """Return whether a manifest is of a kind; without an apiVersion, the API group is assumed to match."""
     return manifest["kind"] == kind and (not manifest.get("apiVersion") or kind_of(manifest)[1] == group)
 
 
@@ -256,12 +257,12 @@ def _key(manifest: Manifest) -> str:
 
 
 def _pod_specs(manifest: Manifest) -> list[Manifest]:
-    """The specifications of pods in a Pod or a workload."""
+    """Return the pod specs in a Pod or a workload."""
     return [template["spec"] for _, template in templates_in(manifest)]
 
 
 def _runtime_classes(manifests: Iterable[Manifest], set_aside: Callable[[BadObject], None]) -> dict[str, Manifest]:
-    """RuntimeClasses by name; one that cannot be read is set aside."""
+    """Return RuntimeClasses by name; unreadable ones are passed to ``set_aside``."""
     found: dict[str, Manifest] = {}
     for manifest in filter(_is_runtime_class, manifests):
         try:
@@ -274,13 +275,13 @@ def _runtime_classes(manifests: Iterable[Manifest], set_aside: Callable[[BadObje
 
 
 def _priority_classes(manifests: Iterable[Manifest]) -> dict[str, Manifest]:
-    """PriorityClasses by name. One whose value is no integer is no class; a pod whose priority is beyond 64 bits is set
-    aside with its owner."""
+    """Return PriorityClasses by name. One whose value is not an integer is ignored; a pod whose priority exceeds 64
+    bits is set aside with its owner."""
     classes = [each for each in manifests if each["kind"] == "PriorityClass" and type(each.get("value")) is int]
     return {_name(each): _readable_class(each) for each in classes}
 
 
 def _readable_class(manifest: Manifest) -> Manifest:
-    """A class with its preemption policy, unless that is no text."""
+    """Return a class with its preemption policy, unless that is not a string."""
     policy = manifest.get("preemptionPolicy")
     return {**manifest, "preemptionPolicy": policy if isinstance(policy, str) else None}

@@ -1,4 +1,4 @@
-"""What people changed of configuration, queues, quotas and priority classes in a log; and each change taken back."""
+"""Changes by people of the configuration, queues, quotas and priority classes in a log, and reverting each of them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from vcd.scheduling.framework.registry import kinds
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QueueRecord
 from vcd.state.snapshot import Snapshot
-from vcd.timetravel.history import History, shown
+from vcd.timetravel.history import History, object_in
 
 CONFIGURATION = "configuration"
 KINDS = ("Queue", "ResourceQuota", "PriorityClass")
-"""Kinds of objects whose changes are looked at, beside the configuration."""
-_GIVEN = ("spec", "value", "globalDefault", "preemptionPolicy")
-"""Parts of an object that people write; of its metadata the annotations, of its status the state."""
+"""Kinds of objects whose changes are collected, in addition to the configuration."""
+_WRITTEN = ("spec", "value", "globalDefault", "preemptionPolicy")
+"""Parts of an object that people write; also its annotations and, of a Queue, the state in its status."""
 
 Path = tuple[str, ...]
 Steps = dict[Path, tuple[Any, Any]]
-"""What a field had before and has after, by its path; None where it was not there."""
+"""The values of changed fields before and after, by path; None if the field did not exist."""
 
 
 class AlterationStep(msgspec.Struct, frozen=True):
-    """A field that was changed, with its values as text; empty where there was none."""
+    """A changed field, with its values as text; empty for a field that did not exist."""
 
     field: str
     before: str
@@ -47,9 +47,9 @@ class AlterationStep(msgspec.Struct, frozen=True):
 
 
 class Alteration(msgspec.Struct, frozen=True):
-    """A change: the event that brought it, its time (RFC 3339), the first session that was decided with it (None: none
-    was), the object's kind (``configuration`` for that) and key, and its fields; of an object that came or went, none.
-    ``what`` is ``changed``, ``created`` or ``gone``."""
+    """A change: the number of its event, its time (RFC 3339), the first session decided with it (None: none was), the
+    object's kind (``configuration`` for the configuration) and key, and the changed fields, which a created or deleted
+    object has none of. ``what`` is ``changed``, ``created`` or ``gone``."""
 
     event: int
     time: str
@@ -61,15 +61,15 @@ class Alteration(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """``queue a: spec.weight 4 -> 1 (session 7, 2026-01-01T00:00:00.000Z)``."""
+        """The change as text: ``queue a: spec.weight 4 -> 1 (session 7, 2026-01-01T00:00:00.000Z)``."""
         whose = self.kind if self.kind == CONFIGURATION else f"{self.kind} {self.key}"
         what = "; ".join(map(str, self.steps)) if self.what == "changed" else self.what
         where = "after the last session" if self.session is None else f"session {self.session}"
         return f"{whose}: {what} ({where}, {self.time})"
 
 
-class Taken(msgspec.Struct, frozen=True):
-    """A change that can be taken back: what was before it and after it, an object's content or a configuration."""
+class RevertibleChange(msgspec.Struct, frozen=True):
+    """A change that can be reverted, with the object's or configuration's content before and after it."""
 
     told: Alteration
     nanoseconds: int
@@ -78,36 +78,36 @@ class Taken(msgspec.Struct, frozen=True):
 
     @property
     def policy(self) -> Policy | None:
-        """The configuration before; None where it is about an object."""
+        """The configuration before the change; None if the change is about an object."""
         return read_policy(self.before.text, logged=True) if isinstance(self.before, ev.PolicyLoaded) else None
 
     @property
     def changed(self) -> Steps:
-        """The fields of an object that it changed; none where that came or went."""
+        """The fields of an object that it changed; empty if the object was created or deleted."""
         if not isinstance(self.before, Object) or not isinstance(self.after, Object):
             return {}
         return _steps(self.before, self.after)
 
     def overwritten(self, now: Object) -> set[Path]:
-        """Those that have another value now than it gave."""
-        leaves = dict(_leaves(_given(now)))
+        """Return the changed fields whose value ``now`` differs from the one that this change set."""
+        leaves = dict(_leaves(_written_parts(now)))
         return {path for path, (_, after) in self.changed.items() if leaves.get(path) != after}
 
     def of_object(self, now: Object | None, settled: Collection[Path] = ()) -> Object | None:
-        """What the object would be without the change: fields that still have the value that it gave have the one of
-        before, but for those that another change ``settled`` since. None where it would not be there."""
+        """Return the object without the change: fields that still have the value that it set get their former value,
+        except those in ``settled``, which later changes set. None if the object would not exist."""
         if not isinstance(self.before, Object) or not isinstance(self.after, Object) or now is None:
             return self.before if isinstance(self.before, Object) else None
         plain = msgspec.json.decode(msgspec.json.encode(as_plain(now)))
-        kept = {*self.overwritten(now), *settled}
+        overwritten = {*self.overwritten(now), *settled}
         for path, (before, _) in self.changed.items():
-            if path not in kept:
+            if path not in overwritten:
                 _set(plain, path, before)
         kind = kinds()[self.told.kind]
         return from_manifest({**plain, "kind": kind.manifest_kind}, (kind,))[1]
 
     def is_of(self, event: ev.Event) -> bool:
-        """Whether an event tells of the object that was changed, or of a configuration where that was."""
+        """Return whether an event is about the changed object, or about a configuration if that changed."""
         if isinstance(event, ev.PolicyLoaded):
             return self.told.kind == CONFIGURATION
         return (
@@ -117,16 +117,19 @@ class Taken(msgspec.Struct, frozen=True):
         )
 
 
-def alterations(history: History, first: int | None = None, last: int | None = None) -> list[Taken]:
-    """The changes that some sessions were the first to be decided with, in order; what was there when the log begins,
-    or was first seen before its first session, is no change. Raises LogError."""
+def alterations(history: History, first: int | None = None, last: int | None = None) -> list[RevertibleChange]:
+    """Return the changes that took effect in the sessions ``first`` to ``last``, in order.
+    Raises LogError.
+
+    What exists when the log begins, or appears before its first session, is not a change.
+    """
     reader = history.reader
     heads = [(info.head, info.number) for info in reader.sessions()]
     if not heads:
         return []
-    begin, sight = reader.oldest(), _Sight(history.oldest())
+    begin, sight = reader.oldest(), _KnownContents(history.oldest())
     streams = [*(reader.find(kind=kind, after=begin) for kind in KINDS), reader.policies(begin)]
-    found: list[Taken] = []
+    found: list[RevertibleChange] = []
     for logged in heapq.merge(*streams, key=lambda one: one.sequence):
         place = bisect_left(heads, (logged.sequence, 0))
         session = heads[place][1] if place < len(heads) else None
@@ -138,8 +141,8 @@ def alterations(history: History, first: int | None = None, last: int | None = N
     return found
 
 
-class _Sight:
-    """What is known of what people change."""
+class _KnownContents:
+    """The known content of objects and the configuration while events are read."""
 
     def __init__(self, state: ClusterState) -> None:
         self._policy = state.policy
@@ -148,34 +151,34 @@ class _Sight:
             self._known |= {(kind, key): obj for key, obj in state.others.get(kind, {}).items()}
         self._known |= {("Queue", key): record.queue for key, record in state.queues.items()}
 
-    def see(self, logged: Logged, session: int | None) -> Taken | None:
-        """The change that an event brings; None where it brings none that matters."""
+    def see(self, logged: Logged, session: int | None) -> RevertibleChange | None:
+        """Return the change that an event makes; None if it makes no relevant one."""
         event, before = logged.event, self._policy
         if isinstance(event, ev.PolicyLoaded):
             self._policy = event
-            told = _told(logged, session, (CONFIGURATION, ""), before, event)
-            return None if told is None else Taken(told, logged.time, before, event)
+            change = _describe_change(logged, session, (CONFIGURATION, ""), before, event)
+            return None if change is None else RevertibleChange(change, logged.time, before, event)
         if not isinstance(event, ev.ObjectPut | ev.ObjectGone):
             return None
-        known, after = self._known.get((event.kind, event.key)), shown(event)
+        known, after = self._known.get((event.kind, event.key)), object_in(event)
         if isinstance(event, ev.ObjectPut) and after is None:
             return None  # as before, or set aside
         self._known[event.kind, event.key] = after
-        told = _told(logged, session, (event.kind, event.key), known, after)
-        return None if told is None else Taken(told, logged.time, known, after)
+        change = _describe_change(logged, session, (event.kind, event.key), known, after)
+        return None if change is None else RevertibleChange(change, logged.time, known, after)
 
 
-def _told(
+def _describe_change(
     logged: Logged,
     session: int | None,
     name: tuple[str, str],
     before: Object | ev.PolicyLoaded | None,
     after: Object | ev.PolicyLoaded | None,
 ) -> Alteration | None:
-    """A change as plain values; None where nothing that matters is another."""
+    """Return a change as plain values; None if no relevant field changed."""
     what, steps = "changed", list[AlterationStep]()
     if isinstance(before, ev.PolicyLoaded) and isinstance(after, ev.PolicyLoaded):
-        steps = list(_lines(before.text, after.text))
+        steps = list(_changed_lines(before.text, after.text))
     elif isinstance(before, Object) and isinstance(after, Object):
         changed = _steps(before, after)
         steps = [AlterationStep(".".join(path), _text(old), _text(new)) for path, (old, new) in changed.items()]
@@ -186,8 +189,8 @@ def _told(
     return Alteration(logged.sequence, rfc3339(logged.time, 3), session, *name, what, steps)
 
 
-def _lines(before: str, after: str) -> Iterator[AlterationStep]:
-    """Lines of a configuration that are others."""
+def _changed_lines(before: str, after: str) -> Iterator[AlterationStep]:
+    """Yield the lines of a configuration that changed."""
     old, new = ([line.strip(" -") for line in text.splitlines() if line.strip()] for text in (before, after))
     for what, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if what != "equal":
@@ -198,10 +201,10 @@ def _text(value: Any) -> str:
     return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _given(obj: Object) -> dict[str, Any]:
-    """What people write of an object."""
+def _written_parts(obj: Object) -> dict[str, Any]:
+    """Return the parts of an object that people write."""
     plain: dict[str, Any] = as_plain(obj)
-    found = {part: plain[part] for part in _GIVEN if part in plain}
+    found = {part: plain[part] for part in _WRITTEN if part in plain}
     found["metadata"] = {"annotations": plain["metadata"].get("annotations", {})}
     if isinstance(obj, Queue):
         found["status"] = {"state": obj.status.state}
@@ -217,7 +220,7 @@ def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
 
 
 def _steps(before: Object, after: Object) -> Steps:
-    old, new = dict(_leaves(_given(before))), dict(_leaves(_given(after)))
+    old, new = dict(_leaves(_written_parts(before))), dict(_leaves(_written_parts(after)))
     paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
     return {path: (old.get(path), new.get(path)) for path in paths}
 
@@ -232,14 +235,18 @@ def _set(plain: dict[str, Any], path: Path, value: Any) -> None:
         at[path[-1]] = value
 
 
-def taken_back(snapshot: Snapshot, changes: Iterable[Taken], others: Collection[Taken] = ()) -> Snapshot:
-    """A snapshot without some changes of objects, the last one first; what ``others``, which stay, say later stays."""
+def revert_changes(
+    snapshot: Snapshot, changes: Iterable[RevertibleChange], others: Collection[RevertibleChange] = ()
+) -> Snapshot:
+    """Return a snapshot with some changes of objects reverted, the last one first. Fields that ``others``, which stay,
+    set later keep their values."""
     for change in sorted(changes, key=lambda one: -one.told.event):
         kind, key = change.told.kind, change.told.key
         since = [
             one for one in others if (one.told.kind, one.told.key) == (kind, key) and one.told.event > change.told.event
         ]
-        if kind == CONFIGURATION or any(one.told.what != "changed" for one in since):  # it is another object since
+        # the object was created again since
+        if kind == CONFIGURATION or any(one.told.what != "changed" for one in since):
             continue
         settled = {path for one in since for path in one.changed}
         if kind == "Queue":

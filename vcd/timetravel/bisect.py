@@ -1,4 +1,4 @@
-"""Which change of the configuration, a queue, a quota or a priority class made a job, or waits, worse."""
+"""Find the change of the configuration, a queue, a quota or a priority class that made a job, or waits, worse."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.state.snapshot import Snapshot
-from vcd.timetravel.alterations import CONFIGURATION, Alteration, Taken, alterations, taken_back
+from vcd.timetravel.alterations import CONFIGURATION, Alteration, RevertibleChange, alterations, revert_changes
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import History, opened, shown
+from vcd.timetravel.history import History, object_in, opened
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, simulated
 from vcd.timetravel.whatif.lives import workload_of
@@ -29,17 +29,17 @@ from vcd.timetravel.why.waits import Wait, wait_at
 from vcd.timetravel.words import moment
 
 SESSIONS = 40
-"""At how many of the sessions in which a job waits changes are taken back, before the earliest is looked for."""
+"""Sessions of a wait in which changes are reverted, before the earliest one is searched."""
 MOST_DECISIONS = 400
-"""How many sessions are decided again before the search ends."""
+"""Sessions that are decided again, at most."""
 ONE_BY_ONE = 8
-"""So many changes are each tried; of more, halves are, as long as taking back all of one helps."""
+"""Up to this many changes are tried one by one; more are halved as long as reverting a half helps."""
 
 
 class Started(msgspec.Struct, frozen=True):
-    """What came of taking one change back at the sessions in which a job waits: the first session (RFC 3339 ``time``)
-    at which the job starts then, None where it starts at none that was tried; ``pods`` of it are given nodes there.
-    ``tried`` tells whether it was taken back at any, be it with others."""
+    """The outcome of reverting one change in the sessions in which a job waits: the first session (at RFC 3339
+    ``time``) in which the job then starts (None: in none that was tried), and how many of its ``pods`` get nodes
+    there. ``tried``: the change was reverted in some session, alone or with others."""
 
     change: Alteration
     session: int | None
@@ -48,17 +48,19 @@ class Started(msgspec.Struct, frozen=True):
     tried: bool = True
 
     def became(self) -> str:
-        """What came of it, in words."""
+        """Return the outcome in words."""
         if self.session is not None:
             return f"starts at session {self.session}"
         return "does not start" if self.tried else "not tried, as no session of that wait that can be tried had it"
 
 
 class JobBisection(msgspec.Struct, frozen=True):
-    """Which change kept a job in the wait that goes on, or the last one. ``changes`` are all, those that let it start
-    first; ``found`` is the one with which taken back it starts earliest. ``sessions`` are those at which they were
-    tried, of ``waits`` in which it waits, in so many ``decisions``. ``started``: the session at which it did start
-    (None: it never did)."""
+    """Which change prevented a job's start in its last wait.
+
+    ``changes`` are all changes, those that let it start first; ``found`` is the one without which it starts earliest.
+    ``sessions`` is the number of sessions in which changes were tried, of ``waits`` in which it waits, with
+    ``decisions`` sessions decided again. ``started`` is the session in which the job did start (None: it never did).
+    """
 
     job: str
     found: Started | None
@@ -70,7 +72,7 @@ class JobBisection(msgspec.Struct, frozen=True):
     exhausted: bool
 
     def lines(self) -> Iterator[str]:
-        """The answer in a sentence, what was tried, and how."""
+        """Yield the answer, the tried changes, and the effort."""
         name, count = self.job.partition("/")[2], sum(one.tried for one in self.changes)
         then = "it never started" if self.started is None else f"it started at session {self.started}"
         if self.found is not None:
@@ -92,11 +94,11 @@ class JobBisection(msgspec.Struct, frozen=True):
 def bisect_job(
     path: str | Path, name: str, namespace: str = "default", first: int | None = None, last: int | None = None
 ) -> JobBisection:
-    """The change without which a job would have started at the earliest session.
+    """Return the change without which a job would have started in the earliest session.
 
-    Tried are the changes that the sessions ``first`` to ``last`` were the first to be decided with (None: no bound), at
-    sessions after them in which the job waits: each is decided again as if the change had not been made. What other
-    jobs did meanwhile stays. Raises NotFound where nothing has the name or it never waits, LogError.
+    Changes that took effect in the sessions ``first`` to ``last`` (None: no bound) are tried in later sessions in
+    which the job waits: each session is decided again as if the change had not been made. What other jobs did in the
+    log stays. Raises NotFound if the log has no such job or it never waits, and LogError.
     """
     with opened(path) as history:
         _, group, _ = named(history, "job", name, namespace)
@@ -104,7 +106,7 @@ def bisect_job(
 
 
 class _JobSearch:
-    """Takes changes back at the sessions in which a job waits."""
+    """Reverts changes in the sessions in which a job waits."""
 
     def __init__(self, history: History, group: str, first: int | None, last: int | None) -> None:
         waits = waits_of(history, group)
@@ -118,7 +120,7 @@ class _JobSearch:
         self._waits = [(info.number, info.head) for info in infos]
         self._decisions = 0
         self._tried: set[int] = set()
-        self._taken_back: set[int] = set()
+        self._reverted: set[int] = set()
         self._wait: tuple[int, Wait | None] = (0, None)
 
     @property
@@ -126,47 +128,47 @@ class _JobSearch:
         return self._decisions >= MOST_DECISIONS
 
     def run(self) -> JobBisection:
-        """Each change at some sessions, then the earliest one for those that let the job start."""
+        """Try each change in some sessions, then search the earliest session for those that let the job start."""
         found: dict[int, Started] = {}
-        before, chosen = -1, _spaced(len(self._waits), SESSIONS)
+        before, chosen = -1, _evenly_spaced(len(self._waits), SESSIONS)
         for place in chosen:
-            open_ = [one for one in self._applying(place) if one.told.event not in found]
-            for change in self._starting(place, open_):
+            open_ = [one for one in self._changes_at(place) if one.told.event not in found]
+            for change in self._find_starting(place, open_):
                 found[change.told.event] = self._earliest(change, before, place)
             before = place
-        told = [
-            found.get(one.told.event, Started(one.told, None, tried=one.told.event in self._taken_back))
+        outcomes = [
+            found.get(one.told.event, Started(one.told, None, tried=one.told.event in self._reverted))
             for one in self._changes
         ]
-        told.sort(key=lambda one: (one.session is None, not one.tried, one.session or 0, one.change.event))
+        outcomes.sort(key=lambda one: (one.session is None, not one.tried, one.session or 0, one.change.event))
         served = self._history.reader.rows("served_in", group=self._group, first=self._first)
-        first = told[0] if told and told[0].session is not None else None
+        first = outcomes[0] if outcomes and outcomes[0].session is not None else None
         return JobBisection(
-            self._group, first, served[0][0], told, len(self._tried), len(self._waits), self._decisions,
+            self._group, first, served[0][0], outcomes, len(self._tried), len(self._waits), self._decisions,
             self._exhausted,
         )  # fmt: skip
 
-    def _applying(self, place: int) -> list[Taken]:
-        """The changes that a session was decided with."""
+    def _changes_at(self, place: int) -> list[RevertibleChange]:
+        """Return the changes that a session was decided with."""
         return [one for one in self._changes if one.told.event <= self._waits[place][1]]
 
-    def _starting(self, place: int, changes: Sequence[Taken]) -> Iterator[Taken]:
-        """Those of some changes without which the job starts at a session."""
+    def _find_starting(self, place: int, changes: Sequence[RevertibleChange]) -> Iterator[RevertibleChange]:
+        """Yield the changes without which the job starts in a session."""
         if len(changes) > ONE_BY_ONE:
             if self._starts(place, changes):
                 middle = len(changes) // 2
-                yield from self._starting(place, changes[:middle])
-                yield from self._starting(place, changes[middle:])
+                yield from self._find_starting(place, changes[:middle])
+                yield from self._find_starting(place, changes[middle:])
             return
         for change in changes:
             if self._starts(place, [change]):
                 yield change
 
-    def _earliest(self, change: Taken, low: int, high: int) -> Started:
-        """The first session after one at which the job starts without a change, and it is known to at another."""
+    def _earliest(self, change: RevertibleChange, low: int, high: int) -> Started:
+        """Return the first session in which the job starts without a change, by bisection between two places."""
         while high - low > 1 and not self._exhausted:
             middle = (low + high) // 2
-            if change in self._applying(middle) and self._starts(middle, [change]):
+            if change in self._changes_at(middle) and self._starts(middle, [change]):
                 high = middle
             else:
                 low = middle
@@ -176,18 +178,18 @@ class _JobSearch:
         pods = len(trials.effect(snapshot).bound)
         return Started(change.told, self._waits[high][0], moment(wait.record.now), pods)
 
-    def _starts(self, place: int, changes: Sequence[Taken]) -> bool:
+    def _starts(self, place: int, changes: Sequence[RevertibleChange]) -> bool:
         wait = self._at(place)
         if wait is None or self._exhausted:
             return False
         self._decisions += 1
         self._tried.add(place)
-        self._taken_back.update(change.told.event for change in changes)
+        self._reverted.update(change.told.event for change in changes)
         trials, snapshot = self._without(wait, changes)
         return trials.lets_in(snapshot)
 
-    def _without(self, wait: Wait, changes: Sequence[Taken]) -> tuple[Trials, Snapshot]:
-        """A session as if some changes had not been made: what those that were made after them say stays."""
+    def _without(self, wait: Wait, changes: Sequence[RevertibleChange]) -> tuple[Trials, Snapshot]:
+        """Return a session as if some changes had not been made; later changes of the same fields stay."""
         back = {one.told.event for one in changes}
         made = [one for one in self._all if one.told.event <= wait.record.head]
         policy = self._history.policy(wait.record)
@@ -195,11 +197,11 @@ class _JobSearch:
             if one.told.event not in back:
                 break
             policy = one.policy or policy
-        snapshot = taken_back(wait.session.snapshot, changes, [one for one in made if one.told.event not in back])
+        snapshot = revert_changes(wait.session.snapshot, changes, [one for one in made if one.told.event not in back])
         return Trials(wait, policy, MOST_DECISIONS), snapshot
 
     def _at(self, place: int) -> Wait | None:
-        """The job at a session in which it waits; None where this version lets it in there."""
+        """Return the job's wait at a session; None if this version starts the job there."""
         number = self._waits[place][0]
         if self._wait[0] != number:
             try:
@@ -209,8 +211,8 @@ class _JobSearch:
         return self._wait[1]
 
 
-def _spaced(count: int, most: int) -> list[int]:
-    """Places in a list, evenly spaced, with its first and last."""
+def _evenly_spaced(count: int, most: int) -> list[int]:
+    """Return places in a list, evenly spaced, including its first and last."""
     if count <= most:
         return list(range(count))
     return sorted({round(number * (count - 1) / (most - 1)) for number in range(most)})
@@ -220,8 +222,8 @@ def _spaced(count: int, most: int) -> list[int]:
 
 
 class WaitEffect(msgspec.Struct, frozen=True):
-    """What one change did to waits: the 95th percentile and the mean with it and without it, in seconds, and how many
-    jobs never start without it."""
+    """The effect of one change on waits: their 95th percentile and mean without it, in seconds, and how many jobs
+    never start without it."""
 
     change: Alteration
     p95: float
@@ -230,10 +232,13 @@ class WaitEffect(msgspec.Struct, frozen=True):
 
 
 class WaitsBisection(msgspec.Struct, frozen=True):
-    """Which change made waits longer. ``p95``, ``mean`` (seconds) and ``never`` are of all changes as they were; who
-    never starts waits until the end. ``effects`` are of each change that was taken back alone, the best first;
-    ``set_aside`` are changes that were only taken back with others, which did not help. ``found`` is the one without
-    which the 95th percentile, or else the mean, is best; None where it is better without none."""
+    """Which change made waits longer.
+
+    ``p95``, ``mean`` (seconds) and ``never`` are those with all changes; a job that never starts waits until the end.
+    ``effects`` are of the changes that were reverted alone, the best first; ``set_aside`` are changes that were only
+    reverted with others, which did not help. ``found`` is the one without which the 95th percentile, or else the mean,
+    is best; None if reverting improves neither.
+    """
 
     queue: str
     jobs: int
@@ -246,7 +251,7 @@ class WaitsBisection(msgspec.Struct, frozen=True):
     runs: int
 
     def lines(self) -> Iterator[str]:
-        """The answer in a sentence, then what each change did."""
+        """Yield the answer, then the effect of each change."""
         where = f"in queue {self.queue}" if self.queue else "in all queues"
         count = len(self.effects) + len(self.set_aside)
         if self.found is not None:
@@ -289,12 +294,12 @@ def bisect_waits(
     period: int = PERIOD,
     progress: Callable[[str, float], None] = lambda _, __: None,
 ) -> WaitsBisection:
-    """The change without which jobs of a queue, or all, would have waited least.
+    """Return the change without which jobs of a queue, or all jobs, would have waited least.
 
-    The log's workload is run in simulated time with all changes, and without each; of many, without halves of them, as
-    long as that helps. Tried are the changes that the sessions ``first`` to ``last`` were the first to be decided with;
-    the workload ends with ``last``. ``period`` and ``progress`` as for ``whatif``. Raises LogError, NotFound for a
-    queue in which no job was.
+    The log's workload runs in simulated time with all changes, and without each; with many changes, without halves of
+    them, as long as that helps. The changes are those that took effect in the sessions ``first`` to ``last``; the
+    workload ends with ``last``. ``period`` and ``progress`` as for ``whatif``. Raises LogError, and NotFound for a
+    queue without jobs.
     """
     with opened(path) as history:
         changes, reader = alterations(history, first, last), history.reader
@@ -310,7 +315,7 @@ def bisect_waits(
 
 
 class _WaitsSearch:
-    """Runs a workload with some of the changes taken back."""
+    """Runs a workload with some changes reverted."""
 
     def __init__(self, work: Workload, queue: str, period: int, progress: Callable[[str, float], None]) -> None:
         self._work, self._queue, self._period, self._progress = work, queue, period, progress
@@ -318,8 +323,8 @@ class _WaitsSearch:
         self._set_aside: list[Alteration] = []
         self.base = self._waits(())
 
-    def run(self, changes: Sequence[Taken]) -> WaitsBisection:
-        """Each change alone, unless there are many."""
+    def run(self, changes: Sequence[RevertibleChange]) -> WaitsBisection:
+        """Return the effect of each change, and the best one."""
         effects = sorted(self._effects(changes), key=lambda one: (one.p95, one.mean, one.change.event))
         base = self.base
         found = effects[0] if effects and (effects[0].p95, effects[0].mean) < (base.p95, base.mean) else None
@@ -327,7 +332,7 @@ class _WaitsSearch:
             self._queue, base.jobs, base.p95, base.mean, base.never, found, effects, self._set_aside, self._runs
         )
 
-    def _effects(self, changes: Sequence[Taken]) -> Iterator[WaitEffect]:
+    def _effects(self, changes: Sequence[RevertibleChange]) -> Iterator[WaitEffect]:
         if len(changes) > ONE_BY_ONE:
             waits = self._waits(changes)
             if (waits.p95, waits.mean) < (self.base.p95, self.base.mean):
@@ -341,16 +346,16 @@ class _WaitsSearch:
             waits = self._waits((change,))
             yield WaitEffect(change.told, waits.p95, waits.mean, waits.never)
 
-    def _waits(self, without: Sequence[Taken]) -> _Waits:
+    def _waits(self, without: Sequence[RevertibleChange]) -> _Waits:
         self._runs += 1
         name = f"run {self._runs}" if without else BASELINE
         work = self._work
         for change in sorted(without, key=lambda one: -one.told.event):
             work = _without(work, change)
-        return self._measured(simulated(work, Variant(name), self._period, progress=self._progress))
+        return self._measure_waits(simulated(work, Variant(name), self._period, progress=self._progress))
 
-    def _measured(self, run: Run) -> _Waits:
-        """The waits of a run; who never starts waits from the beginning to its end, at least as long as he would."""
+    def _measure_waits(self, run: Run) -> _Waits:
+        """Return the waits of a run; a job that never starts counts as waiting from the start of the run to its end."""
         waits = [wait for queue, wait in run.jobs.values() if self._queue in ("", queue)]
         known = [run.seconds if wait is None else wait for wait in waits]
         never = sum(wait is None for wait in waits)
@@ -358,8 +363,8 @@ class _WaitsSearch:
         return _Waits(quantile(known, 0.95) or 0.0, mean, len(known), never)
 
 
-def _without(work: Workload, change: Taken) -> Workload:
-    """A workload in which a change does not come; what a later one says stays, be it the same again."""
+def _without(work: Workload, change: RevertibleChange) -> Workload:
+    """Return a workload without a change; values that a later change sets stay, even if they are equal."""
     changes, is_over, settled = list[tuple[int, ev.Event]](), False, set[tuple[str, ...]]()
     for time, event in work.changes:
         is_later = time > change.nanoseconds
@@ -369,13 +374,15 @@ def _without(work: Workload, change: Taken) -> Workload:
             if event != change.after:
                 is_over = is_later
                 changes.append((time, event))
-        elif change.told.what == "changed" and isinstance(event, ev.ObjectPut) and (now := shown(event)) is not None:
+        elif (
+            change.told.what == "changed" and isinstance(event, ev.ObjectPut) and (now := object_in(event)) is not None
+        ):
             settled |= change.overwritten(now) if is_later else set()
             before = change.of_object(now, settled)
             assert before is not None
             changes.append((time, ev.ObjectPut(event.kind, event.key, "", encode_payload(before))))
         else:
-            is_over = is_later and isinstance(event, ev.ObjectGone)  # what has its name later is another object
+            is_over = is_later and isinstance(event, ev.ObjectGone)  # a later object of this name is another one
             if change.told.what == "changed" or (change.told.what == "gone" and is_later):
                 changes.append((time, event))
     return msgspec.structs.replace(work, changes=changes)

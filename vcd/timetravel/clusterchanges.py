@@ -1,5 +1,5 @@
-"""What people and failures changed in a cluster, in the order of time: nodes, queues, quotas, priority classes, the
-configuration, faults of the installation. Jobs and pods are not among it: they are the workload."""
+"""What people and failures changed in a cluster, by time: nodes, queues, quotas, priority classes, the configuration,
+faults of the installation. Jobs and pods are not included: they are the workload."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from vcd.model.objects import Node
 from vcd.model.words import counted, span_in_words
 from vcd.text.changes import change_in_words
 from vcd.timetravel.alterations import alterations
-from vcd.timetravel.history import WHOLE, History, shown
+from vcd.timetravel.history import WHOLE, History, object_in
 from vcd.timetravel.words import moment
 
 BEFORE = 600 * 1_000_000_000
-"""Around a job, what changed so long (ns) before it was created is listed, too."""
+"""Changes around a job are listed from this long (ns) before its creation."""
 _TOGETHER = 60 * 1_000_000_000
 """The same change of several objects within this time (ns) is one line."""
 _LIFECYCLE = "node.kubernetes.io/"
-"""Taints of this prefix follow the node's conditions and cordon, which are changes of their own."""
+"""Taints with this prefix follow the node's conditions and cordon, which are changes of their own."""
 
 
 class ClusterChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A change of one or more objects of a ``kind`` (``configuration`` and ``fault`` stand for themselves). ``time`` is
-    RFC 3339, ``what`` one of `vcd.text.changes.WORDS`, ``detail`` what exactly, ``text`` all of it in words."""
+    """A change of one or more objects of a ``kind``, which is also ``configuration`` or ``fault``. ``time`` is RFC
+    3339, ``what`` a key of `vcd.text.changes.WORDS`, ``detail`` what changed exactly, ``text`` the whole change in
+    words."""
 
     time: str
     event: int
@@ -73,7 +74,7 @@ class _Change(NamedTuple):
 def cluster_changes(history: History, since: int = 0, until: int | None = None) -> ClusterChanges:
     """Return what changed between two times (ns since the epoch; None: the log's end).
 
-    What the log knew before its first session is no change. Raises LogError for a log without sessions.
+    What the log knew before its first session is not a change. Raises LogError for a log without sessions.
     """
     reader = history.reader
     first = next(reader.sessions(limit=1), None)
@@ -82,18 +83,18 @@ def cluster_changes(history: History, since: int = 0, until: int | None = None) 
     begin, end = max(since, first.time), WHOLE.end(reader) if until is None else until
     streams = (_edits(history), _node_changes(history, first.head), _faults(history))
     found = [one for one in heapq.merge(*streams) if begin <= one.time <= end]
-    changes = [_as_one(group) for group in _together(found)]
+    changes = [_merged_change(group) for group in _group_equal(found)]
     return ClusterChanges(moment(begin), moment(end), (end - begin) / 1e9, changes)
 
 
-def _as_one(group: dict[str, _Change]) -> ClusterChange:
+def _merged_change(group: dict[str, _Change]) -> ClusterChange:
     first, names = next(iter(group.values())), sorted(filter(None, group))
     text = change_in_words(first.kind, names, first.what, first.detail)
     return ClusterChange(moment(first.time), first.sequence, first.kind, names, first.what, text, first.detail)
 
 
-def _together(changes: list[_Change]) -> list[dict[str, _Change]]:
-    """Changes in order, by object: the same change of several objects within a minute is one entry."""
+def _group_equal(changes: list[_Change]) -> list[dict[str, _Change]]:
+    """Group changes, in order: the same change of several objects within a minute is one group, by object."""
     last: dict[tuple[str, str, str], dict[str, _Change]] = {}
     groups: list[dict[str, _Change]] = []
     for one in changes:
@@ -110,10 +111,10 @@ def _together(changes: list[_Change]) -> list[dict[str, _Change]]:
 
 
 def _edits(history: History) -> Iterator[_Change]:
-    for taken in alterations(history):
-        told = taken.told
-        detail = "; ".join(map(str, told.steps)) if told.what == "changed" else ""
-        yield _Change(told.event, taken.nanoseconds, told.kind, told.key, told.what, detail)
+    for revertible in alterations(history):
+        change = revertible.told
+        detail = "; ".join(map(str, change.steps)) if change.what == "changed" else ""
+        yield _Change(change.event, revertible.nanoseconds, change.kind, change.key, change.what, detail)
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
@@ -135,7 +136,7 @@ def _faults(history: History) -> Iterator[_Change]:
 
 
 def _node_changes(history: History, first_head: int) -> Iterator[_Change]:
-    """What happened to nodes; those that the first session knew are not added."""
+    """Yield the changes of nodes; nodes that the first session knew are not reported as added."""
     reader = history.reader
     known = {name: record.node for name, record in history.oldest().nodes.items()}
     for logged in reader.find(kind="Node", after=reader.oldest()):
@@ -148,13 +149,13 @@ def _node_changes(history: History, first_head: int) -> Iterator[_Change]:
 
 
 def _of_node(known: dict[str, Node], event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> Iterator[tuple[str, str]]:
-    """Yield what an event changes of a node, which is noted in ``known``."""
+    """Yield what an event changes about a node, and update ``known``."""
     name = event.key
     if not isinstance(event, ev.ObjectPut):
         if known.pop(name, None) is not None:
             yield "removed", ""
         return
-    node = shown(event)
+    node = object_in(event)
     if not isinstance(node, Node):
         return  # as before, or set aside
     before = known.get(name)
@@ -166,7 +167,7 @@ def _of_node(known: dict[str, Node], event: ev.ObjectPut | ev.ObjectGone | ev.Ob
 
 
 def node_differences(before: Node, after: Node) -> Iterator[tuple[str, str]]:
-    """Yield what changed of a node, each as a key of `vcd.text.changes.WORDS` and a detail."""
+    """Yield what changed about a node, each as a key of `vcd.text.changes.WORDS` and a detail."""
     if (ready := _is_ready(after)) != _is_ready(before):
         yield ("ready" if ready else "not-ready"), ""
     if after.spec.unschedulable != before.spec.unschedulable:

@@ -13,12 +13,12 @@ from vcd.scheduling.decide import PLAN, PLAN_VERSION
 from vcd.timetravel.words import operation_in_words, status_in_words, usage_in_words, waiting_in_words
 
 _Pair = tuple[str, Any, Any]
-"""Where two plans differ, and what each has there; None where it has nothing."""
+"""Where two plans differ, and the two parts there; None for a missing part."""
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The first thing in which two plans differ: where it is, what was recorded, what came out now, and what is known
-    of the reason."""
+    """The first difference between two plans: its place, the recorded part, the replayed part, and its known
+    reasons."""
 
     where: str
     recorded: str
@@ -29,11 +29,13 @@ class Difference(msgspec.Struct, frozen=True):
         return f"{self.where}: recorded {self.recorded}; replayed {self.replayed}"
 
 
-_Rated = Callable[[str, str, str], tuple[str, ...]]
+_ExplainScores = Callable[[str, str, str], tuple[str, ...]]
 
 
-def difference_from(record: ev.SessionDecided, plan: ev.Plan, rated: _Rated = lambda *_: ()) -> Difference | None:
-    """Where a plan departs from the one that was recorded; ``rated`` as for ``first_difference``."""
+def difference_from(
+    record: ev.SessionDecided, plan: ev.Plan, rated: _ExplainScores = lambda *_: ()
+) -> Difference | None:
+    """Return how a plan differs from the recorded one; ``rated`` as for ``first_difference``."""
     if ev.encode_plan(plan) == record.plan:
         return None
     return first_difference(record.plan, plan, rated, version=int(record.versions.get(PLAN, "1")))
@@ -42,15 +44,16 @@ def difference_from(record: ev.SessionDecided, plan: ev.Plan, rated: _Rated = la
 def first_difference(
     recorded: bytes,
     plan: ev.Plan,
-    rated: _Rated = lambda *_: (),
+    rated: _ExplainScores = lambda *_: (),
     *,
     version: int = int(PLAN_VERSION),
 ) -> Difference | None:
-    """Where a plan first departs from a recorded one: statements operation by operation, then the rest in order.
+    """Return where a plan first differs from a recorded one: statements operation by operation, then the rest in
+    order.
 
-    ``rated`` is asked for the reason where it is a bind to another node: of a pod, the node then, the node now.
-    ``version`` is that of what the recorded one holds: reasons to wait that are words (1), and conditions that are in
-    words (1 and 2), are not compared. None where nothing differs beside them.
+    ``rated`` is called for the reason if a pod is bound to another node: with the pod, the node then, the node now.
+    ``version`` is that of the recorded plan: reasons that are sentences (version 1) and conditions that contain
+    sentences (1 and 2) are not compared. None if nothing else differs.
     """
     try:
         before = ev.decode_plan(recorded)
@@ -58,7 +61,7 @@ def first_difference(
         return Difference(
             "the recorded plan", f"{len(recorded)} bytes that this version cannot read: {error}", "a plan"
         )
-    found = next(_differing(before, plan, version), None)
+    found = next(_differences(before, plan, version), None)
     if found is None:
         encoded = f"{len(ev.encode_plan(plan))} bytes that say the same"
         return (
@@ -72,8 +75,8 @@ def first_difference(
     return Difference(where, _in_words(then), _in_words(now), why)
 
 
-def _differing(recorded: ev.Plan, replayed: ev.Plan, version: int) -> Iterator[_Pair]:
-    """What differs, in order."""
+def _differences(recorded: ev.Plan, replayed: ev.Plan, version: int) -> Iterator[_Pair]:
+    """Yield the differences, in order."""
     for number, (before, after) in enumerate(zip_longest(recorded.statements, replayed.statements)):
         where = f"statement {number}"
         if before is None or after is None or (before.group, before.action) != (after.group, after.action):
@@ -92,7 +95,8 @@ def _differing(recorded: ev.Plan, replayed: ev.Plan, version: int) -> Iterator[_
 
 
 def _without_conditions(recorded: ev.Plan, replayed: ev.Plan) -> tuple[list[ev.GroupStatus], list[ev.GroupStatus]]:
-    """The statuses that two plans give groups, less the conditions, and less what one gives only for its words."""
+    """Return the group statuses of two plans without conditions, and without statuses that only change a condition's
+    text."""
     now = {status.key for status in replayed.groups}
     before = [status for status in recorded.groups if status.condition is None or status.key in now]
     bare = msgspec.structs.replace

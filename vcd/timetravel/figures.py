@@ -1,4 +1,4 @@
-"""What queues had, asked for and were owed in a session, as the plugins counted it."""
+"""What queues have allocated, request and deserve in a session, as the plugins count it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from vcd.text.amounts import number
 
 
 class QueueFigures(msgspec.Struct, omit_defaults=True):
-    """One queue. ``amounts`` holds, by series (``allocated``, ``deserved`` ...), whole numbers by resource: cpu and
-    scalars in thousandths, bytes as such, cards by model. A series that no plugin counts is not there; a resource that
-    is not there is without limit in ``capability`` and ``real_capability``, and zero elsewhere. ``share`` is what the
-    queue's plugin orders by (None: none does).
+    """The statistics of one queue.
+
+    ``amounts`` has, by series (``allocated``, ``deserved`` ...), whole numbers by resource: cpu and scalars in
+    thousandths, bytes as such, cards by model. A series that no plugin counts is missing; a missing resource is
+    unlimited in ``capability`` and ``real_capability``, and zero elsewhere. ``share`` is the value by which the
+    queue's plugin orders queues (None: no plugin does).
     """
 
     name: str
@@ -31,7 +33,7 @@ class QueueFigures(msgspec.Struct, omit_defaults=True):
     amounts: dict[str, dict[str, int]] = {}
 
     def quantity(self, series: str, resource: str) -> str:
-        """Return an amount as text; ``no limit`` if there is none."""
+        """Return a quantity as text; ``no limit`` if there is none."""
         amounts = self.amounts.get(series, {})
         if resource not in amounts and "capability" in series:
             return "no limit"
@@ -39,7 +41,7 @@ class QueueFigures(msgspec.Struct, omit_defaults=True):
 
 
 def queue_figures(session: Session) -> dict[str, QueueFigures]:
-    """The figures of all queues at the end of a session, by name, in order."""
+    """Return the statistics of all queues at the end of a session, by name, in order."""
     found = {
         queue.name: QueueFigures(queue.name, queue.weight, queue.state or "Open", queue.record.queue.spec.parent)
         for queue in session.queue_list
@@ -51,14 +53,14 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
             found[name].amounts["guarantee"] = dict(sorted(guarantee.items()))
     for plugin in framework_of(session).plugins:
         _take(plugin.gauges(), found)
-    for figures in found.values():  # one that wants and has nothing is so to a plugin, to nobody else
+    for figures in found.values():  # plugins also report a queue as overused that has and requests nothing
         figures.overused &= any(figures.amounts.get("allocated", {}).values())
     return found
 
 
 def held_back(figures: dict[str, QueueFigures], session: Session, plan: ev.Plan) -> dict[str, QueueFigures]:
-    """The same, ``overused`` only where that holds somebody back: a job of the queue, or of one below it, waits at the
-    gate of queues. A queue that has all it deserves while nobody wants more of it is nobody's trouble."""
+    """Return the same, with ``overused`` only if a job of the queue, or of one below it, waits at the queue gate. A
+    queue that has its deserved share while no job waits for more is not a problem."""
     if not any(one.overused for one in figures.values()):
         return figures
     waits = ev.waits_after(session.snapshot.waiting, plan.waiting)
@@ -77,7 +79,7 @@ def held_back(figures: dict[str, QueueFigures], session: Session, plan: ev.Plan)
 
 
 def allocated_now(session: Session) -> Ints:
-    """What each job holds at this moment of the session."""
+    """Return what each job holds at this moment of the session."""
     held = session.jobs.allocated.copy()
     moved = [job for job in session.views.jobs() if job.touched]
     if moved:
@@ -86,7 +88,7 @@ def allocated_now(session: Session) -> Ints:
 
 
 def held_by_queue(session: Session, held: Ints) -> dict[str, dict[str, int]]:
-    """What the jobs of each queue hold, by resource, of what each of them does."""
+    """Return what the jobs of each queue hold, by resource; ``held`` has it by job."""
     names = session.nodes.resources
     sums = sums_by(session.jobs.queue, held, len(session.queue_list))
     return {

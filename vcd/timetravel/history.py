@@ -1,4 +1,4 @@
-"""A log folded again: the state as of any event, and what a session of it was decided with."""
+"""The states of a log: fold it up to any event, and decide its sessions again."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from vcd.timetravel.standing import as_of
 
 
 def opened(path: str | Path) -> History:
-    """The history of a log file. Raises LogError for one that cannot be used."""
+    """Return the history of a log file. Raises LogError for one that cannot be used."""
     return History(LogReader(path))
 
 
-def shown(event: ev.Event) -> Object | None:
-    """The object that an event shows; None where it shows none anew, or one that nobody can read: the state sets that
-    aside, too."""
+def object_in(event: ev.Event) -> Object | None:
+    """Return the object in an event; None if the event has no new content, or content that is unreadable: the state
+    sets such objects aside, too."""
     if not isinstance(event, ev.ObjectPut) or event.payload is None:
         return None
     try:
@@ -42,45 +42,45 @@ def shown(event: ev.Event) -> Object | None:
 
 
 class LogWindow(NamedTuple):
-    """What of a log is asked about: what was after a time (ns), as it was at a session (None: at the log's end)."""
+    """The part of a log that a query is about: events after a time (ns), as of a session (None: the log's end)."""
 
     since: int = 0
     session: SessionInfo | None = None
 
     def last_session(self, reader: LogReader) -> int:
-        """The number of its last session; 0 for none."""
+        """Return the number of its last session; 0 for none."""
         return reader.last_session() if self.session is None else self.session.number
 
     def end(self, reader: LogReader) -> int:
-        """When it ends (ns); a log that is being written ends now."""
+        """Return when it ends (ns); a log that is being written ends now."""
         return as_of(reader) if self.session is None else self.session.time
 
     @property
     def until(self) -> int | None:
-        """Its last event's number; None for the log's."""
+        """The number of its last event; None for the log's end."""
         return None if self.session is None else self.session.sequence
 
 
 KEPT = 3
-"""How many sessions that were decided again are kept for the next question."""
+"""Sessions decided again whose result is cached."""
 
 WHOLE = LogWindow()
 """The whole log."""
 
 
 class Listener(Protocol):
-    """Who is told a history."""
+    """Receives the events of a history."""
 
     def catch_up(self, state: ClusterState, time: int) -> None:
-        """Begin with a state, before the first event; ``time`` is that of the event (ns)."""
+        """Take over the state before the first event; ``time`` is that of the event (ns)."""
 
     def see(self, logged: Logged) -> None:
-        """Listen to one event."""
+        """Handle one event."""
 
 
 def concerning(reader: LogReader, group: str, pod: str | None, until: int) -> list[Logged]:
-    """The events up to a number that concern a group and its pods, or one pod and its group, and configurations, in
-    order. A pod is a group's that named it in some event."""
+    """Return the events up to a number that concern a group and its pods, or one pod and its group, and
+    configurations, in order. The pods of a group are those that named it in some event."""
     found: dict[int, Logged] = {}
     pods = [pod] if pod is not None else reader.pods_of(group, 0, until)
     for events in (
@@ -95,10 +95,10 @@ def concerning(reader: LogReader, group: str, pod: str | None, until: int) -> li
 
 
 class History:
-    """The state of a log at one event after the other; a context manager, which closes the file.
+    """The state of a log at one event after another; a context manager, which closes the file.
 
-    Going forward folds only what lies between; going back begins again at the latest checkpoint. Every method raises
-    LogError for what the file does not hold or this version cannot read.
+    A later event is reached by folding the events up to it, an earlier one from the latest checkpoint. Every method
+    raises LogError for what the file does not have or this version cannot read.
     """
 
     def __init__(self, reader: LogReader) -> None:
@@ -106,7 +106,7 @@ class History:
         self._policies: dict[str, Policy] = {}
         self._state: ClusterState | None = None
         self._maker: SnapshotMaker | None = None
-        self._decided: dict[tuple[int, bool, frozenset[str] | None], tuple[ev.SessionDecided, Session]] = {}
+        self._reruns: dict[tuple[int, bool, frozenset[str] | None], tuple[ev.SessionDecided, Session]] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -115,30 +115,31 @@ class History:
         self.reader.close()
 
     def state(self, sequence: int, *, jump: bool = False) -> ClusterState:
-        """The state after ``sequence``; it changes with the next call.
+        """Return the state after ``sequence``; the next call changes it.
 
-        ``jump`` takes a checkpoint on the way instead of folding all that lies before it.
+        With ``jump``, a checkpoint on the way replaces the folding of all events before it.
         """
         state = self._state
-        if state is None or self._must_begin_anew(state.sequence, sequence, jump):
+        if state is None or self._must_reload(state.sequence, sequence, jump):
             state = self._begin(sequence)
         self._fold(state, sequence)
         return state
 
     def oldest(self) -> ClusterState:
-        """The state that the log begins with; it changes with the next call."""
+        """Return the state with which the log begins; the next call changes it."""
         first = self.reader.oldest()
         return self.state(first, jump=True) if first else ClusterState()
 
-    def tell(self, listener: Listener, after: int, until: int | None) -> None:
-        """Tell the events after one number and up to another (None: all)."""
-        self._tell(listener, self.reader.read(after, until), after)
+    def feed(self, listener: Listener, after: int, until: int | None) -> None:
+        """Pass a listener the events after one number and up to another (None: all)."""
+        self._feed(listener, self.reader.read(after, until), after)
 
-    def tell_of(self, listener: Listener, group: str, pod: str | None, until: int) -> None:
-        """The same of the events that concern a group and its pods (None), or one pod, from the log's beginning on."""
-        self._tell(listener, concerning(self.reader, group, pod, until), self.reader.oldest())
+    def feed_concerning(self, listener: Listener, group: str, pod: str | None, until: int) -> None:
+        """Do the same with the events that concern a group and its pods (None), or one pod, from the log's
+        beginning."""
+        self._feed(listener, concerning(self.reader, group, pod, until), self.reader.oldest())
 
-    def _tell(self, listener: Listener, events: Iterable[Logged], after: int) -> None:
+    def _feed(self, listener: Listener, events: Iterable[Logged], after: int) -> None:
         self._catch_up(listener, after)
         for one in events:
             try:
@@ -154,7 +155,7 @@ class History:
         listener.catch_up(self.state(sequence, jump=True) if sequence else ClusterState(), time)
 
     def snapshot(self, info: SessionInfo, *, jump: bool = False) -> Snapshot:
-        """What a session was decided from: the state after its head, whatever was logged until its own row."""
+        """Return what a session was decided from: the state after its head, without events between head and session."""
         return self._snapshot_after(info.head, jump)
 
     def _snapshot_after(self, sequence: int, jump: bool) -> Snapshot:
@@ -165,7 +166,7 @@ class History:
 
     def undecided(self) -> tuple[int, Session]:
         """Return the cluster after the log's last event, as a session that has decided nothing, and the event's time
-        (ns). A log without a configuration is read by the default one."""
+        (ns). A log without a configuration is read with the default one."""
         snapshot, loaded = self._snapshot_after(self.reader.head(), True), self.state(self.reader.head()).policy
         policy = read_policy(None if loaded is None else loaded.text, logged=True)
         now = self.reader.last_time()
@@ -180,15 +181,14 @@ class History:
         trace: Trace | None = None,
         actions: bool = True,
     ) -> tuple[ev.SessionDecided, Session]:
-        """A session decided again, as it stands after its last action; a trace ``about`` some jobs and pods, or
-        ``trace``, is told how it is decided.
+        """Decide a session again, and return its record and the session after its last action. ``trace``, or a new
+        trace ``about`` some jobs and pods, records how it is decided.
 
-        What the world outside answered is answered from the record, whatever is asked of it beside. Without
-        ``actions`` it stands as it began, and plugins that failed later in it are left out already. Who is given it
-        looks at it only: without a trace of one's own, the next who asks about the same is given the same.
+        External questions are answered from the record. Without ``actions`` the session is as it began, without the
+        plugins that failed later in it. Results without ``trace`` are cached and shared: callers must not change them.
         """
-        asked = (number, actions, None if about is None else frozenset(about))
-        known = None if trace is not None else self._decided.get(asked)
+        key = (number, actions, None if about is None else frozenset(about))
+        known = None if trace is not None else self._reruns.get(key)
         if known is not None:
             return known
         record = self.reader.session(number)
@@ -204,13 +204,13 @@ class History:
             interrupted=record.interrupted if actions else ev.decode_plan(record.plan).faults,
         )
         if trace is None:
-            while len(self._decided) >= KEPT:
-                del self._decided[next(iter(self._decided))]
-            self._decided[asked] = record, session
+            while len(self._reruns) >= KEPT:
+                del self._reruns[next(iter(self._reruns))]
+            self._reruns[key] = record, session
         return record, session
 
     def policy(self, record: ev.SessionDecided) -> Policy:
-        """The configuration that a session was decided by."""
+        """Return the configuration that a session was decided with."""
         known = self._policies.get(record.policy)
         if known is None:
             try:
@@ -222,7 +222,7 @@ class History:
                 ) from error
         return known
 
-    def _must_begin_anew(self, position: int, sequence: int, jump: bool) -> bool:
+    def _must_reload(self, position: int, sequence: int, jump: bool) -> bool:
         if sequence < position:
             return True
         return jump and any(position < info.sequence <= sequence for info in self.reader.checkpoints())

@@ -1,6 +1,6 @@
-"""The jobs of a cluster as a session left them: how many pods stand where, and what each job waits for.
+"""The jobs of a cluster at the end of a session: how many pods are in which state, and what each job waits for.
 
-What a session decided counts as done, as in the rest of an overview.
+Decisions of the session count as carried out, as in the rest of an overview.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from vcd.state.records import GroupRecord
 from vcd.text.reasons import reasons_text
 
 STATES = ("waiting", "partial", "starting", "running", "terminating", "completed", "failed")
-"""How a job can stand: see `_state`."""
+"""The states of a job: see `_state`."""
 _SECOND = 1_000_000_000
 _NEVER = np.iinfo(np.int64).max
 _UNPLACED = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
 
 class JobLine(msgspec.Struct, frozen=True):
-    """A job (PodGroup): its phase after the session, its priority and minimum of pods, and how many pods there are,
-    run, have no node, and ended. ``waiting`` says what it waits for (empty: for nothing that a session said), ``since``
-    since when the oldest of its pods without a node is there (the group, while it has no pods; None: nothing waits), in
-    ns. ``state`` is one of STATES.
+    """A job (PodGroup): its phase after the session, its priority and minimum of pods, and how many pods exist, run,
+    have no node, and ended.
+
+    ``waiting`` is what it waits for (empty: no session states a reason). ``since`` (ns) is when the oldest of its pods
+    without a node was created, or the group while it has no pods (None: no pod waits). ``state`` is one of STATES.
     """
 
     key: str
@@ -67,7 +68,7 @@ def job_lines(session: Session, plan: ev.Plan, now: int) -> list[JobLine]:
     """Return all groups by key, including those whose queue does not exist; ``plan`` is what the session decided, and
     ``now`` (ns) its time."""
     snapshot = session.snapshot
-    counts, oldest = _counted(session, task_statuses(session))
+    counts, oldest = _count_pods(session, task_statuses(session))
     number_of = {key: number for number, key in enumerate(snapshot.job_keys) if key is not None}
     records = [snapshot.groups[key] for key in sorted(snapshot.groups)]
     phases = {group.key: group.phase for group in plan.groups}
@@ -99,10 +100,10 @@ def job_lines(session: Session, plan: ev.Plan, now: int) -> list[JobLine]:
 
 
 def _state(have: Sequence[int], minimum: int, phase: str) -> str:
-    """How a job stands, by its pods of each status, its minimum and its phase.
+    """Return the state of a job, by its number of pods in each status, its minimum and its phase.
 
-    It waits while pods have no node, or none exist; if its minimum of pods has nodes regardless, it is partly placed.
-    It starts until all pods with a node run. Pods that failed and were replaced do not make it failed.
+    It waits while pods have no node, or none exist; it is partial if its minimum of pods has nodes regardless. It is
+    starting until all pods with a node run. Failed pods that were replaced do not make it failed.
     """
     pods, ended, unplaced = sum(have), _sum(have, TERMINATED_STATUSES), _sum(have, _UNPLACED)
     has_minimum = _sum(have, READY_STATUSES) >= max(minimum, 1)
@@ -119,9 +120,9 @@ def _sum(have: Sequence[int], statuses: Sequence[TaskStatus]) -> int:
     return sum(have[status] for status in statuses)
 
 
-def _counted(session: Session, status: Ints) -> tuple[Ints, Ints]:
-    """By number of ``job_keys``, with a last row for none: pods by status, and when the oldest pod without a node was
-    created (seconds)."""
+def _count_pods(session: Session, status: Ints) -> tuple[Ints, Ints]:
+    """Return by position in ``job_keys``, with an additional row for none, the pods by status, and when the oldest pod
+    without a node was created (seconds)."""
     tasks = session.snapshot.tasks
     count = len(session.snapshot.job_keys)
     rows = np.flatnonzero(tasks.job >= 0)
@@ -134,13 +135,14 @@ def _counted(session: Session, status: Ints) -> tuple[Ints, Ints]:
 
 
 def _since(record: GroupRecord, pods: int, oldest: int, now: int) -> int | None:
-    """Not after ``now``, the session's time: the API server's clock may be ahead of it."""
+    """Return since when (ns) the job waits; at most ``now``, the session's time, as the API server's clock may be
+    ahead."""
     if pods and oldest == _NEVER:
         return None
     return min((oldest if pods else record.created) * _SECOND, now)
 
 
 def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:
-    """What groups wait for after the session, in words; what a plan says of a group replaces all that was known."""
+    """Return what groups wait for after the session, in words; a plan's reasons replace a group's earlier ones."""
     known = ev.waits_after(session.snapshot.waiting, plan.waiting)
     return {group: reasons_text(all_told(reasons)) for group, reasons in known.items()}

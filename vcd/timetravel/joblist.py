@@ -1,6 +1,6 @@
-"""All jobs of a log as flat rows, for lists and tables: how each stands, what it needs, and why it waits.
+"""All jobs of a log as flat rows, for lists and tables: the state of each, what it needs, and why it waits.
 
-The causes are those of `diagnosed_waits`; nothing is diagnosed here.
+The causes come from `diagnosed_waits`; nothing is diagnosed here.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _SECOND = 1_000_000_000
 class JobRow(msgspec.Struct, frozen=True):
     """A job after a session.
 
-    ``namespace`` and ``name`` are how users call it, ``group`` is the name of its PodGroup, ``owner_kind`` the kind of
-    the PodGroup's controller. ``state`` is one of STATES. ``needs`` is what its pods without a node ask for; of a job
-    that does not wait, what all its pods ask for that have not ended.
+    ``namespace`` and ``name`` are those that users know, ``group`` is the name of its PodGroup, ``owner_kind`` the
+    kind of the PodGroup's controller. ``state`` is one of STATES. ``needs`` is what its pods without a node request;
+    for a job that does not wait, what all its pods request that have not ended.
 
-    ``age`` is in seconds (None: the PodGroup states no creation time), ``waited`` in seconds
-    since the oldest pod without a node was created, or the PodGroup while it has no pods (None: it does not wait).
-    ``cause``, ``why`` and ``text`` are those of `DiagnosedWait`, empty if it does not wait.
+    ``age`` is in seconds (None: the PodGroup states no creation time), ``waited`` in seconds since the oldest pod
+    without a node was created, or the PodGroup while it has no pods (None: it does not wait). ``cause``, ``why`` and
+    ``text`` are those of `DiagnosedWait`, empty if it does not wait.
     """
 
     namespace: str
@@ -58,13 +58,13 @@ class JobRow(msgspec.Struct, frozen=True):
 
     @property
     def job(self) -> str:
-        """How users call it, with its namespace."""
+        """The name that users know, with its namespace."""
         return f"{self.namespace}/{self.name}"
 
 
 class Jobs(msgspec.Struct, frozen=True):
-    """The jobs of a log by namespace and name, after its last session (0: there is none yet) of ``time`` (ns). What
-    lasts is counted up to ``as_of`` (ns): now for a log that is being written, else its last event."""
+    """The jobs of a log by namespace and name, after its last session (0: there is none yet) at ``time`` (ns).
+    Durations are counted up to ``as_of`` (ns): now for a log that is being written, else its last event."""
 
     session: int
     time: int
@@ -73,7 +73,7 @@ class Jobs(msgspec.Struct, frozen=True):
 
 
 class JobFilter(msgspec.Struct, frozen=True):
-    """Which jobs are listed: those with all these values; an empty one allows all."""
+    """Which jobs are listed: those with all these values; an empty value allows all."""
 
     namespace: str = ""
     queue: str = ""
@@ -81,13 +81,13 @@ class JobFilter(msgspec.Struct, frozen=True):
     cause: str = ""
 
     def chosen(self, found: Jobs) -> Jobs:
-        """Return the jobs that are listed."""
+        """Return the listed jobs."""
         wanted = {field: value for field, value in msgspec.structs.asdict(self).items() if value}
         rows = [row for row in found.jobs if all(getattr(row, field) == value for field, value in wanted.items())]
         return msgspec.structs.replace(found, jobs=rows)
 
     def missing(self, found: Jobs) -> str:
-        """Return what none of all jobs has, with the nearest value that one has."""
+        """Return which value no job has, with the nearest existing one."""
         for field, wanted in msgspec.structs.asdict(self).items():
             values = dict.fromkeys(getattr(row, field) for row in found.jobs)
             if wanted and wanted not in values:
@@ -139,7 +139,7 @@ def _row(record: GroupRecord, line: JobLine, wait: DiagnosedWait | None, pods: _
 
 
 class _Pods:
-    """The pods of a session's end that have not ended, by job."""
+    """The pods at a session's end that have not ended, by job."""
 
     def __init__(self, session: Session) -> None:
         snapshot = session.snapshot
@@ -153,7 +153,7 @@ class _Pods:
         self._begins = np.searchsorted(job[rows], np.arange(len(snapshot.job_keys) + 1))
 
     def needs(self, group: str) -> str:
-        """Return what the pods of a group ask for. Many groups ask for the same."""
+        """Return what the pods of a group request; cached, since many groups request the same."""
         numbers = np.sort(self._shape[self._of(group)])
         if (key := numbers.tobytes()) not in self._needs:
             shapes = (self._shapes[number] for number in numbers.tolist())
@@ -161,7 +161,7 @@ class _Pods:
         return self._needs[key]
 
     def nodes(self, group: str) -> list[str]:
-        """Return the nodes that have pods of a group, or on which resources are held for them."""
+        """Return the nodes with pods of a group, or with resources reserved for them."""
         return sorted({self._names[node] for node in self._node[self._of(group)].tolist() if node >= 0})
 
     def _of(self, group: str) -> slice:

@@ -1,4 +1,4 @@
-"""The LimitRanges among people's manifests, by namespace."""
+"""The LimitRanges in manifests, by namespace."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Spec(msgspec.Struct):
 
 
 class _LimitRange(msgspec.Struct):
-    """What admission reads of a LimitRange."""
+    """The fields of a LimitRange that admission reads."""
 
     spec: _Spec | None = None
 
@@ -58,7 +58,7 @@ def read_limit_ranges(
 
 
 def bounds_left_out(limits: Mapping[str, LimitRanges]) -> Iterator[str]:
-    """Yield a sentence for each namespace whose LimitRanges bound what is not compared with them."""
+    """Yield a sentence for each namespace with LimitRanges of kinds that are not checked."""
     for space, of_namespace in sorted(limits.items()):
         for kind in of_namespace.kinds_left_out():
             yield f"bounds of LimitRanges of namespace {space} on each {kind} are not applied"

@@ -1,6 +1,6 @@
-"""A log open for questions: read, folded and decided again once for all that is asked of it.
+"""An open log for queries. Folded states and sessions decided again are shared by all of them.
 
-What only some questions need is imported by those, since importing all takes as long as many an answer.
+Modules that only some queries need are imported by these, since importing all takes as long as many an answer.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 
 class Log:
-    """A log file, open; a context manager, which closes it.
+    """An open log file; a context manager, which closes it.
 
-    Sessions are named by their numbers. Every question raises NotFound for what is not in the
-    log, and LogError for what this version cannot read.
+    Sessions are named by their numbers. Every query raises NotFound for what is not in the log, and LogError for what
+    this version cannot read.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -49,56 +49,56 @@ class Log:
         self.history.reader.close()
 
     def pinned(self) -> AbstractContextManager[None]:
-        """Let all questions within the context be answered as of one moment of a log that is being written."""
+        """Answer all queries within the context as of one event, even if the log is being written."""
         return self.history.reader.pinned()
 
     def causes(self, first: int | None = None, last: int | None = None, *, change: bool = False) -> FirstCauses:
-        """For what the cluster's jobs lost most pod-hours, over some sessions (neither given: the log's last 24 h);
-        with ``change`` the smallest change is searched for the worst job of each."""
+        """Return the causes of most lost pod-hours, over some sessions (neither given: the log's last 24 h); with
+        ``change``, search the smallest change for the worst job of each."""
         from vcd.timetravel.why.causes import first_causes
 
         return first_causes(self.history, first, last, change=change)
 
     def time(self, text: str) -> int:
-        """A time in ns since the epoch: as RFC 3339, as a clock's in UTC (``05:12``, the last such moment in the log),
-        or as a span back from the log's end (``2h``). Raises BadTime."""
+        """Parse a time to ns since the epoch: RFC 3339, a time of day in UTC (``05:12``, the last such time in the
+        log), or a duration before the log's end (``2h``). Raises BadTime."""
         from vcd.timetravel.times import time_of
 
         return time_of(self.history.reader, text)
 
     def session_at(self, time: int) -> int:
-        """The last session that was decided at or before a time (ns)."""
+        """Return the last session that was decided at or before a time (ns)."""
         from vcd.timetravel.times import session_at
 
         return session_at(self.history.reader, time)
 
     def session_after(self, time: int) -> int:
-        """The first session that was decided at or after a time (ns)."""
+        """Return the first session that was decided at or after a time (ns)."""
         from vcd.timetravel.times import session_after
 
         return session_after(self.history.reader, time)
 
     def job(self, name: str, namespace: str = "default", session: int | None = None, since: int = 0) -> LoggedJob:
-        """A job as it was at a session, and what was after a time (ns); named by its PodGroup, by the beginning of that
-        name, or by its Volcano Job."""
+        """Return a job as of a session, from a time (ns) on; named by its PodGroup, a unique prefix of that name, or
+        its Volcano Job."""
         return LoggedJob(self, named(self.history, "job", name, namespace)[1], self._window(session, since))
 
     def pod(self, name: str, namespace: str = "default", session: int | None = None, since: int = 0) -> Explanation:
-        """A pod's story up to a session, and after a time (ns)."""
+        """Return a pod's story up to a session, and after a time (ns)."""
         return explain(self.history, "pod", name, namespace, self._window(session, since))
 
     def queue(
         self, name: str, first: int | None = None, last: int | None = None, *, samples: int | None = None
     ) -> QueueExplanation:
-        """A queue over some sessions: what it had and was owed, who waited in it and who was evicted; ``samples`` of
-        them at most, and the last one, are decided again."""
+        """Return a queue over some sessions: what it used and deserved, which jobs waited in it and which were
+        evicted. At most ``samples`` sessions and the last one are decided again."""
         from vcd.timetravel.why.queues import explain_queue
 
         return explain_queue(self.history, name, first, last, samples=samples)
 
     def session(self, number: int | str = "last", seen: Callable[[str, str], bool] | None = None) -> SessionExplanation:
-        """What a session found new and decided, and how it differs from its neighbours; with ``seen`` only what that
-        says yes to by kind and key."""
+        """Return what a session found changed, what it decided, and how it differs from the sessions before and after
+        it; with ``seen``, only of objects whose kind and key that allows."""
         from vcd.timetravel.why.sessions import explain_session
 
         return explain_session(self.history, number, seen)
@@ -106,7 +106,7 @@ class Log:
     def eviction(
         self, name: str, namespace: str = "default", session: int | None = None, since: int = 0
     ) -> EvictionExplanation:
-        """Why a pod, or a job's pods, had to go, up to a session and after a time (ns)."""
+        """Return why a pod, or a job's pods, were evicted, up to a session and after a time (ns)."""
         from vcd.timetravel.why.evictions import explain_eviction
 
         return explain_eviction(self.history, name, namespace, self._window(session, since))
@@ -114,8 +114,8 @@ class Log:
     def changes(
         self, since: int = 0, session: int | None = None, around: str = "", namespace: str = "default"
     ) -> ClusterChanges:
-        """What people and failures changed in the cluster after a time (ns) and up to a session; ``around`` a job, from
-        ten minutes before it was created until its pods were bound last."""
+        """Return what people and failures changed in the cluster after a time (ns) and up to a session; with
+        ``around`` a job, from ten minutes before its creation until its last pod was bound."""
         from vcd.timetravel.clusterchanges import BEFORE, cluster_changes
 
         window = self._window(session, since)
@@ -133,46 +133,46 @@ class Log:
         session: int | None = None,
         other_log: Log | None = None,
     ) -> JobDifference:
-        """What tells two jobs apart, each named as for ``job``, with ``@SESSION`` behind it where it is asked for as of
-        that session; the other one, or the same, is taken from ``other_log`` where that is given."""
+        """Return how two jobs differ, each named as for ``job``, with ``@SESSION`` appended to compare it as of that
+        session; the other one is read from ``other_log`` if given."""
         from vcd.timetravel.why.compare import explain_difference
 
         theirs = self.history if other_log is None else other_log.history
         return explain_difference(self.history, theirs, one, other, namespace, session=session)
 
     def order(self, queue: str | None = None, session: int | None = None) -> OrderExplanation:
-        """Who is served before whom, in one queue or in all."""
+        """Return the order in which jobs are served, in one queue or in all."""
         from vcd.timetravel.why.orders import explain_order
 
         return explain_order(self.history, queue, session)
 
     def jobs(self) -> TableRows:
-        """All jobs after the last session, a row each: see ``JobRow``."""
+        """Return all jobs after the last session, one per row: see ``JobRow``."""
         from vcd.timetravel.tables import jobs_table
 
         return jobs_table(self.history)
 
     def waits(self) -> TableRows:
-        """The jobs that wait after the last session, those first that wait longest, and why: see ``JobRow``."""
+        """Return the jobs that wait after the last session, the longest waits first, and why: see ``JobRow``."""
         from vcd.timetravel.tables import waits_table
 
         return waits_table(self.history)
 
     def sessions(self) -> TableRows:
-        """All sessions and what they decided, in numbers: see ``SessionRow``."""
+        """Return all sessions and what they decided, in numbers: see ``SessionRow``."""
         from vcd.timetravel.tables import sessions_table
 
         return sessions_table(self.history)
 
     def evictions(self) -> TableRows:
-        """All pods that sessions evicted, and for whom: see ``EvictionRow``."""
+        """Return all pods that sessions evicted, and for which jobs: see ``EvictionRow``."""
         from vcd.timetravel.tables import evictions_table
 
         return evictions_table(self.history)
 
     def queue_usage(self, samples: int | None = None) -> TableRows:
-        """What queues had, requested and deserved, by resource, in so many sessions (None: ``SAMPLES``), evenly spaced,
-        and the last, each of which is decided again: see ``QueueUsageRow``."""
+        """Return what queues used, requested and deserved, by resource, in this many sessions (None: ``SAMPLES``),
+        evenly spaced, and in the last one. Each of them is decided again: see ``QueueUsageRow``."""
         from vcd.timetravel.tables import SAMPLES, queue_usage_table
 
         return queue_usage_table(self.history, SAMPLES if samples is None else samples)
@@ -190,11 +190,12 @@ class LoggedJob:
         self.key = key
 
     def story(self) -> Explanation:
-        """When it waited for what, where it was placed, and why there."""
+        """Return its waits with their reasons, and where it was placed and why there."""
         return explain(self._history, "job", self.key, window=self._window)
 
     def span(self, before: int = 0) -> tuple[int, int]:
-        """The times (ns) ``before`` it was created and when its last pod was bound, now while one has no node."""
+        """Return the times (ns) of ``before`` its creation and of the bind of its last pod, or now while a pod has no
+        node."""
         story = self.story()
         times = [int(one.start.timestamp() * 1e9) for one in story.episodes if one.what in ("created", "bound")]
         end = self._window.end(self._history.reader)
@@ -209,36 +210,38 @@ class LoggedJob:
 
     @property
     def last_wait(self) -> int | None:
-        """The last session in which it waited, by what sessions say."""
+        """The last session in which it waited, according to the sessions' reasons."""
         return self._waits[-1].last if self._waits else None
 
     def verdict(self, *, change: bool = False, seen: Callable[[str, str], bool] | None = None) -> Verdict:
-        """Why it waits, in a sentence; with ``change`` the smallest change is searched, too. With ``seen`` other jobs
-        are named only if that says yes to their kind and key. Raises NotFound where it never waited."""
+        """Return why it waits, in a sentence; with ``change``, search the smallest change, too. With ``seen``, other
+        jobs are named only if that allows their kind and key. Raises NotFound if it never waited."""
         from vcd.timetravel.why.verdict import verdict_on, with_fix
 
         found = verdict_on(self._history, self.key, self._waits, self._window, seen)
         return with_fix(found, self.change(found.session)) if change else found
 
     def obstacles(self, session: int | None = None) -> Obstacles:
-        """What stands in its way at a session (None: the last in which it waited). Raises NotFound where it does not
-        wait there."""
+        """Return its obstacles at a session (None: the last in which it waited). Raises NotFound if it does not wait
+        there."""
         from vcd.timetravel.why.obstacles import obstacles
 
-        return obstacles(self._history, self.key, self._asked(session))
+        return obstacles(self._history, self.key, self._examined_session(session))
 
     def change(
         self, session: int | None = None, kinds: Sequence[What] | None = None, most_decisions: int | None = None
     ) -> Counterfactual:
-        """The smallest change that would have let it in, at a session as ``obstacles`` takes it; of ``kinds`` (None:
-        all), searched in at most so many decisions (None: ``MOST_DECISIONS``)."""
+        """Return the smallest change that would have let it start, at a session as for ``obstacles``; of ``kinds``
+        (None: all), after at most ``most_decisions`` trials (None: ``MOST_DECISIONS``)."""
         from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, smallest_change
 
         most = MOST_DECISIONS if most_decisions is None else most_decisions
-        return smallest_change(self._history, self.key, self._asked(session), KINDS if kinds is None else kinds, most)
+        return smallest_change(
+            self._history, self.key, self._examined_session(session), KINDS if kinds is None else kinds, most
+        )
 
-    def _asked(self, session: int | None) -> int | None:
-        """The session that is asked about; None where it waits in none of all."""
+    def _examined_session(self, session: int | None) -> int | None:
+        """Return the session to examine; None if it waits in no session of the log."""
         number = self.last_wait if session is None else session
         if number is None and self._window != WHOLE:
             where = f"event log {self._history.reader.path}: job {self.key}"

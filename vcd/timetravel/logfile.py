@@ -1,4 +1,4 @@
-"""What people do with log files: list, prove sound, make others of them."""
+"""Operations on log files: list, verify, export, merge, compact."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.2
 LONG = 20_000
-"""Events for the folding of which another process is begun."""
+"""Events above which another process is started to fold them."""
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """What compaction did: how many events it removed first, and the file's size in bytes before and after."""
+    """The result of compaction: the number of events that were removed first, and the file's size in bytes before and
+    after."""
 
     removed: int
     before: int
@@ -51,10 +52,10 @@ def events(
     last: int | None = None,
     limit: int | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The events of a kind (whatever its case), an object key or a type, from one sequence number to another, as plain
+    """Yield the events of a kind (in any case), an object key or a type, from one sequence number to another, as plain
     data.
 
-    Raises LogError, and NotFound for a kind that there is none of.
+    Raises LogError, and NotFound for an unknown kind.
     """
     with LogReader(path) as reader:
         after = first - 1 if first else 0
@@ -64,8 +65,8 @@ def events(
 
 
 def _kind_in(reader: LogReader, word: str) -> str:
-    """The kind that is meant: one of those that this version knows, or another one that the log has."""
-    from vcd.scheduling.framework.registry import kinds  # which takes longer than most questions to a log
+    """Return the kind that a word means: one that this version knows, or another one in the log."""
+    from vcd.scheduling.framework.registry import kinds  # a slow import
 
     known = {kind.casefold(): kind for kind in kinds()}
     if word.casefold() in known:
@@ -79,7 +80,7 @@ def _kind_in(reader: LogReader, word: str) -> str:
 def sessions(
     path: str | Path, first: int | None = None, last: int | None = None, limit: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """The sessions from one number to another, as plain data. Raises LogError."""
+    """Yield the sessions from one number to another, as plain data. Raises LogError."""
     with LogReader(path) as reader:
         for info in reader.sessions(first, last, limit):
             line: dict[str, Any] = msgspec.to_builtins(info)
@@ -92,18 +93,18 @@ def tail(
     count: int,
     *,
     follow: bool | Callable[[], bool] = False,
-    told: Mapping[str, Any] | None = None,
+    last: Mapping[str, Any] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """The last events as plain data; with ``follow`` then what is appended, as it comes, without end, or as long as it
-    says so. In place of the last ones what comes after an event that was ``told``, as this gives it, of another copy of
-    the log: all events where that is not one of them, since the log was begun anew.
+    """Yield the last events as plain data; with ``follow``, then all appended events, without end, or as long as it
+    returns True.
 
-    Raises LogError.
+    With ``last``, an event from another copy of the log as yielded here, start after that event instead. If the log
+    does not have it, the log was started again from nothing, and all events are yielded. Raises LogError.
     """
     with LogReader(path) as reader:
         after = reader.head()
-        if told is not None:
-            first = reader.read(_place_of(reader, told))
+        if last is not None:
+            first = reader.read(_place_of(reader, last))
         else:
             first = reader.last(count) if count else iter(())
         for logged in first:
@@ -114,11 +115,11 @@ def tail(
             yield from map(eventlog.format_event_line, _following(reader, after, goes_on))
 
 
-def _place_of(reader: LogReader, told: Mapping[str, Any]) -> int:
-    """The sequence number of an event that was told; 0 where it is not in this log."""
-    sequence: int = told["sequence"]
+def _place_of(reader: LogReader, last: Mapping[str, Any]) -> int:
+    """Return the sequence number of an event that was yielded; 0 if it is not in this log."""
+    sequence: int = last["sequence"]
     there = reader.find(after=sequence - 1, until=sequence)
-    return sequence if any(eventlog.format_event_line(logged) == told for logged in there) else 0
+    return sequence if any(eventlog.format_event_line(logged) == last for logged in there) else 0
 
 
 def _following(reader: LogReader, after: int, goes_on: Callable[[], bool]) -> Iterator[Logged]:
@@ -130,16 +131,15 @@ def _following(reader: LogReader, after: int, goes_on: Callable[[], bool]) -> It
 
 
 def verify(path: str | Path, noted: Head | None = None) -> Verified:
-    """Look through a log file: see ``vcd.eventlog.verify``.
+    """Verify a log file: see ``vcd.eventlog.verify``.
 
-    Beside the file itself, the state is folded anew between its checkpoints, and must be what they hold (docs/laws.md,
-    law 1). Each session's configuration is there. Raises LogError when the file cannot be opened, or a process ends
-    before its time.
+    In addition, the state is folded between checkpoints, and must equal them (docs/laws.md, law 1), and each session's
+    configuration must exist. Raises LogError if the file cannot be opened, or a worker process ends early.
     """
     with LogReader(path) as reader:
         is_long = reader.head() > LONG
     found = (
-        _refolded_beside(path, noted)
+        _verify_with_worker(path, noted)
         if is_long
         else eventlog.verify(path, folding.fold, noted, is_same=folding.is_same)
     )
@@ -149,7 +149,7 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
         missing = [f"configuration {digest} is missing" for (digest,) in reader.rows("missing_policies")]
         loaded = {logged.event.digest for logged in reader.policies() if isinstance(logged.event, PolicyLoaded)}
         others = [(digest, text) for digest, text, _ in reader.rows("policies") if digest not in loaded]
-    # what is logged of a text has no credentials in it, and then another digest than the text that was read
+    # a text is logged without credentials, so its digest differs from that of the text that was read
     unproven = [
         f"the text of configuration {digest} is not in the chain, and not all that was read"
         for digest, text in others
@@ -158,28 +158,28 @@ def verify(path: str | Path, noted: Head | None = None) -> Verified:
     return msgspec.structs.replace(found, problems=missing, uncovered=[*found.uncovered, *unproven])
 
 
-def _refolded_here(path: str | Path, noted: Head | None) -> Verified:
+def _verify_here(path: str | Path, noted: Head | None) -> Verified:
     return eventlog.verify(path, folding.fold, noted, is_same=folding.is_same)
 
 
-def _refolded_beside(path: str | Path, noted: Head | None) -> Verified:
-    """What is found of a log of which another process folds the events, where there is a processor for it."""
-    from vcd.timetravel.parallel import beside, processors  # which take longer than most questions to a log
+def _verify_with_worker(path: str | Path, noted: Head | None) -> Verified:
+    """Verify a log with another process that folds the events, if there is a processor for it."""
+    from vcd.timetravel.parallel import processors, worker_process  # slow imports
 
     if processors() == 1:
-        return _refolded_here(path, noted)
-    with beside() as begin:
+        return _verify_here(path, noted)
+    with worker_process() as begin:
         return eventlog.verify(path, folding.fold, noted, begin, folding.is_same)
 
 
 def export(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Written:
-    """Write sessions of a log into a new file that stands alone: see ``vcd.eventlog.export``. Raises LogError."""
+    """Write sessions of a log into a new, self-contained file: see ``vcd.eventlog.export``. Raises LogError."""
     return eventlog.export(path, out, folding.fold, first, last)
 
 
 def anonymise(path: str | Path, out: str | Path, first: int | None = None, last: int | None = None) -> Anonymised:
-    """The same without names, to be given away: see ``vcd.timetravel.anonymise.rewrite``. Raises LogError."""
-    from vcd.timetravel.anonymise import rewrite  # which few who have to do with a log need
+    """Do the same without names: see ``vcd.timetravel.anonymise.rewrite``. Raises LogError."""
+    from vcd.timetravel.anonymise import rewrite  # imported here: few commands need it
 
     return rewrite.anonymised(path, out, folding.fold, first, last)
 
@@ -188,8 +188,8 @@ def restore(
     where: str, out: str | Path, at: str | None = None, last: int | None = None, epoch: int | None = None
 ) -> Restored:
     """Write the newest log of an archive (a directory, or ``s3://BUCKET/PREFIX``) into a new file: as of a time, up to
-    a session, or as of a leader's epoch, where given. See ``vcd.eventlog.archive``. Raises LogError and BadTime."""
-    import asyncio  # which takes longer than most questions to a log
+    a session, or as of a leader's epoch, if given. See ``vcd.eventlog.archive``. Raises LogError and BadTime."""
+    import asyncio  # a slow import
 
     from vcd.eventlog.archive import restoration
 
@@ -198,14 +198,14 @@ def restore(
 
 
 def check_archive(where: str) -> Verified:
-    """Look through an archive: see ``vcd.eventlog.archive.verification``. Raises LogError."""
+    """Verify an archive: see ``vcd.eventlog.archive.verification``. Raises LogError."""
     from vcd.eventlog.archive.verification import check
 
     return check(where)
 
 
 def policy_in_force(path: str | Path) -> str | None:
-    """The text of the configuration that a log was last decided under, None where it holds none. Raises LogError."""
+    """Return the text of the configuration with which a log was last decided, or None. Raises LogError."""
     with LogReader(path) as reader:
         loaded = deque(reader.policies(), maxlen=1)
         if loaded and isinstance(loaded[0].event, PolicyLoaded):
@@ -216,14 +216,14 @@ def policy_in_force(path: str | Path) -> str | None:
 
 
 def compact(path: str | Path, max_age: int | None = None, max_bytes: int | None = None) -> Compacted:
-    """Rewrite a log without free room, in this version's schema; nobody may be writing it.
+    """Rewrite a log without free space, in this version's schema; no process may be writing it.
 
     First removes history older than ``max_age`` (ns), or that makes the file larger than ``max_bytes``, up to a
-    checkpoint and never the newest. Raises LogError.
+    checkpoint; the newest checkpoint stays. Raises LogError.
     """
     removed = 0
     if max_age is not None or max_bytes is not None:
-        import asyncio  # which takes longer than most questions to a log
+        import asyncio  # a slow import
 
         removed = asyncio.run(_retain(Path(path), max_age, max_bytes))
     return Compacted(removed, *eventlog.compact(path))

@@ -1,4 +1,4 @@
-"""The names of objects at a log's end, for a shell that completes them."""
+"""The names of objects at a log's end, for shell completion."""
 
 from __future__ import annotations
 

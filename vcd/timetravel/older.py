@@ -1,4 +1,4 @@
-"""Logs that an older vcd wrote: read from a copy that is brought up to date."""
+"""Read logs that an older vcd wrote, from an upgraded copy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,8 @@ from vcd.eventlog.log_file import migrate_copy
 
 @contextmanager
 def up_to_date(path: str | Path, note: Callable[[str], None] = lambda _: None) -> Iterator[Path]:
-    """A log of this version's schema to read in place of ``path``: the file itself, or a copy of it for as long as
-    the context lasts, of which ``note`` is told in a sentence; errors name the file. The file stays as it is. Raises
-    LogError.
-    """
+    """Yield a log with this version's schema in place of ``path``: the file itself, or a temporary copy, about which
+    ``note`` is called with a sentence. Errors name the original file, which is not changed. Raises LogError."""
     path = Path(path)
     with TemporaryDirectory(prefix="vcd-") as folder, errors_about(path, Path(folder) / path.name):
         copy = migrate_copy(path, Path(folder))
@@ -29,7 +27,7 @@ def up_to_date(path: str | Path, note: Callable[[str], None] = lambda _: None) -
 
 @contextmanager
 def errors_about(path: Path, copy: Path) -> Iterator[None]:
-    """Let errors that name a copy of a log name the log."""
+    """Replace the name of a log's copy by that of the log in errors."""
     try:
         yield
     except Exception as error:

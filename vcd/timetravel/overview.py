@@ -1,4 +1,4 @@
-"""The cluster at one session, for who wants to see it whole: queues, nodes, jobs and counts."""
+"""The cluster at one session: queues, nodes, jobs and counts."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from vcd.timetravel.remarks import remarks
 from vcd.timetravel.standing import LogStanding, as_of, standing
 
 DIAGNOSED = 20
-"""Of how many jobs the cause is looked for: each is asked of all nodes."""
+"""Jobs whose cause is searched, at most: each one examines all nodes."""
 _SECOND = 1_000_000_000
 _RECENT = 60
-"""Over how many sessions their rate is taken."""
+"""Sessions over which their rate is computed."""
 
 
 class NodeUse(msgspec.Struct, frozen=True):
-    """A node: what pods may use of it and what they use, in the units of ``QueueFigures``, by resource; and how many
-    pods are on it. ``ready`` unless its condition Ready says otherwise."""
+    """A node: what pods may use of it and what they use, by resource in the units of ``QueueFigures``; and its number
+    of pods. ``ready`` unless its condition Ready states otherwise."""
 
     name: str
     ready: bool
@@ -41,7 +41,7 @@ class NodeUse(msgspec.Struct, frozen=True):
 
 
 class PodLine(msgspec.Struct, frozen=True):
-    """A pod on a node: its job (empty: none), its status, and what it asks for, in the units of ``QueueFigures``."""
+    """A pod on a node: its job (empty: none), its status, and its requests in the units of ``QueueFigures``."""
 
     key: str
     job: str
@@ -50,8 +50,8 @@ class PodLine(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True):
-    """The cluster as a session left it, with what it decided counted as done; ``time`` (ns) is what it was decided
-    for. Queues, nodes and jobs are in order of name; ``pods`` counts all pods by status."""
+    """The cluster at the end of a session, with its decisions carried out; ``time`` (ns) is the session's. Queues,
+    nodes and jobs are in order of name; ``pods`` counts all pods by status."""
 
     session: int
     time: int
@@ -62,11 +62,12 @@ class Overview(msgspec.Struct, frozen=True):
 
 
 class Glance(msgspec.Struct, frozen=True):
-    """A log as it is at this moment: its last event and when that was logged (ns), its last session, how many sessions
-    a minute there were of late, and the cluster after the last one (None before the first); ``remarks`` are told first,
-    ``waits`` has the causes of those that wait longest, ``standing`` is whose log it is among the replicas' and by how
-    much it lags (None: nobody says). Waits are counted up to ``as_of`` (ns): now for a log that is being written, else
-    its last event.
+    """A log at this moment: its last event and when that was logged (ns), its last session, the recent number of
+    sessions per minute, and the cluster after the last one (None before the first).
+
+    ``remarks`` are displayed first, ``waits`` has the causes of the longest waits, ``standing`` is which replica's log
+    it is and how far it lags (None: unknown). Waits are counted up to ``as_of`` (ns): now for a log that is being
+    written, else its last event.
     """
 
     head: int
@@ -81,7 +82,7 @@ class Glance(msgspec.Struct, frozen=True):
 
 
 def glances(history: History) -> Iterator[Glance]:
-    """A log as it is each time that it is looked at, also while it is written; without end. Raises LogError."""
+    """Yield a log's current state, without end, also while it is written. Raises LogError."""
     reader, last, waits = history.reader, None, list[DiagnosedWait]()
     while True:
         with reader.pinned():
@@ -98,13 +99,13 @@ def glances(history: History) -> Iterator[Glance]:
 
 
 def overview(history: History, number: int) -> Overview:
-    """The cluster at a session. Raises LogError when the log has no such session."""
+    """Return the cluster at a session. Raises LogError if the log has no such session."""
     record, session = history.rerun(number)
     return _overview(number, record.now, ev.decode_plan(record.plan), session)
 
 
 def overview_before_sessions(history: History) -> Overview:
-    """The cluster after the log's last event, while no session is in the log; its number is 0."""
+    """Return the cluster after the log's last event, while the log has no session; its number is 0."""
     now, session = history.undecided()
     return _overview(0, now, ev.Plan(), session)
 
@@ -124,8 +125,8 @@ def _overview(number: int, now: int, plan: ev.Plan, session: Session) -> Overvie
 
 
 def pods_on(history: History, number: int, node: str) -> list[PodLine]:
-    """The pods that a session left on a node, or held room for there, by key; not those that ended. Raises LogError,
-    and NotFound for a node that is not there."""
+    """Return the pods on a node, or with resources reserved there, at the end of a session, by key, without ended
+    ones. Raises LogError, and NotFound for an unknown node."""
     _, session = history.rerun(number)
     tasks, shapes = session.snapshot.tasks, session.snapshot.shape_columns
     names = [view.name for view in all_nodes(session)]
@@ -158,8 +159,8 @@ def _nonzero(amounts: dict[str, int]) -> dict[str, int]:
 
 
 def longest_waits(history: History, number: int, jobs: Iterable[JobLine], most: int = DIAGNOSED) -> list[DiagnosedWait]:
-    """Return the causes of the ``most`` jobs that wait longest at a session, the oldest first; ``jobs`` are those of
-    its overview."""
+    """Return the causes of the ``most`` jobs that wait longest at a session, the longest waits first; ``jobs`` are
+    those of its overview."""
     _, session = history.rerun(number)
     oldest = sorted((job.since, job.key) for job in jobs if job.since is not None and job.waiting)[:most]
     known = ev.waits_after(session.snapshot.waiting, plan_of(session).waiting)  # older logs have reasons in words

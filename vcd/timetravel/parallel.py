@@ -1,4 +1,4 @@
-"""A long work in parts, done by processes of our own, with the results in the order of the parts."""
+"""Run parts of a long task in processes, and return their results in order."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from vcd.eventlog import LogError
 T = TypeVar("T")
 Part = tuple[int, int]
 _GARBAGE = 5000
-"""What is made is looked through for garbage after so many objects: sessions make many, and it takes a tenth of their
-time at Python's own 700."""
+"""Allocations that trigger a garbage collection. Sessions allocate many objects, and Python's default of 700 costs a
+tenth of their time."""
 _AHEAD = 2
-"""So many parts a process is given, so that it has the next one at once."""
+"""Parts that are queued for a process, so that it has the next one at once."""
 
 
 def processors() -> int:
-    """How many processors this process may use."""
+    """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 @contextmanager
 def processes(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Processes that begin with the work that they are given and end with the context, whatever they do then."""
-    # spawn: a fork would copy the threads' locks of whoever calls
+    """Yield an executor whose processes start on demand and are killed at the end of the context."""
+    # spawn: a fork would copy locks of the caller's threads
     with ProcessPoolExecutor(count, get_context("spawn"), gc.set_threshold, (_GARBAGE,)) as executor:
         try:
             yield executor
@@ -43,10 +43,11 @@ def processes(count: int) -> Iterator[ProcessPoolExecutor]:
 
 
 @contextmanager
-def kept_from_ctrl_c() -> Iterator[None]:
-    """Processes that begin meanwhile are deaf to Ctrl-C: it is for this one alone, which ends them."""
-    resource_tracker.ensure_running()  # else the first process begins it, and it lets SIGINT through when it has begun
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # processes begin with this one's mask
+def ignoring_ctrl_c() -> Iterator[None]:
+    """Let processes that start in this context ignore Ctrl-C; this process handles it and ends them."""
+    # otherwise the first process would start it, and it unblocks SIGINT when it starts
+    resource_tracker.ensure_running()
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # processes inherit this mask
     try:
         yield
     finally:
@@ -54,13 +55,13 @@ def kept_from_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def beside() -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]:
-    """What begins a work in a process of its own, and gives what waits for its result and raises what it raises, or
-    LogError where the process ends before its time."""
+def worker_process() -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]:
+    """Yield a function that starts work in another process, and returns a function that waits for its result. That one
+    raises what the work raises, or LogError if the process ends early."""
     with processes(1) as executor:
 
         def begin(work: Callable[[], T]) -> Callable[[], T]:
-            with kept_from_ctrl_c():
+            with ignoring_ctrl_c():
                 begun = executor.submit(work)
 
             def wait() -> T:
@@ -80,12 +81,12 @@ def in_order(
     jobs: int,
     finished: Callable[[int], None] = lambda _: None,
 ) -> Iterator[T]:
-    """The results of ``parts``, done by up to ``jobs`` processes (at least one), to which ``work`` is sent;
-    ``finished`` is told how many came, part by part, as soon as they did.
+    """Yield the results of ``parts`` in order, computed by ``work`` in up to ``jobs`` processes (at least one).
+    ``finished`` is called with the number of results of each part as soon as it is done.
 
-    Each process has parts that follow each other, and when it has done these takes the last that another has not begun.
-    The processes end with the iterator, however that ends. Raises what a part raises, and BrokenProcessPool where a
-    process ends before its time; the results of the parts before it are given first.
+    Each process has consecutive parts; when these are done, it takes the last unstarted part of another. The processes
+    end with the iterator. Raises what a part raises, and BrokenProcessPool if a process ends early, after the results
+    of the parts before it.
     """
     count = min(max(jobs, 1), len(parts))
     with ExitStack() as stack:
@@ -101,11 +102,11 @@ def in_order(
             try:
                 begun[place] = executors[process].submit(_all_of, work, parts[place])
                 running[begun[place]] = process
-            except BrokenProcessPool as error:  # it has ended, and has no more results
+            except BrokenProcessPool as error:  # the process has ended, so the part has no result
                 begun[place] = Future()
                 begun[place].set_exception(error)
 
-        with kept_from_ctrl_c():
+        with ignoring_ctrl_c():
             for process in [*range(count)] * _AHEAD:
                 begin(process)
         for place in range(len(parts)):
@@ -118,14 +119,14 @@ def in_order(
 
 
 class _Shares:
-    """Which parts each process has not begun yet."""
+    """The parts that each process has not started yet."""
 
     def __init__(self, parts: int, processes: int) -> None:
         ends = [parts * (process + 1) // processes for process in range(processes)]
         self._left = [deque(range(begin, end)) for begin, end in pairwise([0, *ends])]
 
     def next_of(self, process: int) -> int | None:
-        """The next part for a process, by its place; None where all are begun."""
+        """Return the next part for a process, by its place; None if all are started."""
         own, most = self._left[process], max(self._left, key=len)
         if own:
             return own.popleft()

@@ -1,4 +1,4 @@
-"""One cycle over plain manifests: a state folded from them, decided on, and told as names."""
+"""One cycle over manifests: fold a state from them, decide, and return the result by names."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from vcd.timetravel.workloads import Work, identity, in_group, kind_of
 EVERY_SCHEDULER = Settings(scheduler_names=(), kinds=0)
 
 Entry = tuple[str, str, str, bytes | str]
-"""Of an object kind, key, of which pod it is implied (empty for none), payload or fault."""
+"""Object kind, key, the pod that implies it (empty for none), and payload or fault."""
 
 
 class PlacedJob(msgspec.Struct):
-    """A job of which pods would be bound or have room held: ``group`` is the key of its PodGroup, ``job`` how users
-    call it, ``binds`` and ``pipelined`` give nodes by pod."""
+    """A job with pods that would be bound or pipelined: ``group`` is the key of its PodGroup, ``job`` the name that
+    users know, ``binds`` and ``pipelined`` give nodes by pod."""
 
     group: str
     job: str
@@ -58,13 +58,11 @@ class PlanResult(msgspec.Struct):
     """What one cycle would do; keys are ``namespace/name``.
 
     ``placed`` has the same binds and pipelined pods by job; ``waits`` the jobs that wait, each with its cause.
-    ``ungated`` are pods whose queue's scheduling gate would be lifted.
-    ``why`` tells for each group that waits what for: entries of gate, plugin, reason, nodes, pods and quantities.
-    ``notes`` say what pods were not looked at, ``unknown`` what of the manifests is not understood, ``refused`` which
-    objects and pods an API server would refuse.
-    ``set_aside`` holds objects that could not be used, with the reason; ``problems`` what plugins find wrong with
-    objects that were used, by ``Kind key``; ``faults`` plugins and actions that failed and were left out, as
-    ``name: error``.
+    ``ungated`` are pods whose queue's scheduling gate would be lifted. ``why`` has the reasons of each waiting group:
+    gate, plugin, reason, nodes, pods and quantities. ``notes`` state which pods were not considered, ``unknown`` what
+    is not understood in the manifests, ``refused`` which objects and pods an API server would refuse. ``set_aside``
+    has objects that could not be used, with the reason; ``problems`` what plugins find wrong with objects that were
+    used, by ``Kind key``; ``faults`` plugins and actions that failed and were left out, as ``name: error``.
     """
 
     binds: dict[str, str] = msgspec.field(default_factory=dict)
@@ -84,20 +82,20 @@ class PlanResult(msgspec.Struct):
 
 
 def state_of(manifests: Iterable[Any], kinds: Collection[Kind] = tuple(KINDS.values())) -> ClusterState:
-    """The state that manifests describe, as if listed from an API server with Volcano's controllers.
+    """Return the state that manifests describe, as if listed from an API server with Volcano's controllers.
 
-    Workloads whose pods are not given are taken as these make pods of them. Objects of other kinds than ``kinds`` are
-    passed over. Order does not matter.
+    Pods of workloads are created as the controllers do, unless they are given. Objects of kinds other than ``kinds``
+    are ignored. Order does not matter.
     """
     reading = Reading()
     reading.objects = [*flatten(manifests, reading.bad.append)]
-    return _described(reading, kinds, EVERY_SCHEDULER)[0]
+    return _fold_manifests(reading, kinds, EVERY_SCHEDULER)[0]
 
 
-def _described(
+def _fold_manifests(
     reading: Reading, kinds: Collection[Kind], settings: Settings
 ) -> tuple[ClusterState, PlanAdmission, list[str]]:
-    """The state, what admitted its objects, and notes; ``settings`` as `plan` has them."""
+    """Return the state, the admission of its objects, and notes; ``settings`` as for `plan`."""
     schedulers = settings.scheduler_names or None
     kinds_by_name = _by_name(kinds)
     known = [defaulted(manifest, kinds_by_name.get(kind_of(manifest)[0], ())) for manifest in reading.objects]
@@ -108,7 +106,7 @@ def _described(
     state.apply(1, ev.PolicyLoaded("", "", settings.as_text()))
     entries: list[Entry] = []
     notes: list[str] = []
-    if schedulers is None:  # else the pods of a cluster's workloads are listed themselves
+    if schedulers is None:  # a cluster lists the pods of its workloads itself
         for workload, work in work_of(known, admission, nodes_in(known), reading.bad, short_uid):
             notes.extend(work.notes)
             try:
@@ -123,7 +121,7 @@ def _described(
             except BadObject as error:
                 entries.append((error.kind, error.key, "", error.message))
     unusable = {(kind, key) for kind, key, _, content in bad}
-    entries = [entry for entry in entries if entry[:2] not in unusable]  # those that other objects are spread by, too
+    entries = [entry for entry in entries if entry[:2] not in unusable]  # a bad object is folded as bad only
     for kind, key, pod, content in sorted([*entries, *bad], key=lambda entry: entry[:3]):
         if pod and key in state.digests.get(kind, {}):
             continue  # the group is given, or an earlier pod of the same owner implied it
@@ -142,14 +140,15 @@ def _by_name(kinds: Iterable[Kind]) -> Mapping[str, list[Kind]]:
 
 
 def _readers(manifest: Manifest, kinds: Mapping[str, list[Kind]]) -> list[Kind]:
-    """The kinds, by their names, that read an object; those of another API group that are called the same do not."""
+    """Return the kinds that read an object, by its kind and API group."""
     name, group = kind_of(manifest)
     read = kinds_of(manifest, kinds.get(name, ()))
     return [kind for kind in read if not manifest.get("apiVersion") or kind.group == group]
 
 
 def _entries_of(workload: Manifest, work: Work) -> list[Entry]:
-    """Entries for what a workload makes. Raises BadObject, naming the workload, for a number beyond 64 bits."""
+    """Return entries for what a workload creates. Raises BadObject with the workload's name for a number beyond 64
+    bits."""
     try:
         return [
             *(("PodGroup", group.key, "", encode_payload(group)) for group in work.groups),
@@ -161,7 +160,7 @@ def _entries_of(workload: Manifest, work: Work) -> list[Entry]:
 
 
 def _entries(manifest: Any, read: Kind, admission: PlanAdmission) -> list[Entry]:
-    """The object of a manifest, and the group that is implied; none of a pod that is refused. Raises BadObject."""
+    """Return the object of a manifest and its implied group; nothing for a refused pod. Raises BadObject."""
     kind, obj, version = from_manifest(manifest, (read,))
     groups: list[PodGroup] = []
     if isinstance(obj, Pod) and admission.is_ours(obj):
@@ -169,7 +168,7 @@ def _entries(manifest: Any, read: Kind, admission: PlanAdmission) -> list[Entry]
         obj = admission.admitted(obj, is_stored=there)
         if not there and not admission.created([obj]):
             return []
-        groups, obj = _grouped(obj)
+        groups, obj = _with_group(obj)
         groups = [admission.in_queue(group) for group in groups]
     return [
         (kind, obj.key, "", encode_payload(obj)),
@@ -177,14 +176,14 @@ def _entries(manifest: Any, read: Kind, admission: PlanAdmission) -> list[Entry]
     ]
 
 
-def _grouped(pod: Pod) -> tuple[list[PodGroup], Pod]:
-    """The group that is made for a pod which is to be scheduled and names none, and the pod in it."""
+def _with_group(pod: Pod) -> tuple[list[PodGroup], Pod]:
+    """Return the group that a controller creates for a pod without one, and the pod in it."""
     if GROUP_NAME in pod.metadata.annotations or (pod.spec.node_name and pod.spec.scheduler_name != "volcano"):
         return [], pod
     try:
         _, group, _ = from_manifest(group_for(pod))
     except (QuantityError, BadObject):
-        return [], pod  # it is set aside itself, with the reason, when it is folded
+        return [], pod  # the pod itself is set aside, with the reason, when it is folded
     assert isinstance(group, PodGroup)
     return [group], in_group(pod, group.metadata.name)
 
@@ -196,18 +195,18 @@ def plan(
     seed: int = 0,
     settings: Settings = EVERY_SCHEDULER,
 ) -> PlanResult:
-    """One cycle over manifests at ``now`` (nanoseconds since the epoch).
+    """Decide one cycle over manifests at ``now`` (nanoseconds since the epoch).
 
-    Where ``settings`` name schedulers, the manifests are all that a cluster lists: pods of these schedulers are ours,
-    workloads have the pods that are listed, and fields were checked by the API server. Else they are people's, whose
-    every pending pod is ours.
+    If ``settings`` name schedulers, the manifests are all that a cluster lists: pods of these schedulers are planned,
+    workloads have the listed pods, and the API server has validated all fields. Otherwise users wrote the manifests,
+    and all their pending pods are planned.
     """
     if settings.scheduler_names:
         reading = Reading()
         reading.objects = [*flatten(manifests, reading.bad.append)]
     else:
         reading = read(manifests, to_create=False)
-    state, admission, notes = _described(reading, kinds_read(policy), settings)
+    state, admission, notes = _fold_manifests(reading, kinds_read(policy), settings)
     session = run(SnapshotMaker(state).snapshot(), policy, now, seed)
     execution.take_problems(framework_of(session), kinds(), None)
     result = _result_of(state, session, plan_of(session))
@@ -226,13 +225,13 @@ def plan(
 
 
 def _result_of(state: ClusterState, session: Session, plan: ev.Plan) -> PlanResult:
-    """A plan told as names."""
+    """Return a plan by names."""
     result = PlanResult(set_aside={f"{kind} {key}": message for (kind, key), message in sorted(state.bad.items())})
     result.faults.extend(plan.faults)
     result.binds = dict(sorted((one.key, one.node) for one in plan.operations("bind")))
     result.pipelined = dict(sorted((one.key, one.node) for one in plan.operations("pipeline")))
     result.evictions = sorted(one.key for one in plan.operations("evict"))
-    result.placed = _placed(state, session, plan)
+    result.placed = _placed_jobs(state, session, plan)
     result.waits = diagnosed_waits(session, ev.waits_after(session.snapshot.waiting, plan.waiting))
     result.ungated = sorted(one.key for one in plan.operations("ungate"))
     phases = {key: record.group.status.phase or "Pending" for key, record in state.groups.items()}
@@ -244,8 +243,8 @@ def _result_of(state: ClusterState, session: Session, plan: ev.Plan) -> PlanResu
     return result
 
 
-def _placed(state: ClusterState, session: Session, plan: ev.Plan) -> list[PlacedJob]:
-    """The jobs that a plan gives nodes, by key, each with its pods."""
+def _placed_jobs(state: ClusterState, session: Session, plan: ev.Plan) -> list[PlacedJob]:
+    """Return the jobs that a plan gives nodes, by key, each with its pods."""
     found: dict[str, PlacedJob] = {}
     for operation in sorted((*plan.operations("bind"), *plan.operations("pipeline")), key=lambda one: one.key):
         pod = state.pod(operation.key)

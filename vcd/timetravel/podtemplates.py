@@ -1,9 +1,9 @@
-"""Where workloads of each kind have their pods' templates, and how many pods they make: a table, and its reader.
+"""Where workloads of each kind have their pod templates, and how many pods they create: a table, and its reader.
 
-A kind is added by a row of ``SHAPES``. Volcano Jobs, CronJobs and DaemonSets count their pods by more than paths say:
-``vcd.timetravel.workloads`` reads them. ``is_podless`` knows the kinds that make no pods at all.
+To add a kind, add a row to ``SHAPES``. Volcano Jobs, CronJobs and DaemonSets count their pods by more than paths:
+``vcd.timetravel.workloads`` reads them. ``is_podless`` knows the kinds that create no pods.
 
-Sources: the kinds' CustomResourceDefinitions, and the controllers that make the pods.
+Sources: the kinds' CustomResourceDefinitions, and the controllers that create the pods.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Manifest = dict[str, Any]
 
 
 class PodsAt(NamedTuple):
-    """Equal pods: ``at`` leads to what holds their template and the numbers that multiply to their count.
+    """Equal pods: ``at`` is the path to the mapping with their template and the numbers whose product is their count.
 
-    In ``at``, ``[]`` stands for each item of a list and ``{}`` for each value of a mapping. ``template`` and the
-    ``counts`` are paths from there; of paths that ``|`` divides the first one counts that is given. A count is 1 where
-    it is not given, or the number after ``=``; ``less`` is taken off. The last count comes at a time, ``most`` in all.
+    In ``at``, ``[]`` means each item of a list and ``{}`` each value of a mapping. ``template`` and the ``counts`` are
+    paths from there; of alternatives divided by ``|``, the first existing one counts. A missing count is 1, or the
+    number after ``=``; ``less`` is subtracted. The last count is the number of pods at a time, ``most`` the total.
     """
 
     at: str = "spec"
@@ -32,7 +32,8 @@ class PodsAt(NamedTuple):
 
 
 class WorkloadLayout(NamedTuple):
-    """How a kind makes pods. A gang needs all of them, or as many as ``minimum`` states; ``copies`` makes several."""
+    """How a kind creates pods. A gang needs all of them, or as many as ``minimum`` states; ``copies`` is the number of
+    gangs."""
 
     pods: tuple[PodsAt, ...] = (PodsAt(),)
     gang: bool = False
@@ -115,18 +116,18 @@ _PODLESS = frozenset({
     ("PrometheusRule", "monitoring.coreos.com"), ("ServiceMonitor", "monitoring.coreos.com"),
 })  # fmt: skip
 _OLD_WORKLOADS = ("DaemonSet", "Deployment", "ReplicaSet")
-"""Of the API group ``extensions``, which no server has since Kubernetes 1.22."""
+"""Kinds of the API group ``extensions``, which no server has since Kubernetes 1.22."""
 
 
 def is_podless(kind: str, group: str) -> bool:
-    """Return whether objects of a kind make no pods."""
+    """Return whether objects of a kind create no pods."""
     return (kind, group) in _PODLESS or (
         group in _PODLESS_GROUPS and not (group == "extensions" and kind in _OLD_WORKLOADS)
     )
 
 
 def value_at(manifest: Mapping[str, Any], path: str) -> Any:
-    """Return what is at a path of keys that dots divide; None where there is nothing."""
+    """Return the value at a dotted path of keys, or None."""
     value: Any = manifest
     for key in path.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
@@ -134,7 +135,7 @@ def value_at(manifest: Mapping[str, Any], path: str) -> Any:
 
 
 def holders(manifest: Manifest, at: str) -> Iterator[tuple[str, str, Manifest]]:
-    """Yield name, path and value of each mapping that an ``at`` leads to; none where nothing is given there."""
+    """Yield name, path and value of each mapping that an ``at`` selects."""
     path, each = at.rstrip("[]{}"), at[-2:]
     value = value_at(manifest, path)
     if each == "[]":
@@ -150,13 +151,13 @@ def holders(manifest: Manifest, at: str) -> Iterator[tuple[str, str, Manifest]]:
 
 
 def first_given(holder: Manifest, paths: str) -> tuple[str, Any]:
-    """Return the first of the paths at which something is given, and that; else the first path and None."""
+    """Return the first path that has a value, and the value; else the first path and None."""
     found = ((path, value_at(holder, path)) for path in paths.split("|"))
     return next((each for each in found if each[1] is not None), (paths.partition("|")[0], None))
 
 
 def templates_in(manifest: Manifest) -> Iterator[tuple[str, Manifest]]:
-    """Yield path and value of all that looks like a pod or its template: with a list of containers, or a spec of it."""
+    """Yield path and value of all pods and pod templates: mappings with a list of containers, or with such a spec."""
     waiting: list[tuple[str, Any, Any]] = [("spec", manifest.get("spec"), manifest)]
     while waiting:
         path, value, parent = waiting.pop()
@@ -174,17 +175,18 @@ def templates_in(manifest: Manifest) -> Iterator[tuple[str, Manifest]]:
 
 _JAVA_MEMORY = re.compile(r"([0-9]{1,18})([bkmgt]?)b?", re.IGNORECASE)
 _SPARK_POD = ("nodeSelector", "tolerations", "affinity", "schedulerName", "hostNetwork", "initContainers")
-"""Fields of a driver or an executor that its pods have."""
+"""Fields of a driver or an executor that its pods take over."""
 _LEAST_OVERHEAD = 384
-"""MiB that a process has in addition to its heap, at least; else a tenth of that (``spark.kubernetes``)."""
+"""Minimum memory overhead of a process in addition to its heap, in MiB; otherwise it is a tenth of the heap
+(``spark.kubernetes``)."""
 _KIBI = {"": 1 << 20, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def with_spark_templates(manifest: Manifest) -> Manifest:
-    """Return a SparkApplication whose driver and executor have whole templates, as its operator makes their pods.
+    """Return a SparkApplication whose driver and executor have whole templates, as its operator creates their pods.
 
-    The spec of a ScheduledSparkApplication becomes that of the application that it makes. What has whole templates
-    already stays as it is.
+    The spec of a ScheduledSparkApplication becomes that of the application that it creates. Whole templates stay as
+    they are.
     """
     spec = _mapping(value_at(manifest, "spec.template") or manifest.get("spec"))
     roles = {name: _mapping(spec[name]) for name in ("driver", "executor") if name in spec}
@@ -225,7 +227,7 @@ def _spark_limits(role: Mapping[str, Any]) -> Manifest:
 
 
 def _spark_memory(role: Mapping[str, Any]) -> str:
-    """Return heap and overhead, in bytes; what is no amount of memory as it is, with which the pod is refused."""
+    """Return heap and overhead, in bytes; an invalid quantity is returned unchanged, so that the pod is refused."""
     heap, overhead = (_JAVA_MEMORY.fullmatch(str(role.get(key) or default)) for key, default in _MEMORY_FIELDS)
     if heap is None or overhead is None:
         return str(role.get("memory"))

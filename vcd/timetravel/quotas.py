@@ -1,8 +1,8 @@
 """Which pods of a plan the ResourceQuotas of their namespace refuse, as the API server does when pods are created.
 
-Each workload is judged as if it were alone, and so is each pod without one: a plan does not know which of several
-workloads creates its pods first, nor whether enqueue holds one of them back. A note names the quotas that are too small
-for all of them together. Source: package ``apiserver/pkg/admission/plugin`` of Kubernetes, its quota plugin.
+Each workload is judged alone, and so is each pod without one: a plan does not know which of several workloads creates
+its pods first, nor whether enqueue holds one of them back. A note names the quotas that are too small for all of them
+together. Source: package ``apiserver/pkg/admission/plugin`` of Kubernetes, its quota plugin.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 class PlannedQuotas:
-    """The quotas of a plan, and what the pods that it creates use of them."""
+    """The quotas of a plan, and what the created pods use of them."""
 
     def __init__(self, quotas: Iterable[ResourceQuota]) -> None:
         self.by_key = {quota.key: quota for quota in sorted(quotas, key=lambda each: each.key)}
@@ -29,7 +29,7 @@ class PlannedQuotas:
         self._total: dict[str, Amounts] = {}
 
     def refused(self, pods: Iterable[Pod]) -> dict[str, str]:
-        """Return why pods of one workload are refused, by their keys; the others are created, in the order given."""
+        """Return why pods of one workload are refused, by their keys; the others are created, in the given order."""
         found: dict[str, str] = {}
         used: dict[str, Amounts] = {}
         for pod in pods:
@@ -47,7 +47,7 @@ class PlannedQuotas:
         return found
 
     def notes(self) -> list[str]:
-        """Return a sentence for each quota that has too little for all pods that the plan creates."""
+        """Return a sentence for each quota that is too small for all pods that the plan creates."""
         short = [(quota, _exceeded(quota, self._total.get(quota.key, {}))) for quota in self.by_key.values()]
         return [
             f"ResourceQuota {quota.key} has too little {', '.join(names)} for all pods of this plan: the API server"
@@ -58,7 +58,7 @@ class PlannedQuotas:
 
 
 def with_quota_status(quota: ResourceQuota, pods: Iterable[Pod]) -> ResourceQuota:
-    """Return a quota with the status that its controller writes, unless it has one, from the pods that exist."""
+    """Return a quota with the status that its controller would write for existing pods, unless it has one."""
     if quota.status.hard:
         return quota
     there = [pod for pod in pods if pod.metadata.namespace == quota.metadata.namespace]
@@ -69,7 +69,7 @@ def with_quota_status(quota: ResourceQuota, pods: Iterable[Pod]) -> ResourceQuot
 
 
 def _is_readable(pod: Pod) -> bool:
-    """Return whether a pod's requests can be read; else it is set aside when it is folded into the state."""
+    """Return whether a pod's requests can be parsed; otherwise it is set aside when it is folded into the state."""
     try:
         pod_requests(pod.spec)
     except QuantityError:
@@ -78,7 +78,7 @@ def _is_readable(pod: Pod) -> bool:
 
 
 def _refusal(quota: ResourceQuota, usage: Amounts, used: Amounts) -> str:
-    """Return why a quota refuses a pod, in addition to ``used`` by its workload; empty where it does not."""
+    """Return why a quota refuses a pod, in addition to ``used`` by its workload; empty if it does not."""
     if missing := unstated(quota_amounts(quota.status.hard), usage):
         return f"ResourceQuota {quota.key}: it must specify {', '.join(missing)}"
     together = dict(usage)
@@ -90,5 +90,5 @@ def _refusal(quota: ResourceQuota, usage: Amounts, used: Amounts) -> str:
 
 
 def _exceeded(quota: ResourceQuota, more: Mapping[str, int]) -> list[str]:
-    """Return which limits are below what is used and more."""
+    """Return the limits that the usage plus ``more`` exceeds."""
     return exceeded(quota_amounts(quota.status.hard), quota_amounts(quota.status.used), more)

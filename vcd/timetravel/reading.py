@@ -1,7 +1,7 @@
-"""The one reader of people's manifests: what an API server would store of them, and what is not understood.
+"""The reader of manifests: what an API server would store of them, and what is not understood.
 
-All commands that take manifests read with it, and so name the same objects in the same words. What the API server
-fills in of the objects that are read, and which pods it refuses, is in ``vcd.timetravel.admission``.
+All commands that take manifests use it, so that they report the same objects in the same words. Defaults of the API
+server and its refusals of pods are in ``vcd.timetravel.admission``.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _SERVER_SET = (
 _FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass", "StorageClass", "LimitRange", "Queue", "Node")
 """The kinds that others depend on, in the order in which they are created."""
 _VERSIONS = {"DaemonSet": "apps/v1", "Deployment": "apps/v1"}
-"""The versions of kinds that no scheduler reads, in objects that state none."""
+"""The versions of kinds that no scheduler reads, for objects that state none."""
 _LABEL = "kubernetes.io/metadata.name"
 _SIMULATION = "vcd.sim/"
-"""Of annotations that a simulation reads."""
+"""Prefix of annotations that a simulation reads."""
 
 
 class Reading(msgspec.Struct):
     """The objects that are understood, and sentences about the others.
 
-    Objects that are ``bad``, and what ``refusals`` names, an API server or Volcano would refuse. ``unknown`` is not
-    understood. ``notes`` say which pods are not looked at.
+    An API server or Volcano would refuse the objects in ``bad`` and those that ``refusals`` name. ``unknown`` is not
+    understood. ``notes`` state which pods are not considered.
     """
 
     objects: list[Manifest] = msgspec.field(default_factory=list)
@@ -66,7 +66,7 @@ class Reading(msgspec.Struct):
     notes: list[str] = msgspec.field(default_factory=list)
 
     def refused(self) -> list[str]:
-        """Return a sentence for each object that is refused, and for pods of PodGroups that there are not."""
+        """Return a sentence for each refused object, and for pods of missing PodGroups."""
         return [*map(str, self.bad), *self.refusals]
 
 
@@ -75,13 +75,13 @@ def read(
 ) -> Reading:
     """Read documents, lists and single objects, in the order in which they are created.
 
-    ``there`` are keys of a cluster's objects by kind; with None for Namespace no namespace is made. With ``to_create``
-    the result is what `kubectl apply` would create: without fields that an API server has set, and without objects that
-    other objects of the input make.
+    ``there`` has the keys of a cluster's objects by kind; with None for Namespace, no namespaces are added. With
+    ``to_create`` the result is what `kubectl apply` would create: without fields that an API server sets, and without
+    objects that other objects of the input create.
     """
     found = Reading()
     versions = _VERSIONS | {each.manifest_kind: each.api_version for each in kinds().values()}
-    completed = (_completed(each, versions) for each in flatten(manifests, found.bad.append))
+    completed = (_complete(each, versions) for each in flatten(manifests, found.bad.append))
     given = [*_unique(completed, found)]
     read_kinds = {(each.manifest_kind, each.group) for each in kinds().values()}
     if to_create:
@@ -98,13 +98,13 @@ def read(
     known = [*_with_groups(known, keys["PodGroup"], found)]
     spaces = {*NAMESPACES, *keys["Namespace"]}
     used = dict.fromkeys(space for each in known for space, slash, _ in [_key(each).partition("/")] if slash)
-    made = [
-        _labelled({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    namespaces = [
+        _with_name_label({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         for name in used
         if name not in spaces and known_keys.get("Namespace", ()) is not None
     ]
     order = {kind: place for place, kind in enumerate(_FIRST)}
-    found.objects = sorted([*made, *known], key=lambda each: order.get(each["kind"], len(order)))
+    found.objects = sorted([*namespaces, *known], key=lambda each: order.get(each["kind"], len(order)))
     return found
 
 
@@ -115,9 +115,9 @@ def work_of(
     bad: list[BadObject],
     uid: Callable[[Manifest], str],
 ) -> Iterator[tuple[Manifest, Work]]:
-    """Yield each workload with what is made of it: nothing if pods of it are given.
+    """Yield each workload with what its controller creates: nothing if pods of it are given.
 
-    One that cannot be read is added to ``bad``.
+    Unreadable workloads are added to ``bad``.
     """
     owners = owners_in(objects)
     for manifest in filter(is_workload, objects):
@@ -130,33 +130,33 @@ def work_of(
             bad.append(error)
             continue
         work.pods = admission.created(work.pods)
-        # a group that controllers make of pods is not made if the API server creates none of them
-        made = [group for group in work.groups if work.pods or group.metadata.owner_references]
-        work.groups = [admission.in_queue(group) for group in made]
+        # a group that a controller creates from pods does not exist without created pods
+        groups = [group for group in work.groups if work.pods or group.metadata.owner_references]
+        work.groups = [admission.in_queue(group) for group in groups]
         yield new, work
 
 
 def to_create(reading: Reading, controlled: Collection[tuple[str, str]], nodes: Iterable[Manifest]) -> list[Manifest]:
     """Return the objects to create in a cluster of ``nodes`` with controllers for the workloads of some kinds.
 
-    Workloads of other kinds are replaced by their groups and pods, which nobody owns. Pods that state no scheduler are
-    this one's. Priority classes that are missing are added with value 0. What is refused or not understood is added to
-    the reading.
+    Workloads of other kinds are replaced by their groups and pods, without owners. Pods that state no scheduler get
+    this one. Missing priority classes are added with value 0. What is refused or not understood is added to the
+    reading.
     """
     known = [*reading.objects, *system_classes(reading.objects)]
     admission = PlanAdmission(known, None, reading.bad.append, quotas=False)
-    objects = [_ours(admission.stored(each)) for each in reading.objects]
+    objects = [_with_scheduler(admission.stored(each)) for each in reading.objects]
     typed = nodes_in([*({"apiVersion": "v1", "kind": "Node", **node} for node in nodes), *objects])
     works = work_of(objects, admission, typed, reading.bad, short_uid)
-    made = {_address(workload): work for workload, work in works}
+    works_by_address = {_address(workload): work for workload, work in works}
     created: list[Manifest] = []
     scratch = ClusterState()
     for each in objects:
         if not is_workload(each):
-            created.extend(_admitted(each, admission, reading, scratch))
-        elif kind_of(each) in controlled and _address(each) in made:
+            created.extend(_admit(each, admission, reading, scratch))
+        elif kind_of(each) in controlled and _address(each) in works_by_address:
             created.append(each)
-        elif (work := made.get(_address(each))) is not None:
+        elif (work := works_by_address.get(_address(each))) is not None:
             created.extend(_plain_work(each, work))
             reading.notes.extend(work.notes)
     classes = [_priority_class(name) for name in sorted(admission.classes)]
@@ -166,7 +166,7 @@ def to_create(reading: Reading, controlled: Collection[tuple[str, str]], nodes: 
 
 
 def usable(manifest: Manifest, scratch: ClusterState) -> tuple[str, Any]:
-    """Return kind and object of a manifest that every scheduler may read, or nothing, and add it to ``scratch``.
+    """Return kind and object of a manifest that a scheduler may read, or nothing, and add it to ``scratch``.
 
     Raises BadObject.
     """
@@ -180,9 +180,9 @@ def usable(manifest: Manifest, scratch: ClusterState) -> tuple[str, Any]:
 
 
 def usable_objects(reading: Reading) -> list[tuple[str, Object]]:
-    """Return kinds and objects of what every scheduler may read, filled in as the API server does.
+    """Return kinds and objects that a scheduler may read, with the API server's defaults.
 
-    Workloads are passed over. What cannot be used is added to the reading's ``bad``.
+    Workloads are skipped. Unusable objects are added to the reading's ``bad``.
     """
     admission = PlanAdmission(reading.objects, None, reading.bad.append, quotas=False)
     scratch = ClusterState()
@@ -198,12 +198,12 @@ def usable_objects(reading: Reading) -> list[tuple[str, Object]]:
 
 
 def queues_in(reading: Reading) -> list[Queue]:
-    """Return the Queues; those that cannot be used are added to the reading's ``bad``."""
+    """Return the Queues; unusable ones are added to the reading's ``bad``."""
     return [obj for _, obj in usable_objects(reading) if isinstance(obj, Queue)]
 
 
 def unreadable(kind: str, obj: Any, scratch: ClusterState) -> str:
-    """Return why a scheduler sets an object aside; empty if it takes it. The object is added to ``scratch``."""
+    """Return why a scheduler sets an object aside; empty if it does not. The object is added to ``scratch``."""
     scratch.apply(scratch.sequence + 1, ev.ObjectPut(kind, obj.key, "", encode_payload(obj)))
     return scratch.bad.get((kind, obj.key), "")
 
@@ -213,8 +213,8 @@ def short_uid(workload: Manifest) -> str:
     return f"{workload['kind'].lower()}-{workload['metadata'].get('name', '')}"
 
 
-def _admitted(manifest: Manifest, admission: PlanAdmission, reading: Reading, scratch: ClusterState) -> list[Manifest]:
-    """The object, unless it is refused."""
+def _admit(manifest: Manifest, admission: PlanAdmission, reading: Reading, scratch: ClusterState) -> list[Manifest]:
+    """Return the object, unless it is refused."""
     try:
         _, obj = usable(manifest, scratch)
         if isinstance(obj, Pod) and not admission.created([admission.admitted(obj)]):
@@ -225,8 +225,8 @@ def _admitted(manifest: Manifest, admission: PlanAdmission, reading: Reading, sc
     return [manifest]
 
 
-def _ours(manifest: Manifest) -> Manifest:
-    """With a scheduler for pods that state none: there is no other one in a simulation."""
+def _with_scheduler(manifest: Manifest) -> Manifest:
+    """Set this scheduler for pods that state none: a simulation has no other one."""
     is_pod = kind_of(manifest) == ("Pod", "")
     if not (is_pod or is_workload(manifest)) or kind_of(manifest)[1] == "batch.volcano.sh":
         return manifest
@@ -241,7 +241,7 @@ def _ours(manifest: Manifest) -> Manifest:
 
 
 def _plain_work(workload: Manifest, work: Work) -> Iterator[Manifest]:
-    """Groups and pods as manifests that nobody owns, with the workload's annotations for simulations."""
+    """Yield groups and pods as manifests without owners, with the workload's annotations for simulations."""
     marks = (workload["metadata"].get("annotations") or {}).items()
     own = {key: text for key, text in marks if key.startswith(_SIMULATION)}
     for kind, obj in (*(("PodGroup", each) for each in work.groups), *(("Pod", each) for each in work.pods)):
@@ -260,7 +260,7 @@ def _priority_class(name: str) -> Manifest:
 
 
 def nodes_in(objects: Iterable[Manifest]) -> list[Node]:
-    """Return the nodes among manifests; those that cannot be read are left out."""
+    """Return the nodes among manifests; unreadable ones are left out."""
     found = []
     for manifest in objects:
         if kind_of(manifest) != ("Node", ""):
@@ -277,15 +277,15 @@ def nodes_in(objects: Iterable[Manifest]) -> list[Node]:
 # --- single objects ---------------------------------------------------------------------------------------------------
 
 
-def _completed(manifest: Manifest, versions: Mapping[str, str]) -> Manifest:
-    """With the version of a kind that states none, and the label of a namespace."""
+def _complete(manifest: Manifest, versions: Mapping[str, str]) -> Manifest:
+    """Add the version to a kind that states none, and the name label to a namespace."""
     kind = manifest["kind"]
     if not manifest.get("apiVersion") and kind in versions:
         manifest = {**manifest, "apiVersion": versions[kind]}
-    return _labelled(manifest) if kind_of(manifest) == ("Namespace", "") else manifest
+    return _with_name_label(manifest) if kind_of(manifest) == ("Namespace", "") else manifest
 
 
-def _labelled(namespace: Manifest) -> Manifest:
+def _with_name_label(namespace: Manifest) -> Manifest:
     meta = namespace.get("metadata") or {}
     labels = meta.get("labels") or {}
     if not isinstance(labels, Mapping):
@@ -294,7 +294,7 @@ def _labelled(namespace: Manifest) -> Manifest:
 
 
 def _unique(manifests: Iterable[Manifest], found: Reading) -> Iterator[Manifest]:
-    """Yield objects with names, numbered where they are to be generated. What is given twice counts once."""
+    """Yield objects with names; generated names are numbered. A duplicate counts once."""
     given = [*manifests]
     taken = {_address(each) for each in given}
     seen: set[tuple[str, str, str]] = set()
@@ -326,7 +326,7 @@ def _key(manifest: Manifest) -> str:
 
 
 def _without_server_fields(manifest: Manifest) -> Manifest:
-    """Without what an API server or a controller has set; a pod that a cluster has placed is placed again."""
+    """Remove what an API server or a controller has set, also the node of a pod from a cluster."""
     meta = manifest["metadata"]
     new = {**manifest, "metadata": {key: value for key, value in meta.items() if key not in _SERVER_SET}}
     if is_workload(manifest) or manifest["kind"] in ("Pod", "PodGroup"):
@@ -337,7 +337,7 @@ def _without_server_fields(manifest: Manifest) -> Manifest:
 
 
 def _is_understood(manifest: Manifest) -> bool:
-    """Whether admission reads a manifest of a kind that no scheduler reads, or pods are made of it, or none are."""
+    """Return whether a kind that no scheduler reads is read by admission, creates pods, or is known to create none."""
     podless = bool(manifest.get("apiVersion")) and is_podless(*kind_of(manifest))
     return podless or is_workload(manifest) or is_applied(manifest)
 
@@ -348,19 +348,19 @@ def _unknown_kinds(manifests: Iterable[Manifest], read_kinds: Collection[tuple[s
     for manifest in manifests:
         if kind_of(manifest) not in read_kinds and not _is_understood(manifest):
             found.setdefault(kind_of(manifest), []).append(manifest)
-    for (kind, group), alike in found.items():
-        path = next((path or "spec" for each in alike for path, _ in templates_in(each)), "")
+    for (kind, group), of_kind in found.items():
+        path = next((path or "spec" for each in of_kind for path, _ in templates_in(each)), "")
         remedy = (
             f"{path} looks like a pod template: give the pods that are made of it"
             if path
             else "nothing in it looks like a pod template: if it makes pods, give them"
         )
-        names = some([_key(each) for each in alike])
+        names = some([_key(each) for each in of_kind])
         yield f"{kind} of {f'API group {group}' if group else 'no apiVersion'} is not understood: {names}; {remedy}"
 
 
 def _with_groups(manifests: Iterable[Manifest], groups: Collection[str], found: Reading) -> Iterator[Manifest]:
-    """Yield the objects whose pods are to be in no PodGroup, or in one that there is."""
+    """Yield the objects whose pods name no PodGroup, or an existing one."""
     lost: dict[tuple[str, str], list[str]] = {}
     for manifest in manifests:
         place = next((each for each in _groups_named(manifest) if each[1] not in groups), None)
@@ -373,7 +373,7 @@ def _with_groups(manifests: Iterable[Manifest], groups: Collection[str], found: 
 
 
 def _groups_named(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the path and the key of each PodGroup that pods which are to be placed name."""
+    """Yield the path and the key of each PodGroup that unplaced pods name."""
     is_pod = kind_of(manifest) == ("Pod", "")
     space = _key(manifest).partition("/")[0]
     for path, template in templates_in(manifest) if is_pod or is_workload(manifest) else ():

@@ -1,4 +1,4 @@
-"""Deciding logged sessions again: the same input must give the same plan, byte for byte (docs/laws.md, law 5)."""
+"""Decide logged sessions again: the same input must give the same plan, byte for byte (docs/laws.md, law 5)."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import rates_in_words
 
 LEAST = 50
-"""How many sessions a process is begun for."""
+"""Sessions that a process is started for, at least."""
 PARTS = 16
-"""Into how many parts the sessions of one process are cut."""
+"""Parts into which the sessions of one process are cut."""
 
 
 class Replayed(msgspec.Struct, frozen=True, omit_defaults=True):
     """One session decided again.
 
-    ``sequence`` is its event's; ``now`` the time it was decided for (ns since the epoch). ``difference`` is None
-    when the plan came out byte-identical. ``versions`` tells what is of another version now than it was then, as
-    name to (then, now); empty texts stand for what was not there.
+    ``sequence`` is its event's; ``now`` the time it was decided for (ns since the epoch). ``difference`` is None if
+    the plan is byte-identical. ``versions`` has the versions that changed, as name to (then, now), with an empty text
+    for a missing one.
     """
 
     session: int
@@ -47,7 +47,7 @@ class Replayed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def other_rules(self) -> tuple[str, str] | None:
-        """The version of the rules that decided it and of those that decide now; None where they are the same."""
+        """The version of the rules that decided it and of the present ones; None if they are the same."""
         return self.versions.get(RULES)
 
 
@@ -61,15 +61,14 @@ def replay(
     total: Callable[[int], None] = lambda _: None,
     advanced: Callable[[], None] = lambda: None,
 ) -> Iterator[Replayed]:
-    """Decide the sessions ``first`` to ``last`` (None: no bound) of a log again; gives them in order.
+    """Decide the sessions ``first`` to ``last`` (None: no bound) of a log again; yield them in order.
 
-    Each is decided from the state folded up to its head, with the configuration, settings, time and seed of then.
-    Without ``first`` it begins with the first session of which that state is still in the log.
-    ``memory`` keeps what sessions computed for the next ones, as the daemon does; without it each stands alone.
-    ``jobs`` processes share the sessions, each a part of them from the checkpoint before it on; 1 is this process
-    alone, and whatever the number, what comes out is the same. ``total`` is told the number of sessions before the
-    first one, ``advanced`` is called for each of them. Raises LogError when the file cannot be used, has no such
-    session, or holds what this version cannot read.
+    Each is decided from the state folded up to its head, with its configuration, settings, time and seed. Without
+    ``first`` the first one is the oldest session whose state is still in the log. With ``memory``, a session reuses
+    what previous ones computed, as in the daemon. ``jobs`` processes share the sessions, each from a checkpoint on; 1
+    uses this process only. The result does not depend on the number. ``total`` is called with the number of sessions
+    before the first one, ``advanced`` for each of them. Raises LogError if the file cannot be used, has no such
+    session, or contains what this version cannot read.
     """
 
     def finished(count: int) -> None:
@@ -85,20 +84,19 @@ def replay(
         total(len(infos))
         parts = _parts(infos, [info.sequence for info in history.reader.checkpoints()], jobs)
         if jobs == 1 or len(parts) == 1:
-            for replayed in _replayed_part(history, memory, (infos[0].number, infos[-1].number)):
+            for replayed in _replay_part(history, memory, (infos[0].number, infos[-1].number)):
                 advanced()
                 yield replayed
             return
     try:
-        yield from in_order(partial(_replayed_there, str(path), memory), parts, jobs, finished)
+        yield from in_order(partial(_replay_in_worker, str(path), memory), parts, jobs, finished)
     except BrokenProcessPool:
         raise LogError(f"event log {path}: a process that replays it ended early; try with fewer --jobs") from None
 
 
 def _parts(infos: Sequence[SessionInfo], checkpoints: Sequence[int], jobs: int) -> list[Part]:
-    """Where the sessions are cut, as first and last number: several parts for each of the processes so that they end
-    together, a checkpoint rather than any other place, and none so small that folding up to it costs more than it
-    saves."""
+    """Cut the sessions into parts, as first and last number: several for each process so that they end together,
+    preferably at checkpoints, and large enough that folding up to a part costs less than it saves."""
     full = max(LEAST, -(-len(infos) // (jobs * PARTS)))
     parts = [(infos[0].number, infos[0].number)]
     size = 1
@@ -112,21 +110,21 @@ def _parts(infos: Sequence[SessionInfo], checkpoints: Sequence[int], jobs: int) 
     return parts
 
 
-def _replayed_there(path: str, memory: bool, part: Part) -> Iterator[Replayed]:
-    """A part, in a process of its own, which goes on from where its last one ended."""
-    return _replayed_part(_kept_open(path), memory, part)
+def _replay_in_worker(path: str, memory: bool, part: Part) -> Iterator[Replayed]:
+    """Replay a part in a worker process, which continues from the state of its previous part."""
+    return _replay_part(_cached_history(path), memory, part)
 
 
 @lru_cache(maxsize=1)
-def _kept_open(path: str) -> History:
+def _cached_history(path: str) -> History:
     return opened(path)
 
 
-def _replayed_part(history: History, memory: bool, part: Part) -> Iterator[Replayed]:
+def _replay_part(history: History, memory: bool, part: Part) -> Iterator[Replayed]:
     shared = Memory() if memory else None
     for position, info in enumerate(list(history.reader.sessions(*part))):
         history.state(info.head, jump=position == 0)
-        yield _replayed(history, info, shared)
+        yield _replay_session(history, info, shared)
 
 
 def _no_session(first: int | None, last: int | None) -> str:
@@ -137,7 +135,7 @@ def _no_session(first: int | None, last: int | None) -> str:
     return f"it has no sessions from {first or 1} to {last or 'the end'}"
 
 
-def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Replayed:
+def _replay_session(history: History, info: SessionInfo, memory: Memory | None) -> Replayed:
     snapshot = history.snapshot(info)
     record = history.reader.session(info.number)
     policy = history.policy(record)
@@ -147,10 +145,12 @@ def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Rep
         plan = decide(
             snapshot, policy, record.now, record.seed, memory, outside=outside, interrupted=record.interrupted
         )
-    except Exception as error:  # noqa: BLE001 - whatever deciding raises now, then it made a plan
+    except Exception as error:  # noqa: BLE001 - deciding succeeded when it was recorded, so any error is a difference
         difference = Difference("deciding", "a plan", f"{type(error).__name__}: {error}")
     else:
-        difference = difference_from(record, plan, partial(_rated, history, info.number, rules_of(record.versions)))
+        difference = difference_from(
+            record, plan, partial(_compare_scores, history, info.number, rules_of(record.versions))
+        )
         if difference is None and (departure := outside.departure()):
             difference = Difference(*departure)
     return Replayed(
@@ -161,19 +161,19 @@ def _replayed(history: History, info: SessionInfo, memory: Memory | None) -> Rep
         epoch=info.epoch,
         operations=info.operations,
         difference=difference,
-        versions=_moved(record.versions, versions()),
+        versions=_changed_versions(record.versions, versions()),
     )
 
 
-def _moved(then: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:
+def _changed_versions(then: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:
     names = sorted(then.keys() | now.keys())
     pairs = {name: (then.get(name, ""), now.get(name, "")) for name in names}
     pairs[RULES] = rules_of(then), rules_of(now)
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
-def _rated(history: History, session: int, rules: str, pod: str, then: str, now: str) -> tuple[str, ...]:
-    """How a pod's two nodes rate now, score by score; what they rated then is in no log."""
+def _compare_scores(history: History, session: int, rules: str, pod: str, then: str, now: str) -> tuple[str, ...]:
+    """Return how a pod's two nodes are scored now, score by score; the scores of then are not logged."""
     choice = choices(history, session, [pod], {pod: then}).get(pod)
     if choice is None or choice.node != now:
         other = "no node" if choice is None else choice.node

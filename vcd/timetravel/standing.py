@@ -1,4 +1,4 @@
-"""Where a log stands among those of replicas, in words: the leader's, or by how much it lags, and behind whom."""
+"""The standing of a log among those of replicas, in words: the leader's, or how far it lags, and behind which one."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from vcd.model.words import counted, span_in_words
 from vcd.timetravel.errors import NotFound
 
 FRESH = 3.0
-"""A log that had all so many seconds ago has all: who follows is told each second that nothing is new."""
+"""A log that was complete this many seconds ago counts as complete: a follower confirms that each second."""
 SILENT = 10.0
-"""Seconds without a word of who writes a log, after which what it said is told as of then."""
+"""Seconds without a status from a log's writer, after which the last status is reported as a past one."""
 
 
 class LogStanding(msgspec.Struct, frozen=True):
-    """Whose a log is: the ``role`` (leader, follower, apart: of a replica that logs by itself; reader: taken over by
-    who asks) and name of who writes it, and who held the ``lease`` when that was last seen.
+    """Which replica wrote a log: its ``role`` (leader; follower; apart: a replica that logs by itself; reader: a copy
+    by a reading command) and name, and the holder of the ``lease`` when that was last observed.
 
     ``behind`` is how many seconds ago it had all that others logged (None: never), ``events`` how many it is known to
-    lack. ``lacks`` says whether what is asked for may be elsewhere; ``words`` is all of it in a sentence.
+    lack. ``lacks``: queried events may be missing. ``words`` is all of it in a sentence.
     """
 
     role: str
@@ -40,30 +40,31 @@ class LogStanding(msgspec.Struct, frozen=True):
 
 
 def standing(path: str | Path) -> LogStanding | None:
-    """Where the log at a path stands now; None where nobody says so of this file, such as a copy."""
-    said = read_status(Path(path))
-    if said is None:
+    """Return the standing of the log at a path; None if no writer reports on this file, such as for a copy."""
+    status = read_status(Path(path))
+    if status is None:
         return None
-    age = max(0.0, time.time() - said.written)
-    behind = None if said.behind is None else said.behind + age
-    lacks = _lacks(said, age, behind)
-    words = _words(said, age, behind, lacks=lacks)
-    return LogStanding(said.role, said.name, said.lease, said.holder, behind, said.events, lacks, words)
+    age = max(0.0, time.time() - status.written)
+    behind = None if status.behind is None else status.behind + age
+    lacks = _may_lack_events(status, age, behind)
+    words = _standing_text(status, age, behind, lacks=lacks)
+    return LogStanding(status.role, status.name, status.lease, status.holder, behind, status.events, lacks, words)
 
 
 def as_of(reader: LogReader) -> int:
     """Return the time (ns since the epoch) for which an answer about a whole log holds.
 
-    That is now while the log is being written, so that waits go on in a quiet cluster; else the time of its last event.
+    That is now while the log is being written, so that waits continue in a quiet cluster; else the time of its last
+    event.
     """
-    last, said = reader.last_time(), read_status(reader.path)
-    is_live = said is not None and time.time() - said.written <= SILENT
+    last, status = reader.last_time(), read_status(reader.path)
+    is_live = status is not None and time.time() - status.written <= SILENT
     return max(last, time.time_ns()) if is_live else last
 
 
 @contextmanager
 def told_of_standing(path: str | Path) -> Iterator[None]:
-    """Let what is not found in a log that may lack it say who may have it."""
+    """Add which replica may have the missing object or session to errors of a log that may lack it."""
     try:
         yield
     except (NotFound, SessionNotFound) as error:
@@ -73,42 +74,42 @@ def told_of_standing(path: str | Path) -> Iterator[None]:
         raise type(error)(f"{error}; {found.words}") from error
 
 
-def _lacks(said: WriterStatus, age: float, behind: float | None) -> bool:
-    """Whether others may have decided what is not in the log."""
-    if said.role in ("follower", "reader"):
-        return behind is None or behind > FRESH or said.events > 0
-    return age > SILENT or (said.role == "apart" and bool(said.holder))
+def _may_lack_events(status: WriterStatus, age: float, behind: float | None) -> bool:
+    """Return whether other replicas may have decided what is not in the log."""
+    if status.role in ("follower", "reader"):
+        return behind is None or behind > FRESH or status.events > 0
+    return age > SILENT or (status.role == "apart" and bool(status.holder))
 
 
-def _words(said: WriterStatus, age: float, behind: float | None, *, lacks: bool) -> str:
-    if said.role == "reader":
-        return f"read from outside, {_lag(said, behind, lacks=lacks)}; {_held(said, age)}"
+def _standing_text(status: WriterStatus, age: float, behind: float | None, *, lacks: bool) -> str:
+    if status.role == "reader":
+        return f"read from outside, {_lag_text(status, behind, lacks=lacks)}; {_lease_text(status, age)}"
     if age > SILENT:
         quiet = f"has said nothing for {span_in_words(age)}: it ended or stands still"
-        return f"{said.name}, which wrote this log, {quiet}; {_held(said, age)}"
-    if said.role == "leader":
-        return f"the leader's log: {_held(said, age)}"
-    if said.role == "apart":
-        return f"{said.name}'s own log, and what others decide is in theirs; {_held(said, age)}"
-    if not said.source and behind is None:
-        return f"the log of {said.name}, which follows nobody yet; {_held(said, age)}"
-    return f"the log of {said.name}, a follower: {_lag(said, behind, lacks=lacks)}; {_held(said, age)}"
+        return f"{status.name}, which wrote this log, {quiet}; {_lease_text(status, age)}"
+    if status.role == "leader":
+        return f"the leader's log: {_lease_text(status, age)}"
+    if status.role == "apart":
+        return f"{status.name}'s own log, and what others decide is in theirs; {_lease_text(status, age)}"
+    if not status.source and behind is None:
+        return f"the log of {status.name}, which follows nobody yet; {_lease_text(status, age)}"
+    return f"the log of {status.name}, a follower: {_lag_text(status, behind, lacks=lacks)}; {_lease_text(status, age)}"
 
 
-def _lag(said: WriterStatus, behind: float | None, *, lacks: bool) -> str:
-    known = f" ({counted(said.events, 'event')} are known)" if said.events else ""
+def _lag_text(status: WriterStatus, behind: float | None, *, lacks: bool) -> str:
+    known = f" ({counted(status.events, 'event')} are known)" if status.events else ""
     if behind is None:
-        return f"it has not all yet that {said.source} logged{known}"
+        return f"it has not all yet that {status.source} logged{known}"
     if lacks:
-        return f"it lacks what {said.source} logged in the last {span_in_words(behind)}{known}"
-    return f"it had all that {said.source} logged {span_in_words(behind)} ago"
+        return f"it lacks what {status.source} logged in the last {span_in_words(behind)}{known}"
+    return f"it had all that {status.source} logged {span_in_words(behind)} ago"
 
 
-def _held(said: WriterStatus, age: float) -> str:
-    """Who holds the Lease, as far as that is known."""
-    if said.holder_seen is None:
-        return f"who holds Lease {said.lease} was never seen"
-    who, seen = said.holder or "nobody", said.holder_seen + age
+def _lease_text(status: WriterStatus, age: float) -> str:
+    """Return who holds the Lease, as far as that is known."""
+    if status.holder_seen is None:
+        return f"who holds Lease {status.lease} was never seen"
+    who, seen = status.holder or "nobody", status.holder_seen + age
     if seen > SILENT:
-        return f"{who} held Lease {said.lease} {span_in_words(seen)} ago, when it was last seen"
-    return f"{who} holds Lease {said.lease}"
+        return f"{who} held Lease {status.lease} {span_in_words(seen)} ago, when it was last seen"
+    return f"{who} holds Lease {status.lease}"

@@ -43,7 +43,7 @@ def _parquet(rows: TableRows) -> bytes:
 
 
 def _arrow_type(arrow: Any, hint: Any) -> Any:
-    """Return the Arrow type of a column: that of an empty table is the same."""
+    """Return the Arrow type of a column, which does not depend on its rows."""
     types = {
         str: arrow.string(),
         int: arrow.int64(),

@@ -1,7 +1,6 @@
-"""What a log holds as tables: rows of flat columns, which pandas, polars and pyarrow take as they are.
+"""The contents of a log as tables: rows of flat columns, which pandas, polars and pyarrow take as they are.
 
-Each table is one function in `TABLES`. Its rows come from the functions behind the commands; nothing is computed here
-that a command computes otherwise.
+Each table is one function in `TABLES`. Its rows come from the functions behind the commands, so that both agree.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from vcd.timetravel.why.sessions import evicted_by, group_in, queue_in
 
 SAMPLES = 40
 """Sessions that are decided again for the usage of queues."""
-_SHOWN = 50
-"""TableRows that a notebook displays."""
+_NOTEBOOK_ROWS = 50
+"""Rows that a notebook displays."""
 
 
 class SessionRow(msgspec.Struct, frozen=True):
-    """A session, and how many pods it bound, evicted and held resources for, how many groups it admitted, of how many
+    """A session: how many pods it bound, evicted and reserved resources for, how many groups it admitted, for how many
     groups the reasons to wait changed, how many statements were dropped, and how many plugins failed."""
 
     session: int
@@ -47,7 +46,8 @@ class SessionRow(msgspec.Struct, frozen=True):
 
 
 class EvictionRow(msgspec.Struct, frozen=True):
-    """A pod that a session chose to evict, its group and queue, and for which group and queue; see `EvictedPod`."""
+    """A pod that a session chose to evict, its group and queue, and the group and queue that it was evicted for; see
+    `EvictedPod`."""
 
     session: int
     time: datetime
@@ -62,9 +62,9 @@ class EvictionRow(msgspec.Struct, frozen=True):
 
 
 class QueueUsageRow(msgspec.Struct, frozen=True):
-    """A resource of a queue after a session: what its jobs have allocated and request, and what it deserves, is
-    guaranteed and may have at most, in cores, bytes and pieces. An amount is None if no plugin counts it;
-    ``capability`` is None if there is no limit."""
+    """A resource of a queue after a session: what its jobs have allocated and request, and its deserved share,
+    guarantee and capability, in cores, bytes and pieces. A value is None if no plugin counts it; ``capability`` is
+    None if there is no limit."""
 
     session: int
     time: datetime
@@ -85,7 +85,7 @@ _SERIES = ("allocated", "request", "deserved", "guarantee", "capability")
 
 
 class TableRows(list[dict[str, Any]]):
-    """TableRows of one table, a dictionary each; ``kind`` declares the columns and their types."""
+    """The rows of one table, a dictionary each; ``kind`` declares the columns and their types."""
 
     def __init__(self, kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]) -> None:
         super().__init__(map(msgspec.structs.asdict, rows))
@@ -97,16 +97,18 @@ class TableRows(list[dict[str, Any]]):
         return self.kind.__struct_fields__
 
     def _repr_html_(self) -> str:
-        """Return the first rows as a table, for notebooks."""
+        """Return the first rows as an HTML table, for notebooks."""
         head = "".join(f"<th>{escape(column)}</th>" for column in self.columns)
-        cells = ("".join(f"<td>{escape(as_text(value))}</td>" for value in row.values()) for row in self[:_SHOWN])
+        cells = (
+            "".join(f"<td>{escape(as_text(value))}</td>" for value in row.values()) for row in self[:_NOTEBOOK_ROWS]
+        )
         body = "".join(f"<tr>{row}</tr>" for row in cells)
-        more = f"<p>{len(self) - _SHOWN:,} more rows</p>" if len(self) > _SHOWN else ""
+        more = f"<p>{len(self) - _NOTEBOOK_ROWS:,} more rows</p>" if len(self) > _NOTEBOOK_ROWS else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
 
 
 def as_text(value: Any) -> str:
-    """Return a cell as text: a list with spaces, a time as RFC 3339, None as nothing."""
+    """Return a cell as text: a list with spaces, a time as RFC 3339, None as an empty text."""
     if isinstance(value, list):
         return " ".join(value)
     return "" if value is None else value.isoformat() if isinstance(value, datetime) else str(value)
@@ -118,7 +120,7 @@ def jobs_table(history: History) -> TableRows:
 
 
 def waits_table(history: History) -> TableRows:
-    """Return the jobs that wait after the last session, those first that wait longest. Raises LogError."""
+    """Return the jobs that wait after the last session, the longest waits first. Raises LogError."""
     waiting = sorted((-(row.waited or 0), row.job, row) for row in jobs(history).jobs if row.cause)
     return TableRows(JobRow, (row for *_, row in waiting))
 
@@ -132,7 +134,7 @@ def sessions_table(history: History) -> TableRows:
 
 
 def evictions_table(history: History) -> TableRows:
-    """Return the evictions of all sessions whose state can be rebuilt, less those of dropped statements. Folds the
+    """Return the evictions of all sessions whose state can be rebuilt, without those of dropped statements. Folds the
     log up to the last of them. Raises LogError."""
     return TableRows(EvictionRow, _evictions(history))
 
@@ -157,13 +159,15 @@ def _group_of(state: ClusterState, pod: str, _: SessionInfo) -> str:
 
 
 def queue_usage_table(history: History, samples: int = SAMPLES) -> TableRows:
-    """Return the usage of all queues by resource, in so many sessions, evenly spaced, and the last. Each of them is
-    decided again. Raises LogError."""
-    rows = (row for info in _spaced(history.reader.sessions_with_state(), samples) for row in _usage(history, info))
+    """Return the usage of all queues by resource, in ``samples`` sessions, evenly spaced, and in the last one. Each of
+    them is decided again. Raises LogError."""
+    rows = (
+        row for info in _evenly_spaced(history.reader.sessions_with_state(), samples) for row in _usage(history, info)
+    )
     return TableRows(QueueUsageRow, rows)
 
 
-def _spaced(infos: Sequence[SessionInfo], count: int) -> list[SessionInfo]:
+def _evenly_spaced(infos: Sequence[SessionInfo], count: int) -> list[SessionInfo]:
     places = {place * len(infos) // count for place in range(count)} | {len(infos) - 1}
     return [infos[place] for place in sorted(places)] if infos else []
 

@@ -1,4 +1,4 @@
-"""What a log holds, at a glance: its ends, and one short line for each session."""
+"""The ends of a log, and one short line for each of its sessions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ADMITTED = ("Inqueue", "Running")
 
 
 class Ends(msgspec.Struct, frozen=True):
-    """The log's last event with its time (ms since the epoch), and its first and last session; 0 where none is;
-    ``remarks`` are told first; ``standing`` is whose log it is among the replicas' (None: nobody says); ``as_of`` (ms)
-    is the time that waits last until."""
+    """The log's last event with its time (ms since the epoch), and its first and last session; 0 if there is none.
+    ``remarks`` are displayed first; ``standing`` is which replica's log it is (None: unknown); ``as_of`` (ms) is the
+    time up to which waits are counted."""
 
     head: int
     time: int
@@ -33,8 +33,9 @@ class Ends(msgspec.Struct, frozen=True):
 
 class SessionLine(msgspec.Struct, frozen=True, array_like=True):
     """A session: its number, the time it was decided for (ms since the epoch), how many pods it bound, evicted and
-    held room for, how many groups it admitted, of how many groups what they wait for changed, how many statements were
-    dropped since they no longer held, and how many plugins failed. What was dropped is not in the other counts."""
+    reserved resources for, how many groups it admitted, for how many groups the reasons to wait changed, how many
+    statements were dropped since they no longer held, and how many plugins failed. Dropped statements do not count
+    elsewhere."""
 
     number: int
     time: int
@@ -48,7 +49,7 @@ class SessionLine(msgspec.Struct, frozen=True, array_like=True):
 
 
 def ends(history: History) -> Ends:
-    """Where the log begins and ends now. Raises LogError."""
+    """Return where the log begins and ends now. Raises LogError."""
     reader = history.reader
     first = next((info.number for info in reader.sessions(limit=1)), 0)
     last = reader.last_session() if first else 0
@@ -59,14 +60,14 @@ def ends(history: History) -> Ends:
 def session_lines(
     history: History, first: int, last: int, seen: Callable[[str, str], bool] = lambda kind, key: True
 ) -> Iterator[SessionLine]:
-    """The sessions from one number to another, in order; counted are pods and groups of which ``seen`` says so, by
-    their kinds and keys. Raises LogError."""
+    """Yield the sessions from one number to another, in order, counting only pods and groups whose kind and key
+    ``seen`` allows. Raises LogError."""
     return (_line(history.reader, info, seen) for info in history.reader.sessions(first, last))
 
 
 def _line(reader: LogReader, info: SessionInfo, seen: Callable[[str, str], bool]) -> SessionLine:
     try:
-        # the row itself is asked for, not the session by its number, which would look the row up once more
+        # read the row by its sequence; by session number it would be looked up once more
         (record,) = (logged.event for logged in reader.read(info.sequence - 1, info.sequence))
         assert isinstance(record, ev.SessionDecided)
         plan, decided = record.accepted(), ev.decode_plan(record.plan).statements

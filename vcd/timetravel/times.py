@@ -16,7 +16,7 @@ _DAY = 86_400 * _SECOND
 _LATEST = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SAYABLE = tuple((datetime(*day, tzinfo=UTC) - _EPOCH).days * _DAY for day in ((1, 1, 1), (9999, 12, 31)))
-"""The first and the last time that can be written; an offset or a span leads beyond them."""
+"""The first and the last time that can be formatted; an offset or a duration may lead beyond them."""
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)?")
 _CLOCK = re.compile(r"(\d\d?):(\d\d)(?::(\d\d)(\.\d{1,9})?)?")
 _SPAN = re.compile(r"(?:(\d{1,6})d)?((?:\d+\.?\d*(?:ms|s|m|h))*)")
@@ -25,20 +25,20 @@ UNDERSTOOD = "2026-01-31T05:12:00Z, 05:12 (in UTC, the last one in the log), or 
 
 
 class BadTime(ValueError):
-    """A time that cannot be read; the message says what is understood."""
+    """A time that cannot be read; the message states the accepted forms."""
 
 
 def time_of(reader: LogReader, text: str) -> int:
-    """A time in ns since the epoch: as RFC 3339, as a clock's in UTC (the last such moment in the log), or as a span
-    back from the log's last event. Raises BadTime."""
+    """Parse a time to ns since the epoch: RFC 3339, a time of day in UTC (the last such time in the log), or a
+    duration before the log's last event. Raises BadTime."""
     return time_before(reader.last_time(), text)
 
 
 def time_before(end: int, text: str) -> int:
-    """The same of what ends at a time (ns)."""
+    """Do the same for a log that ends at a time (ns)."""
     try:
         found = _moment(text.strip(), end)
-    except (ValueError, OverflowError):  # the digits are there, and mean no time
+    except (ValueError, OverflowError):  # digits that form no time
         found = None
     if found is None:
         raise BadTime(f"{text!r} is no time; write one such as {UNDERSTOOD}")
@@ -46,7 +46,7 @@ def time_before(end: int, text: str) -> int:
 
 
 def span_of(text: str) -> int:
-    """A length of time in ns, such as 90m, 7d or 1d12h. Raises BadTime."""
+    """Parse a duration to ns, such as 90m, 7d or 1d12h. Raises BadTime."""
     match = _SPAN.fullmatch(text.strip())
     try:
         found = None if match is None else _span(match)
@@ -81,18 +81,18 @@ def _nanoseconds(when: datetime) -> int:
 
 
 def _fraction(digits: str | None) -> int:
-    """Nanoseconds of ``.25``."""
+    """Return the nanoseconds of ``.25``."""
     return int(f"{digits[1:]:0<9}") if digits else 0
 
 
 def _storable(time: int) -> int:
-    """A time as far as a log can hold one: to the year 2262."""
+    """Clamp a time to what a log can store: up to the year 2262."""
     return max(-_LATEST, min(time, _LATEST))
 
 
 def session_at(reader: LogReader, time: int) -> int:
-    """The number of the last session that was decided at or before a time (ns), to the millisecond as times are shown.
-    Raises NotFound where there is none."""
+    """Return the number of the last session that was decided at or before a time (ns), to the millisecond, as times
+    are displayed. Raises NotFound if there is none."""
     last = (time // _MILLISECOND + 1) * _MILLISECOND - 1
     ((number,),) = reader.rows("session_at", now=_storable(last))
     if number is not None:
@@ -103,8 +103,8 @@ def session_at(reader: LogReader, time: int) -> int:
 
 
 def session_after(reader: LogReader, time: int) -> int:
-    """The number of the first session that was decided at or after a time (ns), or the last one where the log goes on
-    until then without another. Raises NotFound where the log ends before."""
+    """Return the number of the first session that was decided at or after a time (ns), or the last one if the log
+    continues until then without another. Raises NotFound if the log ends before."""
     ((number,),) = reader.rows("session_after", now=_storable(time))
     if number is not None:
         return int(number)

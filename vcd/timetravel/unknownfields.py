@@ -1,4 +1,4 @@
-"""Fields of manifests that nobody reads: of the kinds that a scheduler like this one owns, each is likely a typo."""
+"""Unknown fields in manifests of Volcano's kinds, which are likely typos."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vcd.model.words import did_you_mean
 from vcd.timetravel.workloads import JobSpec
 
 _PODS = "template"
-"""A pod's template: Kubernetes' own."""
+"""The field of a pod template, which is Kubernetes' own."""
 _ROOT = ("apiVersion", "kind", "metadata", "spec", "status")
 _OWNED: Mapping[tuple[str, str], type[msgspec.Struct]] = {
     ("PodGroup", "scheduling.volcano.sh"): PodGroupSpec,
@@ -23,9 +23,10 @@ _OWNED: Mapping[tuple[str, str], type[msgspec.Struct]] = {
 
 
 def unknown_fields(manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Each field of a PodGroup, Queue or Volcano Job that there is not, as a path with what may be meant.
+    """Yield each field of a PodGroup, Queue or Volcano Job that does not exist, as a path with the nearest existing
+    one.
 
-    Metadata and status are the API server's, and are not looked at.
+    Metadata and status are the API server's, and are not checked.
     """
     spec = _spec_of(manifest)
     if spec is None:
@@ -39,7 +40,7 @@ def unknown_fields(manifest: Mapping[str, Any]) -> Iterator[str]:
 def _spec_of(manifest: Mapping[str, Any]) -> type[msgspec.Struct] | None:
     kind, group = str(manifest.get("kind", "")), str(manifest.get("apiVersion", "")).rpartition("/")[0]
     if kind in ("PodGroup", "Queue"):
-        group = group or "scheduling.volcano.sh"  # what states no version is taken for what is read
+        group = group or "scheduling.volcano.sh"  # without a version, the API group is assumed to match
     return _OWNED.get((kind, group))
 
 
@@ -64,12 +65,12 @@ def _unknown(value: Any, declared: Any, path: str) -> Iterator[str]:
 
 @cache
 def _fields_of(struct: type[msgspec.Struct]) -> Mapping[str, Any]:
-    """The types of a struct's fields, by their names in manifests."""
+    """Return the types of a struct's fields, by their names in manifests."""
     return {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
 
 
 def _struct_in(declared: Any) -> type[msgspec.Struct] | None:
-    """The struct that a type is, or that it is beside None."""
+    """Return the struct that a type is, or that it combines with None."""
     if get_origin(declared) in (dict, list, tuple):
         return None
     kinds = (declared, *get_args(declared))

@@ -1,4 +1,4 @@
-"""Parts of a plan in words, for replay and explain."""
+"""Parts of a plan as text, for replay and explain."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from vcd.scheduling.framework.reasons import told
 from vcd.text.reasons import gates_text
 
 ANOTHER = "a job of another namespace"
-"""What a job is called whose name is not to be told."""
+"""The name of a job whose real name may not be reported."""
 UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""What the name of a group that was made for a Volcano Job ends in."""
+"""The suffix of the group's name of a Volcano Job."""
 
 
 def operation_in_words(operation: ev.Operation) -> str:
-    """What an operation does to which pod, where, and why."""
+    """Return what an operation does to which pod, where, and why."""
     match operation.verb:
         case "bind":
             words = f"bind {operation.key} to {operation.node}"
@@ -31,7 +31,7 @@ def operation_in_words(operation: ev.Operation) -> str:
 
 
 def status_in_words(status: ev.GroupStatus) -> str:
-    """A group's phase, its counts and its condition."""
+    """Return a group's phase, its counts and its condition."""
     words = f"{status.key} {status.phase}"
     counted = (("running", status.running), ("succeeded", status.succeeded), ("failed", status.failed))
     counts = [f"{count} {name}" for name, count in counted if count]
@@ -44,24 +44,24 @@ def status_in_words(status: ev.GroupStatus) -> str:
 
 
 def usage_in_words(usage: ev.QueueUsage) -> str:
-    """What a queue has allocated."""
+    """Return what a queue has allocated."""
     return f"queue {usage.name} has {quantities_in_words(usage.allocated) or 'nothing'} allocated"
 
 
 def waiting_in_words(waiting: ev.Waiting) -> str:
-    """Which group waits where for what."""
+    """Return which group waits where for what."""
     if not waiting.gate:
         return f"{waiting.group} waits no more"
     return f"{waiting.group} waits {gates_text([told(waiting)])}"
 
 
 def clock(nanoseconds: int) -> str:
-    """A time in nanoseconds since the epoch as it stands in a sentence: in UTC, to the second."""
+    """Return a time in nanoseconds since the epoch as text in UTC, to the second."""
     return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def moment(nanoseconds: int) -> str:
-    """A time in nanoseconds since the epoch as RFC 3339, in UTC, to the millisecond."""
+    """Return a time in nanoseconds since the epoch as RFC 3339, in UTC, to the millisecond."""
     return rfc3339(nanoseconds, 3)
 
 

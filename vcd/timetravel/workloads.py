@@ -1,4 +1,4 @@
-"""Workloads as the groups and pods that controllers make of them: one reading of manifests for plans and what-ifs."""
+"""Expand workloads into the groups and pods that their controllers create, for plans and what-ifs."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ from vcd.timetravel.podtemplates import (
 )
 
 _OVER = frozenset({"Completed", "Failed", "Aborted", "Terminated", "Completing", "Aborting", "Terminating"})
-"""States in which a Volcano Job makes no more pods."""
+"""States in which a Volcano Job creates no more pods."""
 _ENDED = ("Complete", "Completed", "Failed", "Succeeded")
-"""Conditions of a workload that makes no more pods."""
+"""Conditions of a workload that creates no more pods."""
 _MOST_PODS = 20_000
-"""Pods of one workload; one that makes more is refused before any of them is made."""
+"""Pods of one workload, at most; one with more is refused before any of them is created."""
 _QUEUE_LABEL = "volcano.sh/queue-name"
 _READ_LEVELS = 5
-"""How deep the fields lie that are read of a spec: ``tasks``, one of them, its ``partitionPolicy``, what is in that."""
+"""The depth of the read fields of a spec: ``tasks``, one of them, its ``partitionPolicy``, the fields of that."""
 
 
 class Work(msgspec.Struct):
-    """Groups and pods, each in the order given; ``notes`` say which pods are not looked at.
+    """Groups and pods, each in the given order; ``notes`` state which pods are not considered.
 
-    ``others`` are the other objects of what is submitted. ``unknown`` says what is not understood of it, ``refused``
-    what an API server would refuse.
+    ``others`` are the other submitted objects. ``unknown`` lists what is not understood, ``refused`` what an API
+    server would refuse.
     """
 
     groups: list[PodGroup] = msgspec.field(default_factory=list)
@@ -69,7 +69,7 @@ class Work(msgspec.Struct):
 
 
 class ExpansionContext(NamedTuple):
-    """What the pods of a workload depend on: ``admit`` fills them in as the API server does, DaemonSets need nodes."""
+    """What the pods of a workload depend on: ``admit`` fills in the API server's defaults; DaemonSets need nodes."""
 
     admit: Callable[[Pod], Pod] = with_scheduling_defaults
     nodes: Sequence[Node] = ()
@@ -111,7 +111,7 @@ class _DependsOn(msgspec.Struct):
 
 
 class TaskSpec(msgspec.Struct, rename="camel"):
-    """A task of a Volcano Job: every field there is; what is Any is not looked at."""
+    """A task of a Volcano Job with all its fields; those of type Any are not read."""
 
     template: _Template = _Template()
     name: str | None = None
@@ -125,7 +125,7 @@ class TaskSpec(msgspec.Struct, rename="camel"):
 
 
 class JobSpec(msgspec.Struct, rename="camel"):
-    """A Volcano Job's spec: every field there is; what is Any is not looked at."""
+    """A Volcano Job's spec with all its fields; those of type Any are not read."""
 
     tasks: list[TaskSpec] = []
     min_available: int | None = None
@@ -148,12 +148,12 @@ class _CronSpec(msgspec.Struct, rename="camel"):
 
 
 def is_workload(manifest: Manifest) -> bool:
-    """Whether pods are made of a manifest: one of a kind that this module knows."""
+    """Return whether this module can create the pods of a manifest's kind."""
     return kind_of(manifest) in SHAPES or kind_of(manifest) in _EXPANSIONS
 
 
 def named(manifest: Manifest, uid: str = "") -> Manifest:
-    """With a namespace and a uid, ``uid`` where it has none. Raises BadObject for metadata that are none."""
+    """Return a manifest with a namespace and a uid, by default ``uid``. Raises BadObject for invalid metadata."""
     meta, kind = manifest.get("metadata") or {}, str(manifest.get("kind", ""))
     if not isinstance(meta, Mapping):
         raise BadObject(kind, "", "its metadata is no mapping")
@@ -167,29 +167,29 @@ def named(manifest: Manifest, uid: str = "") -> Manifest:
 
 
 def identity(manifest: Manifest) -> tuple[str, str, str]:
-    """Kind, namespace and name of a named workload, as ``owners_in`` gives them."""
+    """Return kind, namespace and name of a named workload, in the form of ``owners_in``."""
     meta = manifest["metadata"]
     return str(manifest["kind"]), str(meta["namespace"]), str(meta["name"])
 
 
 def kind_of(manifest: Manifest) -> tuple[str, str]:
-    """Kind and API group."""
+    """Return kind and API group."""
     return str(manifest.get("kind", "")), str(manifest.get("apiVersion", "")).rpartition("/")[0]
 
 
 def expand(manifest: Manifest, found: Work, cluster: ExpansionContext = ExpansionContext()) -> None:  # noqa: B008 - a tuple
-    """Add the groups and pods of a workload; it has a name, a namespace and a uid. One that is over adds none.
+    """Add the groups and pods of a workload, which has a name, a namespace and a uid. A finished one adds none.
 
     Raises BadObject for what cannot be read.
     """
     if _is_over(manifest):
         found.notes.append(f"{called(manifest)} is over, and makes no pods")
         return
-    _EXPANSIONS.get(kind_of(manifest), _shaped)(manifest, found, cluster)
+    _EXPANSIONS.get(kind_of(manifest), _add_by_table)(manifest, found, cluster)
 
 
 def owners_in(manifests: Iterable[Manifest]) -> frozenset[tuple[str, str, str]]:
-    """Kind, namespace and name of what owns some of the manifests: what these are made of is given."""
+    """Return kind, namespace and name of the owners of some manifests, whose pods are therefore given."""
     return frozenset(
         (str(owner.get("kind", "")), str(meta.get("namespace") or "default"), str(owner.get("name", "")))
         for manifest in manifests
@@ -203,7 +203,7 @@ def _list_of_mappings(value: Any) -> list[Mapping[str, Any]]:
 
 
 def called(manifest: Manifest) -> str:
-    """Kind, namespace and name, for messages."""
+    """Return kind, namespace and name, for messages."""
     meta, kind = manifest.get("metadata") or {}, str(manifest.get("kind", "")) or "(no kind)"
     space = "" if kind in KINDS and not KINDS[kind].namespaced else f"{meta.get('namespace') or 'default'}/"
     return f"{kind} {space}{meta.get('name', '')}"
@@ -226,7 +226,7 @@ def _is_over(manifest: Manifest) -> bool:
 
 
 def _volcano_job(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
-    """A group with the job's minimum, and each task's pods."""
+    """Add a group with the job's minimum, and each task's pods."""
     spec = _spec(manifest, JobSpec)
     job = with_defaults({**manifest, "spec": msgspec.to_builtins(spec)})
     for number, task in enumerate(tasks_of(job)):
@@ -287,15 +287,15 @@ _PLAIN = WorkloadLayout()
 
 
 class _Part(NamedTuple):
-    """Equal pods of a workload: what their names have in common, their template, and their number."""
+    """Equal pods of a workload: the common part of their names, their template, and their number."""
 
     name: str
     template: _Template
     number: int
 
 
-def _shaped(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
-    """The pods of a kind of which the table has all that counts."""
+def _add_by_table(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
+    """Add the pods of a kind that the table describes."""
     shape = SHAPES[kind_of(manifest)]
     _check_spec(manifest)
     if kind_of(manifest)[1] == "sparkoperator.k8s.io":
@@ -340,7 +340,7 @@ def _parts(manifest: Manifest, pods: PodsAt, numbers: dict[str, int], found: Wor
 
 
 def _number(manifest: Manifest, holder: Manifest, path: str, field: str, numbers: dict[str, int]) -> int:
-    """The number of a field as the table has it; ``numbers`` gets it by its path."""
+    """Return the number in a field of the table; it is also added to ``numbers`` by its path."""
     paths, _, default = field.partition("=")
     where, value = first_given(holder, paths)
     whole = f"{path}.{where}".removeprefix(".")
@@ -356,7 +356,7 @@ def _template(manifest: Manifest, value: Any, where: str) -> _Template:
 
 
 def _daemon_set(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
-    """A pod for each node that its template lets it run on, bound to that by affinity."""
+    """Add a pod for each node on which the template may run, bound to it by affinity."""
     _check_spec(manifest)
     template = _template(manifest, value_at(manifest, "spec.template"), "spec.template")
     pod = _typed(manifest, _plain_pod(manifest, template, manifest["metadata"]["name"]))
@@ -376,7 +376,7 @@ _OUTAGES = [
         ("memory-pressure", "NoSchedule"), ("pid-pressure", "NoSchedule"), ("unschedulable", "NoSchedule"),
     )
 ]  # fmt: skip
-"""What a DaemonSet's pods tolerate. Source: Kubernetes ``pkg/controller/daemon/util``."""
+"""Tolerations of a DaemonSet's pods. Source: Kubernetes ``pkg/controller/daemon/util``."""
 
 
 def _with_spec(template: _Template, **fields: Any) -> _Template:
@@ -390,7 +390,7 @@ def _on_node(template: _Template, name: str) -> Manifest:
 
 
 def _may_run(pod: Pod, node: Node) -> bool:
-    """Whether a DaemonSet makes a pod for a node. One that cannot be read makes none."""
+    """Return whether a DaemonSet creates a pod for a node; an unreadable one creates none."""
     labels, affinity = node.metadata.labels, pod.spec.affinity
     required = affinity.node_affinity.required if affinity is not None and affinity.node_affinity is not None else None
     try:
@@ -414,7 +414,7 @@ def _add_pods(
     shape: WorkloadLayout = _PLAIN,
     copy: str = "",
 ) -> None:
-    """Pods of some templates; one group holds those that name none."""
+    """Add the pods of some templates; those that name no group are in one group."""
     made: list[tuple[Pod, int]] = []
     for part in parts:
         name = "-".join(filter(None, (manifest["metadata"]["name"], copy, part.name)))
@@ -438,7 +438,7 @@ def _plain_pod(manifest: Manifest, template: _Template, name: str) -> Manifest:
 
 
 def _group_of(manifest: Manifest, made: list[tuple[Pod, int]], shape: WorkloadLayout, copy: str) -> Manifest:
-    """The group of a workload's pods: a gang needs all of them, unless it states another minimum."""
+    """Return the group of a workload's pods: a gang needs all of them, unless it states another minimum."""
     meta = manifest["metadata"]
     annotations, labels = meta.get("annotations") or {}, meta.get("labels") or {}
     total = sum(count for _, count in made)
@@ -470,7 +470,7 @@ def _is_volcanos(key: str) -> bool:
 
 
 def _cron_job(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
-    """One run of a CronJob's template."""
+    """Add one run of a CronJob's template."""
     spec, meta = _spec(manifest, _CronSpec), manifest["metadata"]
     if spec.suspend:
         found.notes.append(f"{called(manifest)} is suspended, and makes no job")
@@ -499,11 +499,11 @@ _EXPANSIONS: Mapping[tuple[str, str], Callable[[Manifest, Work, ExpansionContext
     ("CronJob", "batch"): _cron_job,
     ("CronJob", "batch.volcano.sh"): _cron_job,
 }
-"""The kinds whose pods are counted by more than paths say."""
+"""The kinds whose pods are counted by more than paths."""
 
 
 def _check_count(manifest: Manifest, count: int, fields: Mapping[str, int]) -> None:
-    """Raise BadObject for more pods than are made of one workload; ``fields`` are the numbers that make them."""
+    """Raise BadObject for more pods than one workload may have; ``fields`` are the numbers that multiply to them."""
     if count > _MOST_PODS:
         largest = sorted(fields.items(), key=lambda item: -item[1])
         named_fields = some([f"{path} {number}" for path, number in largest if number > 1], 3)
@@ -511,8 +511,8 @@ def _check_count(manifest: Manifest, count: int, fields: Mapping[str, int]) -> N
 
 
 def _typed(owner: Manifest, pod: Manifest) -> Pod:
-    """A pod as the type that scheduling reads, with the API server's defaults and a uid that is the same for the same
-    name."""
+    """Return a pod as the type that scheduling reads, with the API server's defaults and a uid that is the same for
+    the same name."""
     meta, uid = pod["metadata"], owner["metadata"]["uid"]
     meta["uid"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{uid}/{meta['name']}"))
     try:
@@ -533,12 +533,12 @@ def _add_group(owner: Manifest, group: Manifest, found: Work) -> None:
 
 
 def in_group(pod: Pod, name: str) -> Pod:
-    """The pod as a member of a group."""
+    """Return the pod as a member of a group."""
     return altered(pod, metadata={"annotations": {**pod.metadata.annotations, GROUP_NAME: name}})
 
 
 def _spec(manifest: Manifest, kind: type[Any]) -> Any:
-    """The spec as a type; what is null is taken as not given, as the API server takes it."""
+    """Return the spec as a type; null counts as not given, as for the API server."""
     _check_spec(manifest)
     return _converted(manifest, _without_nulls(manifest.get("spec") or {}), kind, "spec")
 
@@ -562,12 +562,12 @@ def _without_nulls(value: Any, levels: int = _READ_LEVELS) -> Any:
         return [_without_nulls(each, levels - 1) for each in value]
     if not isinstance(value, Mapping) or not levels:
         return value
-    kept = {key: entry for key, entry in value.items() if entry is not None}
-    return {key: entry if key == "template" else _without_nulls(entry, levels - 1) for key, entry in kept.items()}
+    present = {key: entry for key, entry in value.items() if entry is not None}
+    return {key: entry if key == "template" else _without_nulls(entry, levels - 1) for key, entry in present.items()}
 
 
 def _not_negative(manifest: Manifest, where: str, count: int | None) -> int:
-    """The number of a field, 1 where it is not given."""
+    """Return the number in a field, by default 1."""
     if count is not None and count < 0:
         raise _bad(manifest, f"{where} is {count}; make it 0 or more")
     return 1 if count is None else count

@@ -1,4 +1,8 @@
-"""What a log answers to who may see all of it, kept for who asks the same again."""
+"""Cached answers about a log for users who may see all of it, and the parts that answers for other users share.
+
+A finished session never changes, so its answers are cached by path and number. Answers that depend on later events are
+cached by the log's head as well.
+"""
 
 from __future__ import annotations
 
@@ -14,46 +18,44 @@ from vcd import api
 from vcd.view.documents import JobText, Line, SessionText, WaitLine, WhatIfText
 
 Sees = Callable[[str, str], bool]
-"""Whether an object may be named, by its kind and key."""
+"""Return whether the user may see an object, given its kind and key."""
 
 
 def log_of(path: str) -> api.Log:
-    """The log of the file that is there now, open. Raises LogError."""
+    """Return the open log for the file that the path names now. Raises LogError."""
     file = Path(path)
-    return _opened(path, file.stat().st_ino if file.exists() else 0)
+    return _open_log(path, file.stat().st_ino if file.exists() else 0)
 
 
 @lru_cache(maxsize=1)
-def _opened(path: str, file: int) -> api.Log:
-    """The log of a file; nothing that is known of another one counts, though it had the same name."""
+def _open_log(path: str, file: int) -> api.Log:
+    """Open a log file. Cached answers about a previous file of the same name are dropped."""
     _overview_at.cache_clear()
     waits_of.cache_clear()
-    session_told.cache_clear()
-    job_told.cache_clear()
+    encode_session.cache_clear()
+    encode_job.cache_clear()
     forecast.cache_clear()
     whatif_of.cache_clear()
     return api.open(path)
 
 
 def forget() -> None:
-    """Open the log anew for the next question."""
-    _opened.cache_clear()
+    """Reopen the log file at the next question."""
+    _open_log.cache_clear()
 
 
 def overview_of(path: str, number: int) -> api.Overview:
-    """The cluster at a session; 0: as it is before the first one."""
+    """Return the cluster at the end of a session; 0: before the first session."""
     return _overview_at(path, number) if number else api.overview_before_sessions(log_of(path).history)
 
 
 @lru_cache(maxsize=16)
 def _overview_at(path: str, number: int) -> api.Overview:
-    """The cluster at a session: what it left never changes, whatever is logged after it."""
     return api.overview(log_of(path).history, number)
 
 
 _DIAGNOSED = 1000
-"""For how many waiting jobs the cause is searched: that takes a second if no two of them are equivalent, with 1,000
-nodes."""
+"""Waiting jobs whose cause is searched: that takes a second with 1,000 nodes if no two of the jobs are equivalent."""
 
 
 @lru_cache(maxsize=16)
@@ -67,21 +69,22 @@ def waits_of(path: str, number: int, groups: frozenset[str] | None = None) -> li
 
 
 @lru_cache(maxsize=128)
-def session_told(path: str, number: int, head: int) -> bytes:
-    """A session as of the log's head: outcomes of the calls, and the session after it, may come later."""
+def encode_session(path: str, number: int, head: int) -> bytes:
+    """Return a session as of the log's head: later events add outcomes of API calls and the next session."""
     return msgspec.json.encode(SessionText(number, indented(log_of(path).session(number).lines())))
 
 
 @lru_cache(maxsize=128)
-def job_told(path: str, key: str, session: int | None, head: int) -> bytes:
-    """A job as it was at a session (None: as of the log's head): the answer of ``vcd explain job``, and its story."""
+def encode_job(path: str, key: str, session: int | None, head: int) -> bytes:
+    """Return a job as of a session (None: the log's head): the answer of ``vcd explain job`` and its ``--all``
+    lines."""
     answer, story = explained(log_of(path).job(key, session=session))
     return msgspec.json.encode(JobText(key, session, answer, indented(story.lines())))
 
 
 def explained(job: api.LoggedJob, sees: Sees | None = None) -> tuple[list[str], api.Explanation]:
-    """Return the lines of ``vcd explain job``, and the story of a job; with ``sees`` other jobs are named only if that
-    says yes to their kind and key."""
+    """Return the lines of ``vcd explain job`` and the story of a job. Other jobs are named only if ``sees`` allows it
+    for their kind and key."""
     story = job.story()
     try:
         verdict = job.verdict(seen=sees)
@@ -89,12 +92,12 @@ def explained(job: api.LoggedJob, sees: Sees | None = None) -> tuple[list[str], 
         return list(api.answer_lines(story)), story
     obstacles = None if job.last_wait is None else job.obstacles()
     if obstacles is not None and sees is not None:
-        obstacles = _as_seen(obstacles, sees)
+        obstacles = _visible_obstacles(obstacles, sees)
     return list(api.answer_lines(story, verdict, obstacles)), story
 
 
-def _as_seen(obstacles: api.Obstacles, sees: Sees) -> api.Obstacles:
-    """Obstacles without the holders and the jobs served before it that may not be named."""
+def _visible_obstacles(obstacles: api.Obstacles, sees: Sees) -> api.Obstacles:
+    """Remove the holders and the jobs ahead that the user may not see."""
 
     def named(job: str) -> bool:
         return sees("PodGroup", job)
@@ -113,19 +116,20 @@ def _as_seen(obstacles: api.Obstacles, sees: Sees) -> api.Obstacles:
 
 
 _FORECAST_RUNS = 8
-"""Runs of a forecast on the page, fewer than a command's, which nobody waits for with a page open."""
+"""Simulated runs of a forecast on the page. A command uses more, but an open page should answer quickly."""
 
 
 @lru_cache(maxsize=128)
 def forecast(path: str, key: str, session: int) -> list[str]:
-    """When a job starts that waits after a session, or did; what a session left never changes, nor is chance in it."""
+    """Return the start time, past or predicted, of a job that is pending after a session. The result is
+    deterministic."""
     log = log_of(path)
     job = log.job(key, session=session).story().key
     return api.eta_in_words(api.eta(log.history.reader.path, job, session=session, samples=_FORECAST_RUNS))
 
 
 class WhatIf(NamedTuple):
-    """What becomes of a job otherwise, and as who sees everything is told it."""
+    """A job's what-if and its JSON for users who may see everything."""
 
     found: api.JobWhatIf
     whole: bytes
@@ -133,11 +137,11 @@ class WhatIf(NamedTuple):
 
 @lru_cache(maxsize=32)
 def whatif_of(path: str, key: str, queue: str, priority: str, head: int) -> WhatIf:
-    """What becomes of a job in another queue or priority class, by the log as it is at an event."""
+    """Return the what-if of a job in another queue or priority class, by the log up to event ``head``."""
     found = api.job_whatif(log_of(path).history, key, queue, priority)
     return WhatIf(found, msgspec.json.encode(WhatIfText(key, indented(found.lines()))))
 
 
 def indented(lines: Iterable[str]) -> list[Line]:
-    """Each line with the depth of its indent, since a page does not indent by spaces."""
+    """Return each line with its indent depth, since HTML does not indent by spaces."""
     return [((len(line) - len(line.lstrip(" "))) // 2, line.strip()) for line in lines]

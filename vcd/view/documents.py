@@ -1,4 +1,4 @@
-"""What the page's API answers, as types: each answer of ``/api/*`` is one of these in JSON."""
+"""The types of the page's API: each answer of ``/api/*`` is one of them, encoded as JSON."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from vcd import api
 
 Line = tuple[int, str]
-"""A line of text and the depth of its indent: a page does not indent by spaces."""
+"""A line of text and its indent depth."""
 
 
 class PageError(msgspec.Struct, frozen=True):
@@ -19,14 +19,15 @@ class PageError(msgspec.Struct, frozen=True):
 
 
 class SessionAt(msgspec.Struct, frozen=True):
-    """The last session at a time; ``remark`` says why it may not be the last one, if the log ends before that time."""
+    """The last session at a time. If the log ends before that time, ``remark`` explains why later sessions may
+    exist."""
 
     session: int
     remark: str
 
 
 class WaitLine(msgspec.Struct, frozen=True):
-    """Why a job waits, for a list: the fields of `DiagnosedWait` that fit into a row."""
+    """Why a job waits, as a row of a list: the fields of `DiagnosedWait` that fit into a row."""
 
     group: str
     job: str
@@ -36,8 +37,8 @@ class WaitLine(msgspec.Struct, frozen=True):
 
 
 class ClusterOverview(api.Overview, frozen=True, kw_only=True):
-    """The cluster as a session left it: ``resource`` is the one that its free capacity is counted in, ``waits`` has the
-    longest waits first, and ``withheld`` what the user may not see."""
+    """The cluster at the end of a session. Free capacity is counted in ``resource``, ``waits`` has the longest waits
+    first, and ``withheld`` lists what the user may not see."""
 
     resource: str
     waits: list[WaitLine]
@@ -59,7 +60,7 @@ class SessionText(msgspec.Struct, frozen=True):
 
 
 class JobText(msgspec.Struct, frozen=True):
-    """The lines of ``vcd explain job``, and of its ``--all``, as of a session (null: as of the log's end)."""
+    """The lines of ``vcd explain job`` and of its ``--all``, as of a session (null: as of the log's end)."""
 
     key: str
     session: int | None
@@ -68,7 +69,7 @@ class JobText(msgspec.Struct, frozen=True):
 
 
 class NodePods(msgspec.Struct, frozen=True):
-    """The pods on a node as a session left it; ``others`` counts those that the user may not see."""
+    """The pods on a node at the end of a session; ``others`` counts the pods that the user may not see."""
 
     node: str
     session: int
@@ -77,7 +78,7 @@ class NodePods(msgspec.Struct, frozen=True):
 
 
 class ForecastText(msgspec.Struct, frozen=True):
-    """When a job that waits after a session may start."""
+    """When a job that is pending after a session may start."""
 
     key: str
     session: int
@@ -85,7 +86,7 @@ class ForecastText(msgspec.Struct, frozen=True):
 
 
 class WhatIfText(msgspec.Struct, frozen=True):
-    """What becomes of a job in another queue or priority class."""
+    """The outcome of a job in another queue or priority class."""
 
     key: str
     lines: list[Line]

@@ -1,6 +1,6 @@
-"""The OpenAPI 3.1 description of ``/api/*``, made from the questions and the types of their answers.
+"""The OpenAPI 3.1 description of ``/api/*``, generated from the questions and the types of their answers.
 
-The page serves it at ``/openapi.json``, which needs no token, as the page itself.
+The page serves it at ``/openapi.json`` without a token, like the page itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What the page asks about a log. This runs in a process of its own, so that a heavy question stops nobody's loop."""
+"""The questions of the page: parse their parameters and answer them from the log.
+
+`answer` runs in a worker process (`worker.py`), so that an expensive question does not block the event loop of the
+server. Each question has two functions: one for users who may see everything, and one that filters by `PartialSight`.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,14 @@ import msgspec
 from vcd import api
 from vcd.view.answers import (
     WhatIf,
+    encode_job,
+    encode_session,
     explained,
     forecast,
     forget,
     indented,
-    job_told,
     log_of,
     overview_of,
-    session_told,
     waits_of,
     whatif_of,
 )
@@ -33,53 +37,55 @@ from vcd.view.documents import (
     SessionText,
     WhatIfText,
 )
-from vcd.view.sight import CLASSES, NODES, PODS, QUEUES, Hidden, PartialSight, Unasked
+from vcd.view.sight import CLASSES, NODES, PODS, QUEUES, Hidden, PartialSight, UnreviewedRights
 
 PAGE = 2000
 """Sessions in one answer at most."""
 
 _MILLISECONDS = range(10**8, 253_402_300_800_000)
-"""Numbers that are times since the epoch: longer than a date without dashes, and up to the year 9999."""
+"""Numbers that are milliseconds since the epoch: larger than a date without dashes, and up to the year 9999."""
 
 Answer = tuple[int, bytes]
-"""HTTP's status, and JSON."""
+"""HTTP status and JSON body."""
 
 
 def answer(
     path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str = ""
-) -> Answer | Unasked:
-    """The answer to one of QUESTIONS about the log at ``path``, which errors name as it is ``called``; mistakes of the
-    asker and of the file are answers, too.
+) -> Answer | UnreviewedRights:
+    """Answer one of QUESTIONS about the log at ``path``, which errors name as ``called``. Wrong parameters and
+    unreadable logs are answers with an error status.
 
-    ``given`` are the values of the question's parameters, as they were written; empty for what was not given. Who asks
-    gets what ``sight`` lets them see (None: everything); where that depends on rights that it does not hold, these are
-    the answer.
+    ``given`` are the raw values of the question's parameters, empty if not given. ``sight`` filters the answer (None:
+    the user may see everything). If the answer depends on rights that ``sight`` does not know, these rights are
+    returned instead.
     """
-    found = _answered(path, question, given, sight, called or path)
-    return found if sight is None or not sight.unasked else sight.missing()
+    found = _answer_question(path, question, given, sight, called or path)
+    return found if sight is None or not sight.unreviewed else sight.missing()
 
 
-def _answered(path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str) -> Answer:
-    asked = QUESTIONS[question]
+def _answer_question(
+    path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str
+) -> Answer:
+    entry = QUESTIONS[question]
     try:
         with api.errors_about(Path(called), Path(path)), api.told_of_standing(path), _pinned(path, question):
-            return 200, asked.whole(path, *given) if sight is None else asked.part(sight, path, *given)
+            return 200, entry.whole(path, *given) if sight is None else entry.part(sight, path, *given)
     except Hidden as error:
         return _error(403, str(error))
-    except (_Mistake, api.BadTime, api.EditError) as error:
+    except (_BadParameter, api.BadTime, api.EditError) as error:
         return _error(400, str(error))
     except api.NotFound as error:
         return _error(404, str(error))
     except api.LogError as error:
         return _error(500, str(error))
     except BaseException:
-        forget()  # it may have stopped half-way through a fold
+        forget()  # the failure may have interrupted a fold
         raise
 
 
 def _pinned(path: str, question: str) -> AbstractContextManager[None]:
-    """Let one answer agree with itself while the log is written. Long ones read once, and must not hold up the writer's
-    WAL."""
+    """Pin the log's head for one answer, so that it is consistent while the log is written. A long question reads the
+    log once; a pinned head would stop the writer from truncating its WAL."""
     return nullcontext() if question in LONG else log_of(path).pinned()
 
 
@@ -89,8 +95,8 @@ def _error(status: int, sentence: str) -> Answer:
     return status, msgspec.json.encode(PageError(sentence))
 
 
-class _Mistake(Exception):
-    """A parameter that cannot be read; the message says how to write it."""
+class _BadParameter(Exception):
+    """A parameter that cannot be read; the message states the expected form."""
 
 
 # --- parameters -------------------------------------------------------------------------------------------------------
@@ -100,12 +106,12 @@ def _number(name: str, text: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit()) or len(text) > 15:
-        raise _Mistake(f"{name}: {text[:40]!r} is no session's number; write one such as {name}=1")
+        raise _BadParameter(f"{name}: {text[:40]!r} is no session's number; write one such as {name}=1")
     return int(text)
 
 
 def _session(path: str, name: str, text: str) -> int:
-    """A session that is in the log; the last one where none is given."""
+    """Return the number of a session that is in the log; by default, of the last one."""
     ends = api.ends(log_of(path).history)
     number = _number(name, text, ends.last)
     if not ends.last:
@@ -117,13 +123,13 @@ def _session(path: str, name: str, text: str) -> int:
 
 
 def _session_or_end(path: str, text: str) -> int | None:
-    """A session that is in the log; None, for the log's end, where none is given."""
+    """Return the number of a session that is in the log; by default None, the log's end."""
     number = _session(path, "session", text)
     return number if text else None
 
 
 def _session_or_none_yet(path: str, text: str) -> int:
-    """A session that is in the log; 0 where none is given, and none is in it yet."""
+    """Return the number of a session that is in the log; by default the last one, or 0 if there is none."""
     return _session(path, "session", text) if text or api.ends(log_of(path).history).last else 0
 
 
@@ -139,15 +145,15 @@ def _head_for(sight: PartialSight, path: str) -> bytes:
 
 
 def _at(path: str, time: str) -> bytes:
-    """The session that was the last one at a time: RFC 3339, or milliseconds since the epoch, as Grafana has them."""
+    """Return the last session at a time: RFC 3339, or milliseconds since the epoch as Grafana writes them."""
     log = log_of(path)
     is_number = time.isascii() and time.isdigit() and len(time) <= 15 and int(time) in _MILLISECONDS
     moment = int(time) * 1_000_000 if is_number else log.time(time)
-    return msgspec.json.encode(SessionAt(log.session_at(moment), _beyond(log, moment)))
+    return msgspec.json.encode(SessionAt(log.session_at(moment), _missing_events(log, moment)))
 
 
-def _beyond(log: api.Log, moment: int) -> str:
-    """Why the last session may not be the last one at a time: others may have logged more until then."""
+def _missing_events(log: api.Log, moment: int) -> str:
+    """Return why the last session may not be the last one at a time: a log that ends earlier may lack later events."""
     reader = log.history.reader
     stands = None if moment <= reader.last_time() else api.standing(reader.path)
     return f"the log ends at {api.moment(reader.last_time())}: {stands.words}" if stands and stands.lacks else ""
@@ -170,7 +176,7 @@ def _range(path: str, first: str, last: str) -> tuple[int, int]:
     ends = api.ends(log_of(path).history)
     start, end = _number("from", first, ends.first), _number("to", last, ends.last)
     if end - start >= PAGE:
-        raise _Mistake(f"from={start} to={end}: at most {PAGE} sessions are given at once; ask for fewer")
+        raise _BadParameter(f"from={start} to={end}: at most {PAGE} sessions are given at once; ask for fewer")
     return start, end
 
 
@@ -198,42 +204,42 @@ def _overview_for(sight: PartialSight, path: str, session: str) -> bytes:
 
 
 def _plan(path: str, number: str) -> bytes:
-    return session_told(path, _session(path, "number", number), api.ends(log_of(path).history).head)
+    return encode_session(path, _session(path, "number", number), api.ends(log_of(path).history).head)
 
 
 def _plan_for(sight: PartialSight, path: str, number: str) -> bytes:
-    asked = _session(path, "number", number)
-    title, *lines = log_of(path).session(asked, sight.sees).lines()
-    told = [sight.without_others(line) for line in lines]
-    return msgspec.json.encode(SessionText(asked, indented([title, *told, *sight.withheld()])))
+    session = _session(path, "number", number)
+    title, *lines = log_of(path).session(session, sight.sees).lines()
+    visible = [sight.without_others(line) for line in lines]
+    return msgspec.json.encode(SessionText(session, indented([title, *visible, *sight.withheld()])))
 
 
 def _job(path: str, key: str, session: str) -> bytes:
     _namespace_in(key)
-    return job_told(path, key, _session_or_end(path, session), api.ends(log_of(path).history).head)
+    return encode_job(path, key, _session_or_end(path, session), api.ends(log_of(path).history).head)
 
 
 def _namespace_in(key: str) -> str:
     namespace, slash, name = key.partition("/")
     if not (namespace and slash and name):
-        raise _Mistake(f"key: {key[:80]!r} names no job; write one such as key=default/train")
+        raise _BadParameter(f"key: {key[:80]!r} names no job; write one such as key=default/train")
     return namespace
 
 
 def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     sight.expect_job(_namespace_in(key))
     number = _session_or_end(path, session)
-    job = _job_seen(path, key, number)
+    job = _visible_job(path, key, number)
     answer, story = explained(job, sight.sees)
-    for episode in story.episodes:  # a job that it had to go for is named to who may see it
+    for episode in story.episodes:  # a job's victims and preemptors are named only if the user may see them
         if episode.group:
             sight.sees("PodGroup", episode.group)
     lines = indented(map(sight.without_others, story.lines()))
     return msgspec.json.encode(JobText(key, number, list(map(sight.without_others, answer)), lines))
 
 
-def _job_seen(path: str, key: str, session: int | None) -> api.LoggedJob:
-    """A job; of one that is not there nothing is said of those that have such names elsewhere."""
+def _visible_job(path: str, key: str, session: int | None) -> api.LoggedJob:
+    """Return a job. The error of a missing job does not suggest jobs of the same name in other namespaces."""
     try:
         return log_of(path).job(key, session=session)
     except api.NotFound:
@@ -249,14 +255,14 @@ def _eta(path: str, key: str, session: str) -> bytes:
 def _eta_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
     sight.expect_job(_namespace_in(key))
     number = _session(path, "session", session)
-    _job_seen(path, key, number)
+    _visible_job(path, key, number)
     lines = map(sight.without_others, forecast(path, key, number))
     return msgspec.json.encode(ForecastText(key, number, indented(lines)))
 
 
 def _node(path: str, name: str, session: str) -> bytes:
     number = _session(path, "session", session)
-    return _node_told(name, number, api.pods_on(log_of(path).history, number, name), 0)
+    return _encode_node(name, number, api.pods_on(log_of(path).history, number, name), 0)
 
 
 def _node_for(sight: PartialSight, path: str, name: str, session: str) -> bytes:
@@ -264,16 +270,16 @@ def _node_for(sight: PartialSight, path: str, name: str, session: str) -> bytes:
     number = _session(path, "session", session)
     pods = api.pods_on(log_of(path).history, number, name)
     seen = [pod for pod in pods if sight.sees("Pod", pod.key)]
-    return _node_told(name, number, seen, len(pods) - len(seen))
+    return _encode_node(name, number, seen, len(pods) - len(seen))
 
 
-def _node_told(name: str, session: int, pods: list[api.PodLine], others: int) -> bytes:
+def _encode_node(name: str, session: int, pods: list[api.PodLine], others: int) -> bytes:
     return msgspec.json.encode(NodePods(name, session, pods, others))
 
 
 def _whatif(path: str, key: str, queue: str, priority: str) -> bytes:
     _namespace_in(key)
-    return _whatif_told(path, log_of(path).job(key).key, queue, priority).whole
+    return _find_whatif(path, log_of(path).job(key).key, queue, priority).whole
 
 
 def _whatif_for(sight: PartialSight, path: str, key: str, queue: str, priority: str) -> bytes:
@@ -282,21 +288,21 @@ def _whatif_for(sight: PartialSight, path: str, key: str, queue: str, priority: 
         sight.expect(QUEUES, "queues")
     if priority:
         sight.expect(CLASSES, "priority classes")
-    job = _job_seen(path, key, api.ends(log_of(path).history).last).key
-    found = _whatif_told(path, job, queue, priority).found
+    job = _visible_job(path, key, api.ends(log_of(path).history).last).key
+    found = _find_whatif(path, job, queue, priority).found
     lines = list(map(sight.without_others, found.lines(sight.sees)))
     return msgspec.json.encode(WhatIfText(key, indented(lines)))
 
 
-def _whatif_told(path: str, key: str, queue: str, priority: str) -> WhatIf:
+def _find_whatif(path: str, key: str, queue: str, priority: str) -> WhatIf:
     if not (queue or priority):
-        raise _Mistake("say what shall be otherwise: queue=NAME, or priority=NAME of a PriorityClass")
+        raise _BadParameter("say what shall be otherwise: queue=NAME, or priority=NAME of a PriorityClass")
     return whatif_of(path, key, queue, priority, api.ends(log_of(path).history).head)
 
 
 class PageQuestion(NamedTuple):
-    """A question: what it is about, its parameters, the functions that answer it to a user who may see everything and
-    to one who may see a part, and the type of the answer."""
+    """A question: its description, its parameters, the functions that answer it for users who may see everything and
+    for users who may see a part, and the type of the answer."""
 
     about: str
     parameters: tuple[str, ...]
@@ -340,6 +346,6 @@ PARAMETERS: dict[str, str] = {
     "time": "RFC 3339, or milliseconds since the epoch; required",
     "to": "number of the last session; the log's last by default",
 }
-"""What the parameters of questions mean, by name."""
+"""Descriptions of the parameters by name."""
 LONG = frozenset({"eta", "whatif"})
-"""Questions that may take many seconds: nobody else is to wait for them."""
+"""Questions that may take many seconds. A separate worker answers them, so that they delay no other question."""

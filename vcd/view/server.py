@@ -1,4 +1,4 @@
-"""The page and its data over HTTP: read-only, computed from the log when it is asked for."""
+"""The HTTP server of the page and its API. It only reads, and computes each answer from the log on request."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from vcd.serving.people import Person, Reviews, Tokens
 from vcd.view import questions
 from vcd.view.documents import PageError
 from vcd.view.openapi import description
-from vcd.view.sight import PAGE, PartialSight, Unasked
+from vcd.view.sight import PAGE, PartialSight, UnreviewedRights
 from vcd.view.worker import Worker
 
 _log = structlog.get_logger(__name__)
 
 _ROUNDS = 8
-"""How often a question is put again with more rights known; three times tell where the namespaces stay the same."""
+"""Attempts to answer a question, each with more rights known. Three are enough unless new namespaces appear."""
 
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 _HEADERS = {
@@ -37,25 +37,24 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Server": "vcd",
 }
-_KEPT_HEADERS = ("Allow", "Retry-After", "WWW-Authenticate")
+_PRESERVED_HEADERS = ("Allow", "Retry-After", "WWW-Authenticate")
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class ViewError(Exception):
-    """The page cannot be served at an address; the message says why, and what to change."""
+    """The page cannot be served at an address; the message states why, and what to change."""
 
 
 class View:
-    """The page of the log at ``path``, as an async context manager.
+    """Serve the page of the log at ``path``, as an async context manager.
 
-    It listens on ``host`` (empty: every address of the machine) and ``port`` (0: any free one). Where others than
-    this machine can reach it, each question must bear a token, is answered as far as ``reviews`` says that whose it is
-    may see it, and must name one of ``hosts`` (see ``not_named``); ``tls`` serves it there; without ``reviews`` it does
-    not start there. ``flag`` is what an error names, ``now`` a clock in seconds, ``called`` the log where ``path`` is a
-    copy of it.
+    It listens on ``host`` (empty: all addresses of the machine) and ``port`` (0: any free one). If other machines can
+    reach that address, every request needs a bearer token, ``reviews`` decides what its user may see, the Host header
+    must be one of ``hosts`` (see ``not_named``), and ``tls`` applies; without ``reviews`` it refuses to start. Errors
+    name ``flag``, and ``called`` instead of the log's path if ``path`` is a copy. ``now`` is a clock in seconds.
 
-    What is asked is answered by a process that starts with the first question.
+    Worker processes answer the questions; they start with the first one.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class View:
         self._path = path
         self._host = host
         self.port = port
-        """The port that it listens on, once it does."""
+        """The port that it listens on, once it listens."""
         self._flag = flag
         self._called = called
         self._local = is_local(host)
@@ -110,37 +109,37 @@ class View:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Stop listening; a question under way is given up."""
+        """Stop listening and cancel the questions under way."""
         await self._stack.aclose()
 
     @property
     def url(self) -> str:
-        """Where to open the page."""
+        """The page's URL."""
         host = self._host or "0.0.0.0"
         scheme = "http" if self._tls is None else "https"
         return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
     def _application(self) -> web.Application:
-        application = web.Application(middlewares=[_errors_as_json, self._under_our_name])
+        application = web.Application(middlewares=[_errors_as_json, self._check_host])
         for file in resources.files("vcd.view").joinpath("static").iterdir():
             path = "/" if file.name == "index.html" else f"/{file.name}"
             application.router.add_get(path, _static(file.read_bytes(), _KINDS[Path(file.name).suffix]))
         application.router.add_get("/openapi.json", _static(msgspec.json.encode(description()), "application/json"))
         for name, question in questions.QUESTIONS.items():
-            application.router.add_get(f"/api/{name}", self._asked(name, question.parameters))
+            application.router.add_get(f"/api/{name}", self._question_handler(name, question.parameters))
         application.on_response_prepare.append(_add_headers)
         return application
 
     @web.middleware
-    async def _under_our_name(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+    async def _check_host(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
         host = request.headers.get("Host", "")
         refused = not_local(host) if self._local else not_named(host, self._hosts)
-        refused = refused or _not_by_another_site(request)
+        refused = refused or _refuse_cross_site(request)
         if refused is not None:
             raise web.HTTPForbidden(text=refused)
         return await handler(request)
 
-    def _asked(self, question: str, parameters: tuple[str, ...]) -> _Handler:
+    def _question_handler(self, question: str, parameters: tuple[str, ...]) -> _Handler:
         async def asked(request: web.Request) -> web.StreamResponse:
             person = None if self._tokens is None else await self._tokens.person(request)
             unknown = [name for name in request.query if name not in parameters]
@@ -157,15 +156,16 @@ class View:
     async def _answer(
         self, person: Person | None, question: str, given: tuple[str, ...], requester: str
     ) -> questions.Answer:
-        """The answer for somebody; None: one who sits at this machine, and sees everything.
+        """Answer a question for a user (None: a local user, who sees everything).
 
-        What they may see turns up as the question is answered, which knows the namespaces.
+        The answer itself determines which rights matter, because it depends on the namespaces in the log. So the
+        question is asked again with the missing rights until none is missing.
         """
         worker = self._patient if question in questions.LONG else self._worker
         ask = partial(worker.ask, str(self._path), question, given, called=self._called, requester=requester)
         if person is None or await person.may(PAGE):
             found = await ask(None)
-            assert not isinstance(found, Unasked)
+            assert not isinstance(found, UnreviewedRights)
             return found
         known = person.known()
         for _ in range(_ROUNDS):
@@ -173,10 +173,10 @@ class View:
                 found = await ask(PartialSight(person.name, known))
             except web.HTTPException:
                 raise
-            except Exception as error:  # what went wrong may name what they must not see
+            except Exception as error:  # the message of the failure may name objects that the user must not see
                 _log.exception("a question failed", question=question, given=given)
                 raise web.HTTPInternalServerError(text="the question failed; the program's log says how") from error
-            if not isinstance(found, Unasked):
+            if not isinstance(found, UnreviewedRights):
                 return found
             known |= await person.rights(sorted(found.accesses), named=found.named)
         raise web.HTTPServiceUnavailable(text="the log grows faster than rights are asked about; ask again")
@@ -195,16 +195,16 @@ async def _errors_as_json(request: web.Request, handler: _Handler) -> web.Stream
             sentence = f"there is no page {request.path[:80]}"
         elif error.status == 405:
             sentence = f"{request.method} is not allowed: the page only reads"
-        headers = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}
+        headers = {name: error.headers[name] for name in _PRESERVED_HEADERS if name in error.headers}
         return _error(error.status, sentence, headers)
-    except Exception as error:  # noqa: BLE001 - a plugin may fail today when a session is run again
+    except Exception as error:  # noqa: BLE001 - a plugin may fail when a session is decided again
         _log.exception("a question failed", path=request.path)
         return _error(500, f"the question failed with {type(error).__name__}: {error}", {})
 
 
-def _not_by_another_site(request: web.Request) -> str | None:
-    """Why a question is refused that a page elsewhere has somebody's browser ask; None where it is not. What it gets
-    by such a question it cannot read, but it could have sessions decided again without end."""
+def _refuse_cross_site(request: web.Request) -> str | None:
+    """Return why a request is refused that a page of another site sent through the user's browser; None if it is not.
+    That page could not read the answer, but it could keep this server busy by deciding sessions again."""
     site = request.headers.get("Sec-Fetch-Site", "")
     if site not in ("cross-site", "same-site") or not request.path.startswith("/api/"):
         return None

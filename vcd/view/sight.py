@@ -1,4 +1,4 @@
-"""What somebody may see of a log who may not see all of it: by the rights that they have in the cluster."""
+"""What a user who may not see the whole log may see of it, by the user's rights in the cluster."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from typing import NamedTuple
 from vcd.serving.access import Access
 
 PAGE = Access("get", path="/vcd/page")
-"""Who may do this sees everything. Not the address of a question of the page: any authenticated user may get ``/api/*``
-by Kubernetes' own roles."""
+"""The right to see everything. It is not a path below ``/api/``: Kubernetes' default roles let any authenticated user
+get these."""
 
 _VOLCANO = "scheduling.volcano.sh"
 QUEUES = Access("get", _VOLCANO, "queues")
 NODES = Access("get", "", "nodes")
 PODS = Access("list", "", "pods")
-"""Pods of all namespaces: for how many there are in the cluster."""
+"""Pods of all namespaces: needed to display how many the cluster has."""
 CLASSES = Access("get", "scheduling.k8s.io", "priorityclasses")
 _EVERYWHERE = Access("list", _VOLCANO, "podgroups")
 
 _KEY = re.compile(r"(?<![\w./])([a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)/[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
-"""``namespace/name`` in a sentence; not what goes on after a dot, as ``kubernetes.io/hostname`` does."""
+"""``namespace/name`` in a sentence; not the part after a dot, as in ``kubernetes.io/hostname``."""
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _COUNTS = re.compile(r"\d+/\d+")
 _CUT = re.compile(r"\S*\.\.\.$")
-"""The last word of a sentence that was cut: the key that it began may not be recognizable."""
+"""The last word of a truncated sentence: a key in it may be unrecognizable."""
 _ANOTHER = "another namespace's"
 
 
 class Hidden(Exception):
-    """It is not for who asks; the message says what right it takes."""
+    """The user may not see this; the message names the right that is needed."""
 
 
-class Unasked(NamedTuple):
-    """Rights that an answer depends on and that nobody asked about yet; ``named``: who asks chose them."""
+class UnreviewedRights(NamedTuple):
+    """Rights that an answer depends on and that are not reviewed yet. ``named``: the user chose the object."""
 
     accesses: frozenset[Access]
     named: bool
 
 
 class PartialSight:
-    """What somebody may see: jobs with their pods in namespaces in which they may list PodGroups, queues and nodes
-    where they may get these.
+    """What a user may see: jobs and their pods in namespaces where the user may list PodGroups, and queues and nodes
+    if the user may get them.
 
-    ``known`` says of rights whether they have them. One that is not there counts as one that they do not have, and is
-    ``unasked``: an answer made with it has to be made again.
+    ``known`` maps reviewed rights to whether the user has them. A right that is not reviewed counts as missing and is
+    added to ``unreviewed``; an answer computed with it has to be computed again.
     """
 
     def __init__(self, name: str, known: Mapping[Access, bool]) -> None:
@@ -53,20 +53,20 @@ class PartialSight:
         self._known = dict(known)
         self._named = False
         self._own = ""
-        self.unasked: set[Access] = set()
+        self.unreviewed: set[Access] = set()
 
-    def missing(self) -> Unasked:
-        """What has to be asked about."""
-        return Unasked(frozenset(self.unasked), self._named)
+    def missing(self) -> UnreviewedRights:
+        """Return the rights to review."""
+        return UnreviewedRights(frozenset(self.unreviewed), self._named)
 
     def may(self, access: Access) -> bool:
-        """Whether they have a right."""
+        """Return whether the user has a right."""
         if access not in self._known:
-            self.unasked.add(access)
+            self.unreviewed.add(access)
         return self._known.get(access, False)
 
     def sees(self, kind: str, key: str) -> bool:
-        """Whether an object may be told of; a pod is where its job is."""
+        """Return whether the user may see an object; a pod is visible if its namespace is."""
         if kind in ("PodGroup", "Pod"):
             return self._sees_namespace(key.partition("/")[0])
         if kind in ("Queue", "Node"):
@@ -74,45 +74,45 @@ class PartialSight:
         return False
 
     def _sees_namespace(self, namespace: str) -> bool:
-        if self._is_told(namespace):
+        if self._is_known_visible(namespace):
             return True
-        if _EVERYWHERE not in self._known:  # most often that settles it
+        if _EVERYWHERE not in self._known:  # the right for all namespaces settles most cases
             return self.may(_EVERYWHERE)
         return self.may(_EVERYWHERE._replace(namespace=namespace))
 
-    def _is_told(self, namespace: str) -> bool:
-        """Whether they are known to see a namespace, be it for a job of it that they asked for."""
+    def _is_known_visible(self, namespace: str) -> bool:
+        """Return whether the user is known to see a namespace, also by having queried a job in it."""
         known = self._known.get
         listed = known(_EVERYWHERE, False) or known(_EVERYWHERE._replace(namespace=namespace), False)
         return listed or namespace == self._own
 
     def expect(self, access: Access, what: str) -> None:
-        """Raises Hidden where they do not have a right that a question takes."""
+        """Raise Hidden if the user lacks a right."""
         if not self.may(access):
             raise Hidden(f"{self.name} may not see {what}: it takes {access}, or {PAGE}")
 
     def expect_job(self, namespace: str) -> None:
-        """Raises Hidden where they may not see the jobs of a namespace that they name."""
-        if not _NAMESPACE.fullmatch(namespace):  # nobody is asked about it
+        """Raise Hidden if the user may not see the jobs of a namespace that the question names."""
+        if not _NAMESPACE.fullmatch(namespace):  # the API server is not queried about it
             raise Hidden(f"{namespace[:63]!r} can be no namespace, so {self.name} may see nothing of it")
         access = Access("get", _VOLCANO, "podgroups", namespace)
         if self.may(access):
             self._own = namespace
             return
-        self._named = access in self.unasked
+        self._named = access in self.unreviewed
         raise Hidden(f"{self.name} may not see jobs of namespace {namespace}: it takes {access}, or {PAGE}")
 
     def without_others(self, text: str) -> str:
-        """A sentence in which nothing is named that is of a namespace they are not known to see."""
+        """Return a sentence with the names of objects in other namespaces replaced."""
 
         def told(found: re.Match[str]) -> str:
             is_count = _COUNTS.fullmatch(found[0]) is not None
-            return found[0] if is_count or self._is_told(found[1]) else _ANOTHER
+            return found[0] if is_count or self._is_known_visible(found[1]) else _ANOTHER
 
         return _KEY.sub(told, _CUT.sub("...", text))
 
     def withheld(self) -> list[str]:
-        """What answers leave out, and what right shows it."""
+        """Return what answers leave out, and the right that reveals it."""
         left_out = {
             "jobs of other namespaces": (_EVERYWHERE, " there"),
             "queues": (QUEUES, ""),
@@ -125,7 +125,7 @@ class PartialSight:
         ]
 
     def nothing(self, what: str) -> str:
-        """That they may see nothing of something, and what it takes."""
+        """Return that the user may see no part of something, and which rights reveal it."""
         return (
             f"{self.name} may see nothing of {what}: it takes {_EVERYWHERE} in a namespace that has jobs, {QUEUES},"
             f" {NODES}, or for everything {PAGE}"

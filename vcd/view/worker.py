@@ -1,4 +1,4 @@
-"""The process that answers what the page asks, so that a heavy question stops nobody's loop."""
+"""Worker processes that answer the page's questions, so that an expensive question does not block the event loop."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from weakref import WeakValueDictionary
 from aiohttp import web
 
 from vcd.view import questions
-from vcd.view.sight import PartialSight, Unasked
+from vcd.view.sight import PartialSight, UnreviewedRights
 
 LIMIT = 60.0
-"""Seconds that a question may take once it is its turn, and that it may wait for its turn."""
+"""Seconds that a question may wait for its turn, and then seconds that its answer may take."""
 
 _PATIENCE = 10
-"""By how much it is nicer than the process that schedules: explaining waits, binding does not."""
+"""Niceness above that of the scheduling process: decisions matter more than explanations."""
 
 
 class Worker:
-    """A process that answers one question at a time; a new one after one that died.
+    """A process that answers one question at a time, and is replaced if it dies.
 
-    Requesters take turns: of each, one question at most waits for the process, and the others wait for that one. So a
-    requester that sends many questions delays each other requester by one of them.
+    Requesters take turns: at most one question of each waits for the process, and its other questions wait behind that
+    one. So a requester that sends many questions delays any other requester by one question.
     """
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
         self._turn = asyncio.Lock()
         self._turn_of = WeakValueDictionary[str, asyncio.Lock]()
-        """Held while a question of a requester waits for the process, or is answered."""
+        """Locks that are held while a question of a requester waits or is answered."""
 
     async def ask(
         self,
@@ -48,8 +48,8 @@ class Worker:
         sight: PartialSight | None,
         called: str = "",
         requester: str = "",
-    ) -> questions.Answer | Unasked:
-        """The answer, as ``questions.answer`` gives it. Raises HTTPServiceUnavailable, and what the question raised."""
+    ) -> questions.Answer | UnreviewedRights:
+        """Return the result of ``questions.answer``. Raises HTTPServiceUnavailable, and what the question raised."""
         own = self._turn_of.setdefault(requester, asyncio.Lock())
         try:
             with ExitStack() as turns:
@@ -63,18 +63,21 @@ class Worker:
             raise web.HTTPServiceUnavailable(text=words) from None
         answering = asyncio.create_task(self._answer(partial(questions.answer, path, question, given, sight, called)))
         answering.add_done_callback(partial(self._end_turn, held))
-        # who asked may go away: the process works on all the same, and the next question's limit must not begin
+        # if the client disconnects, the process keeps working, and the next question's time limit must not begin yet
         return await asyncio.shield(answering)
 
-    async def _answer(self, answer: Callable[[], questions.Answer | Unasked]) -> questions.Answer | Unasked:
+    async def _answer(
+        self, answer: Callable[[], questions.Answer | UnreviewedRights]
+    ) -> questions.Answer | UnreviewedRights:
         if self._pool is None:
-            context = multiprocessing.get_context("spawn")  # a fork would copy a scheduler's threads half-way
+            # a fork would copy the scheduler's threads in an undefined state
+            context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(1, context, initializer=_begin)
         try:
             async with asyncio.timeout(LIMIT):
                 return await asyncio.get_running_loop().run_in_executor(self._pool, answer)
         except TimeoutError:
-            await self.stop()  # or it would work on, and the next question wait for nobody's answer
+            await self.stop()  # otherwise it would keep working on an abandoned answer while the next question waits
             raise web.HTTPServiceUnavailable(
                 text=f"the answer takes more than {LIMIT:.0f} s; try again later"
             ) from None
@@ -83,13 +86,13 @@ class Worker:
             raise web.HTTPServiceUnavailable(text="the process that answers ended; ask again") from None
 
     @staticmethod
-    def _end_turn(held: ExitStack, answering: asyncio.Task[questions.Answer | Unasked]) -> None:
+    def _end_turn(held: ExitStack, answering: asyncio.Task[questions.Answer | UnreviewedRights]) -> None:
         held.close()
         if not answering.cancelled():
-            answering.exception()  # looked at, since who asked may be gone
+            answering.exception()  # retrieve the exception: the client may have disconnected
 
     async def stop(self) -> None:
-        """End the process, whatever it does: it only reads."""
+        """Kill the process; it only reads."""
         if self._pool is None:
             return
         for process in list((self._pool._processes or {}).values()):  # kill_workers() from Python 3.14 on
@@ -99,8 +102,8 @@ class Worker:
 
 
 def _begin() -> None:
-    """Set a new worker process up: Ctrl-C is for the one who started it, and with that one it ends; work of others that
-    wants the processor goes first."""
+    """Set up a new worker process: ignore Ctrl-C, which is meant for the parent; end with the parent; run at low
+    priority."""
     os.nice(_PATIENCE)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()

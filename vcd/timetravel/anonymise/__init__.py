@@ -1,1 +1,1 @@
-"""A log without names: the same history, sessions and outcomes, with other words for all that somebody named."""
+"""Anonymised logs: the same history, sessions and outcomes, with replaced names."""

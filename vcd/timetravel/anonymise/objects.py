@@ -1,4 +1,4 @@
-"""Objects, configurations and annotations in other words: which of their texts are names, and which are read."""
+"""Rename objects, configurations and annotations: which of their texts are names, and which are read by plugins."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _AMOUNTS = frozenset(
     for field in msgspec.structs.fields(of)
     if field.type in (objects.Quantities, objects.Quantities | None)
 ) | {"policies", "resReserved", "numares", "cpuDetail"}
-"""Fields of amounts by resource, and of how the cpus of a node lie: all of it stays."""
+"""Fields of quantities by resource, and of a node's CPU topology, which stay unchanged."""
 _VOCABULARY = frozenset(
     (
         "operator", "effect", "phase", "status", "type", "protocol", "restartPolicy", "whenUnsatisfiable",
@@ -48,25 +48,25 @@ _NAMED_BY = {
     "priorityClassName": "priorityclass", "schedulerName": "scheduler", "transitionID": "uid",
     "minTaskMember": "task", "disruptedPods": "pod",
 }  # fmt: skip
-"""What the texts of a field are names of; of others, names."""
+"""What the values of a field name; values of other fields are plain names."""
 _KEPT_DOMAINS = ("kubernetes.io", "k8s.io", "volcano.sh")
 _GROUPS = ("apps/", "batch/")
-"""Groups of Kubernetes' API that are of no domain."""
+"""API groups of Kubernetes without a domain."""
 _HARDWARE_DOMAINS = ("nvidia.com", "amd.com", "intel.com", "huawei.com", "volcano.sh/vgpu")
-"""Whose labels say what cards a node has: plugins read their values."""
+"""Domains of labels about a node's cards: plugins read their values."""
 _WITHOUT_NAMES = [one for one in METRICS if one.kind != "str" or one.choices is not None]
-"""What is said of where usage comes from and names nobody: what came from there is in the log."""
+"""Arguments of the metrics configuration that contain no names. Usage that was queried is in the log."""
 _READ_BY_THE_CORE = (
     "scheduling.k8s.io/group-name", "pv.kubernetes.io/bind-completed", "volume.kubernetes.io/selected-node",
     "volume.beta.kubernetes.io/storage-class",
 )  # fmt: skip
 _PIECE = re.compile(r"[A-Za-z0-9_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff./-]*")
-"""A word of a text: letters and digits of any script, and what holds names together."""
+"""A word of a text: letters and digits of any script, and the punctuation of names."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 class Rewriter:
-    """Gives objects in other words. While the words are collected it notes, too, which labels somebody reads."""
+    """Replaces names in objects. While words are collected, it also collects which labels are read."""
 
     def __init__(self, words: Words) -> None:
         self.words = words
@@ -77,10 +77,11 @@ class Rewriter:
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def payload(self, kind: str, payload: bytes, messages: Callable[[str], str] = lambda _: "") -> bytes | None:
-        """An object's payload; None where nobody can read it. ``messages`` gives those of its conditions."""
+        """Return an object's payload with names replaced; None if it is unreadable. ``messages`` maps condition
+        messages."""
         try:
             plain = as_plain(decode_payload(kind, payload))
-            self._compositions(plain)
+            self._note_composed_names(plain)
             changed = self._object(kind, plain, messages)
             if kind not in KINDS:
                 return msgspec.msgpack.encode(changed, order="deterministic")
@@ -89,7 +90,7 @@ class Rewriter:
             return None
 
     def key(self, kind: str, key: str) -> str:
-        """The key of an object."""
+        """Return the key of an object with names replaced."""
         namespace, _, name = key.rpartition("/")
         if kind == "CSIDriver":
             return key
@@ -122,25 +123,25 @@ class Rewriter:
         return found
 
     def _labels(self, labels: dict[str, str]) -> dict[str, str]:
-        kept = {key: value for key, value in labels.items() if self.collecting or self._is_read(key)}
-        return {self.label(key): self._value(key, value) for key, value in kept.items()}
+        read = {key: value for key, value in labels.items() if self.collecting or self._is_read(key)}
+        return {self.label(key): self._value(key, value) for key, value in read.items()}
 
     def _is_read(self, key: str) -> bool:
         return key in self._read or _is_of(key, (*_KEPT_DOMAINS, *_HARDWARE_DOMAINS))
 
     def _annotations(self, annotations: dict[str, str]) -> dict[str, str]:
-        kept = {key: text for key, text in annotations.items() if key in self._read or _is_of(key, ("volcano.sh",))}
-        return {self.label(key): self.text(text) for key, text in kept.items()}
+        read = {key: text for key, text in annotations.items() if key in self._read or _is_of(key, ("volcano.sh",))}
+        return {self.label(key): self.text(text) for key, text in read.items()}
 
-    def _compositions(self, plain: dict[str, Any]) -> None:
-        """Claims of ephemeral volumes are named after pod and volume."""
+    def _note_composed_names(self, plain: dict[str, Any]) -> None:
+        """Note the claims of ephemeral volumes, whose names combine pod and volume."""
         for volume in (plain.get("spec") or {}).get("volumes") or () if self.collecting else ():
             if isinstance(volume, dict) and "ephemeral" in volume:
                 pod = plain["metadata"]["name"]
                 self.words.made_of(f"{pod}-{volume['name']}", pod, volume["name"])
 
     def _field(self, name: str, value: Any, messages: Callable[[str], str]) -> Any:
-        """What a field holds, in other words."""
+        """Return a field's value with names replaced."""
         if value is None or isinstance(value, bool | int | float | bytes):
             return value
         if name in _VOCABULARY and not isinstance(value, dict):
@@ -189,13 +190,13 @@ class Rewriter:
         return found
 
     def _referred(self, key: str) -> str:
-        """The key of a label that somebody selects by."""
+        """Return the key of a label that a selector reads."""
         if self.collecting:
             self._read.add(key)
         return self.label(key)
 
     def label(self, key: str) -> str:
-        """The key of a label, taint or gate."""
+        """Return the key of a label, taint or gate."""
         stays = key in self._declared or _is_of(key, (*_KEPT_DOMAINS, *_HARDWARE_DOMAINS))
         return key if stays else self.words(key, "key")
 
@@ -217,16 +218,16 @@ class Rewriter:
     # --- texts --------------------------------------------------------------------------------------------------------
 
     def text(self, text: str) -> str:
-        """An annotation, or another text that plugins take apart."""
+        """Return an annotation, or another text that plugins parse, with names replaced."""
         if text[:1] in ("{", "["):
             try:
                 return json.dumps(self._json(json.loads(text)), separators=(",", ":"))
             except (ValueError, RecursionError):
-                pass  # it is none, and is taken apart as any text
+                pass  # not JSON after all
         return _PIECE.sub(lambda found: self._piece(found[0]), text)
 
     def answer(self, answer: bytes) -> bytes:
-        """What somebody outside answered; nothing of what is no JSON."""
+        """Return an external answer with names replaced; empty if it is not JSON."""
         try:
             return msgspec.json.encode(self._json(msgspec.json.decode(answer)), order="deterministic")
         except (msgspec.MsgspecError, RecursionError):
@@ -249,7 +250,7 @@ class Rewriter:
     # --- configurations -----------------------------------------------------------------------------------------------
 
     def policy(self, text: str) -> Policy:
-        """A configuration with other words in its arguments. Raises LogError where it cannot be read."""
+        """Return a configuration with names in its arguments replaced. Raises LogError if it cannot be read."""
         try:
             plain = yaml.safe_load(text) or {}
             declared = {name: kind.arguments for name, kind in plugins().items()}
@@ -280,14 +281,15 @@ class Rewriter:
             self._read.update(pieces)
             return value
         value = _URL.sub("http://somewhere", value)
-        return _PIECE.sub(lambda found: self._known(found[0]), value)
+        return _PIECE.sub(lambda found: self._rename_if_known(found[0]), value)
 
-    def _known(self, piece: str) -> str:
-        """A word of a configuration: an object's name, a label or its value, or one that means something by itself."""
+    def _rename_if_known(self, piece: str) -> str:
+        """Replace a word of a configuration if it names an object, a label or a label's value; other words are
+        keywords."""
         return self.words(piece, "value") if self.words.knows(piece) else piece
 
     def settings(self, settings: dict[str, str]) -> dict[str, str]:
-        """The program's flags."""
+        """Return the program's flags with names replaced."""
         found = dict(settings)
         for name, what in (("scheduler-name", "scheduler"), ("default-queue", "queue")):
             if name in found:
@@ -299,7 +301,8 @@ class Rewriter:
 
 
 def _is_of(key: str, domains: Iterable[str]) -> bool:
-    """Whether a key is of one of some domains, or of one below; or begins as a domain's keys in question do."""
+    """Return whether a key belongs to one of some domains or their subdomains, or has one of some prefixes with a
+    slash."""
     domain, slash, _ = key.partition("/")
     return bool(slash) and any(
         key.startswith(one) if "/" in one else domain == one or domain.endswith(f".{one}") for one in domains
@@ -307,11 +310,11 @@ def _is_of(key: str, domains: Iterable[str]) -> bool:
 
 
 def _read_of(given: dict[str, Any], declared: Iterable[Argument]) -> dict[str, Any]:
-    """Of arguments those that are declared: nobody reads the others, and they may hold anything."""
-    return {key: value for key, value in given.items() if any(_is_called(one, key) for one in declared)}
+    """Return the declared arguments: no code reads others, and they may contain anything."""
+    return {key: value for key, value in given.items() if any(_declares(one, key) for one in declared)}
 
 
-def _is_called(argument: Argument, key: str) -> bool:
+def _declares(argument: Argument, key: str) -> bool:
     return argument.key == key or (argument.is_dynamic and argument.placed(key) is not None)
 
 

@@ -1,10 +1,10 @@
-"""A log written once more in other words: what was seen is renamed, what was decided is decided again.
+"""Write an anonymised log: observations are renamed, and sessions are decided again.
 
-A session's row is not renamed but made anew, by deciding on the renamed state with the renamed configuration: so its
-replay is right by construction, and its sentences hold nothing of the old ones. Since the new words compare as the old
-ones did, what it decides is what was decided: the same pods, under their new names, to the same nodes. Where this
-version decides otherwise than was decided then (``vcd replay`` tells of the log itself), the row is renamed after all,
-so that what the log shows later still follows from it.
+The row of a session is not renamed but computed, by deciding on the renamed state with the renamed configuration. So
+its replay succeeds by construction, and its sentences contain no old name. Since new names compare like the old ones,
+the decision is the same: the same pods, renamed, on the same nodes. If this version decides a session differently
+(``vcd replay`` of the original log shows that), its row is renamed after all, so that later events still follow from
+it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _LEFT_OUT = "left out"
 
 
 class Anonymised(msgspec.Struct, frozen=True):
-    """What the new file holds: its first and last event, how many sessions, and of these the ones whose rows were
-    renamed, since this version decides them otherwise than they were decided."""
+    """The new file: its first and last event, the number of its sessions, and the sessions whose rows were renamed,
+    since this version decides them differently."""
 
     first: int
     last: int
@@ -56,7 +56,8 @@ class Anonymised(msgspec.Struct, frozen=True):
 def anonymised(
     path: str | Path, out: str | Path, fold: Fold, first: int | None = None, last: int | None = None
 ) -> Anonymised:
-    """Write the sessions ``first`` to ``last`` of a log, and what their replay needs, to a new file without names.
+    """Write the sessions ``first`` to ``last`` of a log, and the events that their replay needs, to an anonymised
+    file.
 
     Raises LogError as ``eventlog.export`` does.
     """
@@ -64,11 +65,11 @@ def anonymised(
         stretch = Path(folder) / "stretch"
         eventlog.export(path, stretch, fold, first, last)
         with LogReader(stretch) as reader:
-            return _Rewriting(reader).write(Path(out))
+            return _LogRewriter(reader).write(Path(out))
 
 
-class _InTurn(OneByOne):
-    """Answers each question as the one at its place was answered."""
+class _RecordedReplies(OneByOne):
+    """Answers external questions from the record, in order."""
 
     def __init__(self, replies: Sequence[Reply]) -> None:
         self._replies = iter(replies)
@@ -77,8 +78,8 @@ class _InTurn(OneByOne):
         return next(self._replies, Reply(error="not asked then"))
 
 
-class _Rewriting:
-    """One log's way into other words."""
+class _LogRewriter:
+    """The rewriting of one log."""
 
     def __init__(self, reader: LogReader) -> None:
         self._reader = reader
@@ -86,18 +87,18 @@ class _Rewriting:
         self._to = Rewriter(self._words)
         self._policies: dict[str, Policy] = {}
         self._texts: dict[tuple[str, str], str] = {}
-        """Of conditions that sessions gave to groups: the new message, by group and the old one."""
+        """New messages of conditions that sessions wrote, by group and old message."""
         self._memory = Memory()
         self._renamed: list[int] = []
         self._heads = {info.head for info in reader.sessions()}
         self._snapshots: dict[int, Snapshot] = {}
-        kept = reader.checkpoints()
-        begins = kept and kept[0].sequence < (reader.first() or 0)
-        self._base = kept[0] if begins else None
-        self._kept = {info.sequence: info.time for info in kept if info is not self._base}
+        checkpoints = reader.checkpoints()
+        begins = checkpoints and checkpoints[0].sequence < (reader.first() or 0)
+        self._base = checkpoints[0] if begins else None
+        self._checkpoint_times = {info.sequence: info.time for info in checkpoints if info is not self._base}
 
     def write(self, out: Path) -> Anonymised:
-        """Collect the words, then write everything with the new ones."""
+        """Collect the words, then write everything with new ones."""
         self._collect()
         state, base = ClusterState(), None
         if self._base is not None:
@@ -114,7 +115,7 @@ class _Rewriting:
         return self._reader.base(sequence).state
 
     def _collect(self) -> None:
-        """See every word once."""
+        """Collect every word of the log once."""
         nodes: set[str] = set()
         seeds: set[int] = set()
         texts = {digest: text for digest, text, _ in self._reader.rows("policies")}
@@ -144,28 +145,28 @@ class _Rewriting:
             changed = self._session(event) if isinstance(event, ev.SessionDecided) else self._event(event)
             self._state.apply(logged.sequence, changed)
             self._note_head()
-            if logged.sequence in self._kept:
-                checkpoints.append((logged.sequence, self._kept[logged.sequence], self._state.dump()))
+            if logged.sequence in self._checkpoint_times:
+                checkpoints.append((logged.sequence, self._checkpoint_times[logged.sequence], self._state.dump()))
             yield Logged(logged.sequence, logged.time, changed)
 
     def _note_head(self) -> None:
-        """Keep what a later session was decided from."""
+        """Store the snapshot if a later session was decided from it."""
         if self._state.sequence in self._heads:
             self._snapshots[self._state.sequence] = self._maker.snapshot()
 
     def _session(self, record: ev.SessionDecided) -> ev.SessionDecided:
-        """A session decided again, from the renamed state."""
+        """Decide a session again, from the renamed state."""
         snapshot = self._snapshots.pop(record.head)
         policy = self._policies[record.policy]
         replies = [Reply(self._to.answer(one.answer), "no answer" if one.error else "") for one in record.asked]
-        recorder = Recorder(_InTurn(replies))
+        recorder = Recorder(_RecordedReplies(replies))
         interrupted = tuple(map(_fault, record.interrupted))
         plan = decide(
             snapshot, policy, record.now, record.seed, self._memory, outside=recorder, interrupted=interrupted
         )
         before = ev.decode_plan(record.plan)
-        if _does(plan) == _does(self._plan(before)):
-            self._learn(before, plan)
+        if _operations_of(plan) == _operations_of(self._plan(before)):
+            self._note_messages(before, plan)
         else:
             self._renamed.append(record.session)
             plan = self._plan(before)
@@ -179,7 +180,7 @@ class _Rewriting:
             interrupted=interrupted,
         )
 
-    def _learn(self, before: ev.Plan, after: ev.Plan) -> None:
+    def _note_messages(self, before: ev.Plan, after: ev.Plan) -> None:
         new = {status.key: status.condition for status in after.groups}
         for status in before.groups:
             condition = new.get(self._to.key("PodGroup", status.key))
@@ -189,16 +190,16 @@ class _Rewriting:
     # --- events -------------------------------------------------------------------------------------------------------
 
     def _event(self, event: ev.Event) -> ev.Event:
-        """An event but a session in other words."""
+        """Return an event other than a session, renamed."""
         match event:
             case ev.ObjectPut():
-                return self._put(event)
+                return self._rewrite_object(event)
             case ev.ObjectGone():
                 return ev.ObjectGone(event.kind, self._to.key(event.kind, event.key), event.resource_version)
             case ev.ObjectBad():
-                return self._bad(event)
+                return self._unreadable(event)
             case ev.PolicyLoaded():
-                return self._loaded(event)
+                return self._rewrite_policy(event)
             case ev.LeadershipChanged():
                 return msgspec.structs.replace(event, identity=self._words(event.identity, "replica"))
             case ev.Answered():
@@ -214,12 +215,16 @@ class _Rewriting:
                 return msgspec.structs.replace(event, detail="")
         return event
 
-    def _put(self, event: ev.ObjectPut) -> ev.Event:
+    def _rewrite_object(self, event: ev.ObjectPut) -> ev.Event:
         key = self._to.key(event.kind, event.key)
         if event.payload is None:
             return ev.ObjectPut(event.kind, key, event.resource_version, None)
         payload = self._payload(event.kind, event.key, event.payload)
-        return self._bad(event) if payload is None else ev.ObjectPut(event.kind, key, event.resource_version, payload)
+        return (
+            self._unreadable(event)
+            if payload is None
+            else ev.ObjectPut(event.kind, key, event.resource_version, payload)
+        )
 
     def _payload(self, kind: str, key: str, payload: bytes) -> bytes | None:
         return self._to.payload(kind, payload, self._messages(key) if kind == "PodGroup" else lambda _: "")
@@ -227,10 +232,10 @@ class _Rewriting:
     def _messages(self, group: str) -> Callable[[str], str]:
         return lambda text: self._texts.get((group, text), "")
 
-    def _bad(self, event: ev.ObjectPut | ev.ObjectBad) -> ev.ObjectBad:
+    def _unreadable(self, event: ev.ObjectPut | ev.ObjectBad) -> ev.ObjectBad:
         return ev.ObjectBad(event.kind, self._to.key(event.kind, event.key), event.resource_version, _SET_ASIDE)
 
-    def _loaded(self, event: ev.PolicyLoaded) -> ev.PolicyLoaded:
+    def _rewrite_policy(self, event: ev.PolicyLoaded) -> ev.PolicyLoaded:
         settings = self._to.settings(event.settings)
         if self._to.collecting:
             self._to.policy(event.text)
@@ -242,7 +247,7 @@ class _Rewriting:
     # --- plans --------------------------------------------------------------------------------------------------------
 
     def _plan(self, plan: ev.Plan) -> ev.Plan:
-        """A plan in other words, without sentences."""
+        """Return a plan, renamed and without sentences."""
         return ev.Plan(
             statements=tuple(
                 ev.Statement(
@@ -321,7 +326,7 @@ class _Rewriting:
     # --- checkpoints --------------------------------------------------------------------------------------------------
 
     def _dump(self, dump: Dump) -> Dump:
-        """A state in other words."""
+        """Return a state, renamed."""
         pods, groups, to = self._pod, self._group, self._to
         objects, bad = [], [(kind, to.key(kind, key), _SET_ASIDE) for kind, key, _ in dump.bad]
         for kind, key, payload, digest in dump.every_object():
@@ -382,12 +387,12 @@ class _Rewriting:
 
 
 def _fault(text: str) -> str:
-    """Who was left out of a session, without what happened to him."""
+    """Return a fault with the name of the failed plugin, but without its message."""
     return f"{text.partition(':')[0]}: {_LEFT_OUT}"
 
 
-def _does(plan: ev.Plan) -> Any:
-    """What a plan does."""
+def _operations_of(plan: ev.Plan) -> Any:
+    """Return the operations of a plan, for comparison."""
     return [
         (one.group, one.action, [(each.verb, each.key, each.uid, each.node) for each in one.operations])
         for one in plan.statements

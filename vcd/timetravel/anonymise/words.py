@@ -1,8 +1,8 @@
-"""Other words for names, in the same order: whatever compares two names finds of the new ones what it found of the old.
+"""Replacements for names, in the same order: comparing two new names gives the result of comparing the old ones.
 
-A new word is its rank among all words of the log, of one width, and what it was first seen as: ``a0042-node``. Words
-that mean something to Kubernetes or Volcano stay, and so do numbers, quantities and times; the others' ranks are put
-between them.
+A new name is its rank among all words of the log, in fixed width, and what the word first named: ``a0042-node``. Words
+that have a meaning for Kubernetes or Volcano stay, as do numbers, quantities and times; the prefix of other words
+keeps their order relative to these.
 """
 
 from __future__ import annotations
@@ -24,91 +24,91 @@ KEPT = frozenset(
         "allocating", "success", "failed", "0.0.0.0",
     }
 )  # fmt: skip
-"""Words that are read as such: well-known names, and what arguments and annotations may say."""
+"""Words with a meaning: well-known names, and values of arguments and annotations."""
 _AMOUNT = re.compile(r"[+-]?\d+(\.\d+)?(%|[A-Za-zµ]{1,2}(\d+(\.\d+)?[a-zµ]{1,2})*)?")
-"""Numbers, quantities, percentages and lengths of time."""
+"""Numbers, quantities, percentages and durations."""
 _MOST_TRIES = 20_000_000
-"""How many names of nodes are tried where a seed orders equal nodes."""
+"""Node names that are tried, at most, to keep the order in which a seed puts equal nodes."""
 
 
 def stays(word: str) -> bool:
-    """Whether a word is nobody's name."""
+    """Return whether a word is not a name."""
     return word in KEPT or _AMOUNT.fullmatch(word) is not None
 
 
 class Words:
-    """All that is renamed: what was seen of a log, then what it becomes."""
+    """The words of a log: first they are collected, then replaced."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, str] = {}
-        self._staying: set[str] = set()
+        self._kinds: dict[str, str] = {}
+        self._unchanged: set[str] = set()
         self._indexed: set[str] = set()
-        self._made: dict[str, tuple[str, str]] = {}
+        self._composed: dict[str, tuple[str, str]] = {}
         self._new: dict[str, str] | None = None
 
     def __call__(self, word: str, what: str) -> str:
-        """The word that stands for one, which is the name of such a thing; the same while words are collected."""
+        """Return the replacement of a word that names such a thing; the word itself while words are collected."""
         if self._new is not None:
             return self._new.get(word, word)
         if stays(word):
-            self._staying.add(word)
+            self._unchanged.add(word)
         else:
-            self._seen.setdefault(word, what)
+            self._kinds.setdefault(word, what)
         return word
 
     def named(self, word: str, what: str) -> str:
-        """The same of an object's own name, which says better what it is."""
+        """Do the same for an object's own name, which states its kind more precisely."""
         if self._new is None and not stays(word):
-            self._seen[word] = what
+            self._kinds[word] = what
             if what == "pod" and index_in_name(word) is not None:
                 self._indexed.add(word)
         return self(word, what)
 
     def keep(self, words: Iterable[str]) -> None:
-        """Words that shall stay as they are: resources, hardware."""
-        self._staying.update(words)
+        """Keep words unchanged: resources, hardware."""
+        self._unchanged.update(words)
 
     def made_of(self, word: str, first: str, second: str) -> None:
-        """A name that is made of two others, ``first-second``, and stays so."""
-        self._made[word] = first, second
+        """Note a name that combines two others, ``first-second``, so that its replacement does, too."""
+        self._composed[word] = first, second
 
     def knows(self, word: str) -> bool:
-        """Whether a word was seen, or stays."""
-        return word in self._seen or word in self._staying
+        """Return whether a word was collected or stays."""
+        return word in self._kinds or word in self._unchanged
 
     def known_as(self, *kinds: str) -> set[str]:
-        """The words that were first seen as something."""
-        return {word for word, what in self._seen.items() if what in kinds}
+        """Return the words that were collected as one of some kinds."""
+        return {word for word, what in self._kinds.items() if what in kinds}
 
     def settle(self, seeds: Iterable[int], nodes: Iterable[str]) -> None:
-        """From now on give the new words. ``seeds`` order equal ``nodes`` by their names, which keeps them in this
-        order. Raises LogError where no such names can be found."""
+        """Compute the replacements; from now on words are replaced. ``seeds`` put equal ``nodes`` into an order by
+        name, which the new names preserve. Raises LogError if no such names are found."""
         namespaces = self.known_as("namespace")
         # keys are compared as namespace/name
         ordered = sorted(
-            self._seen.keys() - self._staying, key=lambda word: (f"{word}/" if word in namespaces else word, word)
+            self._kinds.keys() - self._unchanged, key=lambda word: (f"{word}/" if word in namespaces else word, word)
         )
-        anchors, width = sorted(self._staying - {""}), len(str(len(ordered)))
+        anchors, width = sorted(self._unchanged - {""}), len(str(len(ordered)))
         new, between = {}, dict[int, str]()
         for rank, word in enumerate(ordered):
             place = bisect_left(anchors, word)
             if place not in between:
                 between[place] = _between(anchors[place - 1] if place else "", (*anchors[place:], None)[0])
-            new[word] = f"{between[place]}{rank:0{width}d}-{self._seen[word]}"
+            new[word] = f"{between[place]}{rank:0{width}d}-{self._kinds[word]}"
             if word in self._indexed:
                 new[word] += f"-{index_in_name(word)}"
         _order_by_seeds(new, [seed for seed in sorted(set(seeds)) if seed > 0], sorted(set(nodes) & new.keys()))
-        for word, (first, second) in self._made.items():
+        for word, (first, second) in self._composed.items():
             new[word] = f"{new.get(first, first)}-{new.get(second, second)}"
         self._new = new
 
     def originals(self) -> Iterator[str]:
-        """The words that are renamed."""
-        return iter(self._seen.keys() - self._staying)
+        """Yield the words that are replaced."""
+        return iter(self._kinds.keys() - self._unchanged)
 
 
 def _between(low: str, high: str | None) -> str:
-    """Letters with which words begin that lie between two others (``high`` None: after the first)."""
+    """Return a prefix that sorts words between two others (``high`` None: after the first)."""
     heads = [word[:length] for word in (low, high or "") for length in range(len(word) + 1)]
     for head in sorted(heads, key=len):
         for letter in ascii_lowercase + digits:
@@ -119,7 +119,7 @@ def _between(low: str, high: str | None) -> str:
 
 
 def _order_by_seeds(new: dict[str, str], seeds: list[int], nodes: list[str]) -> None:
-    """Give nodes' words ends with which each seed orders them as it did their names."""
+    """Append suffixes to node names so that each seed puts them into the same order as the old names."""
     if not seeds or not nodes:
         return
     count = len(nodes)
@@ -138,5 +138,5 @@ def _order_by_seeds(new: dict[str, str], seeds: list[int], nodes: list[str]) -> 
 
 
 def _slices(name: str, seeds: list[int], count: int) -> list[int]:
-    """Into which of so many equal parts of the order each seed puts a name."""
+    """Return into which of ``count`` equal parts of its order each seed puts a name."""
     return [name_bits(seed, name) * count >> 64 for seed in seeds]

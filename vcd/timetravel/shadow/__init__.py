@@ -1,1 +1,1 @@
-"""What a shadow decided beside what the scheduler that was there did."""
+"""Compare what a shadow decided with what the active scheduler did."""

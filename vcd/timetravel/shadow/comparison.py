@@ -1,9 +1,8 @@
-"""What a shadow decided beside what the scheduler that was there did, by the shadow's log alone.
+"""Compare what a shadow decided with what the active scheduler did, from the shadow's log alone.
 
-Each session of a shadow decides on the cluster as it was. The first that gave a pod a node says when vcd would have
-started it, and where; what was bound is what the log shows of the pod. Nothing is told that these events do not show:
-once a pod is bound no session decides on it any more, so of a pod that vcd kept back nobody can say for how long it
-would have.
+Each session of a shadow decides on the cluster as it was. The first session that gave a pod a node determines when vcd
+would have started it, and where; the pod's events show where it was bound. Nothing else is inferred: no session
+decides on a bound pod, so for a pod that vcd kept pending nobody knows how long it would have waited.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ SHADOW_KINDS: dict[str, str] = {
     "only-vcd": "given a node by vcd, and not bound",
     "undecided": "bound before a session said anything of it",
 }
-"""What became of a pod that somebody placed, each in words."""
+"""The kinds of a compared pod, each in words."""
 _SECOND = 1_000_000_000
 
 
@@ -36,16 +35,19 @@ class NoShadow(ValueError):
 
 
 class ShadowDifference(msgspec.Struct, frozen=True):
-    """One pod; one that comes again under its name is another, of another ``uid``.
+    """One pod; a later pod of the same name is another one, with another ``uid``.
 
-    ``node`` and ``at`` are where and when vcd would have started it (empty: not at all), by ``session``; of a pod that
-    was kept back that is the last session before it was bound. ``bound_to`` and ``bound_at`` are what the log shows
-    (empty: not bound). ``seconds`` from the node that vcd gave it to its bind, or its end, or the log's; None where vcd
-    gave it none; below zero where it was bound already, and the session that placed it had not been shown it yet.
-    ``cause`` and ``why`` say for what vcd kept it back. ``withdrawn`` is the first later session that had no node for
-    it any more while, as far as it knew, it was not bound: others had got what it was given (0: none). ``timed`` is
-    False where times do not compare: it waited already when the shadow began to look, or was bound or went while it did
-    not look."""
+    ``node`` and ``at`` are where and when vcd would have started it (empty: not at all), by ``session``; for a pod
+    that vcd kept pending, that is the last session before it was bound. ``bound_to`` and ``bound_at`` are from the log
+    (empty: not bound). ``seconds`` is the time from vcd's decision to the bind, or the pod's end, or the log's; None
+    if vcd gave it no node; negative if the pod was bound already when a session placed it that had not observed that
+    yet.
+
+    ``cause`` and ``why`` state why vcd kept it pending. ``withdrawn`` is the first later session that had no node for
+    it any more although it was not bound as far as that session knew: other pods had got its place (0: none).
+    ``timed`` is False if times do not compare: the pod waited before the shadow began to watch, or was bound or
+    deleted while it did not watch.
+    """
 
     pod: str
     uid: str
@@ -64,8 +66,8 @@ class ShadowDifference(msgspec.Struct, frozen=True):
 
 
 class QueueComparison(msgspec.Struct, frozen=True):
-    """The pods of a queue by kind; and, over those ``timed`` ones that both placed, quantiles of the seconds by which
-    vcd gave a pod its node before it was bound (None: there are none)."""
+    """The pods of a queue by kind; and, over the ``timed`` ones that both schedulers placed, quantiles of the seconds
+    by which vcd decided before the pod was bound (None: there are none)."""
 
     queue: str
     pods: dict[str, int]
@@ -76,7 +78,8 @@ class QueueComparison(msgspec.Struct, frozen=True):
 
 
 class ShadowEviction(msgspec.Struct, frozen=True):
-    """A pod that vcd would have evicted: the first session to say so, and why; when it went (empty: it is there)."""
+    """A pod that vcd would have evicted: the first session that decided so, and why; when it was deleted (empty: it
+    exists)."""
 
     pod: str
     node: str
@@ -87,10 +90,10 @@ class ShadowEviction(msgspec.Struct, frozen=True):
 
 
 class Admissions(msgspec.Struct, frozen=True):
-    """How many groups vcd would have admitted earlier than they were; not earlier, or not at all; and that vcd alone
-    would have. Of the first the median and the most of the seconds. Groups that were there when the shadow began to
-    look, or were admitted while it did not, are left out. Pods that are made only once their group is admitted come by
-    the other scheduler's word."""
+    """How many groups vcd would have admitted earlier than they were, not earlier or not at all, and how many vcd
+    alone would have admitted; of the first, the median and the maximum of the seconds. Groups that existed when the
+    shadow began to watch, or were admitted while it did not, are left out. Pods that are created only after admission
+    depend on the other scheduler's admission."""
 
     earlier: int
     not_earlier: int
@@ -100,9 +103,10 @@ class Admissions(msgspec.Struct, frozen=True):
 
 
 class ShadowComparison(msgspec.Struct, frozen=True):
-    """A shadow's log. ``pods`` counts those that somebody placed by kind, ``waiting`` those that nobody did. Of the
-    pods that vcd gave a node ``withdrawn`` were given none by a later session; of ``untimed`` ones no times compare.
-    ``differences`` has each pod that somebody placed: those kept back first, then by ``seconds``, the most first."""
+    """The comparison of a shadow's log. ``pods`` counts the pods that either scheduler placed by kind, ``waiting``
+    those that neither did. ``withdrawn`` pods got a node from vcd, and none from a later session; times of ``untimed``
+    pods do not compare. ``differences`` has each placed pod: those that vcd kept pending first, then by ``seconds``,
+    the most first."""
 
     sessions: int
     since: str
@@ -118,7 +122,7 @@ class ShadowComparison(msgspec.Struct, frozen=True):
 
 
 def compare_shadow(path: str | Path) -> ShadowComparison:
-    """What a shadow's log says of each pod. Raises NoShadow where the log is none, and LogError."""
+    """Compare each pod of a shadow's log. Raises NoShadow for another log, and LogError."""
     with opened(path) as history:
         fold = ShadowFold(history.oldest())
         for logged in history.reader.read(history.reader.oldest()):
@@ -143,21 +147,21 @@ def compare_shadow(path: str | Path) -> ShadowComparison:
 
 
 def _difference(fold: ShadowFold, track: Track) -> ShadowDifference | None:
-    """What became of a pod; None for one that nobody placed."""
+    """Return the comparison of a pod; None if neither scheduler placed it."""
     if track.given is None and not track.bound_to:
         return None
     queue = "" if track.group is None else track.group.queue
     who = (track.key, track.uid, queue)
-    shown = (track.bound_to, moment(track.bound_at) if track.bound_to else "")
+    bound = (track.bound_to, moment(track.bound_at) if track.bound_to else "")
     if track.given is None:
         session, cause, why = fold.kept_back(track)
         kind: Kind = "kept-back" if why else "undecided"
-        return ShadowDifference(*who, kind, "", "", session, *shown, None, cause, why, 0, not track.late)
+        return ShadowDifference(*who, kind, "", "", session, *bound, None, cause, why, 0, not track.late)
     session, now, node = track.given
     kind = "only-vcd" if not track.bound_to else "same-node" if node == track.bound_to else "other-node"
     seconds = ((track.bound_at or track.gone_at or fold.time) - now) / _SECOND
     given = (node, moment(now), session)
-    return ShadowDifference(*who, kind, *given, *shown, seconds, "", "", track.withdrawn, not track.late)
+    return ShadowDifference(*who, kind, *given, *bound, seconds, "", "", track.withdrawn, not track.late)
 
 
 def _counts(found: list[ShadowDifference]) -> dict[str, int]:

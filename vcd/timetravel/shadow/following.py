@@ -1,4 +1,4 @@
-"""A shadow's log followed event by event: when vcd would have placed each pod, and when somebody did."""
+"""Follow a shadow's log event by event: when vcd would have placed each pod, and when it was placed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from vcd.scheduling.framework.reasons import cause_of
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.text.reasons import full_reason_text
-from vcd.timetravel.history import shown
+from vcd.timetravel.history import object_in
 
 NEVER = 1 << 62
-"""The number of an event that did not come."""
+"""The number of an event that did not occur."""
 _TIMED = frozenset({"Pod", "PodGroup"})
-"""The kinds of which it matters when something was seen."""
-_ROOM = "leaving"
-"""The cause of a wait for room that vcd would have made."""
+"""The kinds whose time of observation matters."""
+_CAPACITY = "leaving"
+"""The cause of a wait for resources that vcd's evictions would have freed."""
 
 
 @dataclass(slots=True, eq=False)
 class ShadowedGroup:
-    """A group: its queue; since which event it waits for what, by what sessions said; whether it was seen while it was
-    not admitted, when it was admitted, and when a session admitted it first (ns; 0: not). ``late`` is whether what was
-    seen first of it, or its admission, may have been long past."""
+    """A group: its queue; its reasons by the event that they hold since; whether it was observed before it was
+    admitted, when it was admitted, and when a session first admitted it (ns; 0: not). ``late``: its first observed
+    state, or its admission, may be much older than its event."""
 
     uid: str = ""
     queue: str = ""
@@ -40,11 +40,14 @@ class ShadowedGroup:
 
 @dataclass(slots=True, eq=False)
 class Track:
-    """A pod that had no node when it was first seen, by which event; ``late`` is whether that, or its bind, may have
-    been long past when it was seen. ``given`` is the first session that gave it a node, its time (ns) and the node;
-    ``held`` the first that would have made room for it, and where; ``withdrawn`` the first that gave it no node any
-    more while it was not bound. ``bound`` is the event that showed it bound, ``left`` that or the one that showed it
-    gone, ``gone_at`` when it went (ns; 0: not)."""
+    """A pod that had no node when it was first observed, by event ``created``. ``late``: its creation or bind may be
+    much older than its event.
+
+    ``given`` is the first session that gave it a node, its time (ns) and the node; ``held`` the first that would have
+    freed capacity for it, and where; ``withdrawn`` the first that gave it no node any more while it was not bound.
+    ``bound`` is the event of its bind, ``left`` the first of its bind and its deletion, ``gone_at`` when it was
+    deleted (ns; 0: not).
+    """
 
     key: str
     uid: str
@@ -62,25 +65,25 @@ class Track:
 
 
 class ShadowFold:
-    """Follows a log from a state on."""
+    """Folds a shadow's log, starting from a state."""
 
     def __init__(self, state: ClusterState) -> None:
         self.settings = state.settings
         self.begin = self.time = 0
-        """Of the first event and the last (ns)."""
+        """Times of the first event and the last (ns)."""
         self.tracks: list[Track] = []
         self.groups: list[ShadowedGroup] = []
         self.evictions: dict[str, tuple[int, str, ev.Operation]] = {}
         """The first session that would have evicted a pod, the action and the operation, by UID."""
         self.gone: dict[str, int] = {}
-        """When pods went that were to be evicted (ns), by UID."""
+        """When pods that vcd would have evicted were deleted (ns), by UID."""
         self.heads: list[tuple[int, int]] = []
         """The event that each session was decided from, and its number."""
         self._listing = set(_TIMED)
-        """Of which kinds what is seen may be long past: the first list since the shadow began to look is not in."""
-        self._there: dict[str, Track] = {}
-        self._open: dict[str, Track] = {}
-        """Those that were given a node and wait still in what the last session saw, by UID."""
+        """Kinds whose first list since the shadow began to watch is incomplete: events may describe old changes."""
+        self._pods: dict[str, Track] = {}
+        self._waiting: dict[str, Track] = {}
+        """Pods that were given a node and still waited in the last session's snapshot, by UID."""
         self._groups: dict[str, ShadowedGroup] = {}
         self._victims: dict[str, str] = {}
         for key, record in state.groups.items():
@@ -93,23 +96,23 @@ class ShadowFold:
         self._listing -= state.listed.keys()  # a log whose beginning was removed has no first list
 
     def see(self, logged: Logged) -> None:
-        """One event."""
+        """Handle one event."""
         event, self.time = logged.event, logged.time
         self.begin = self.begin or logged.time
         match event:
             case ev.ObjectPut(kind="Pod" | "PodGroup"):
-                obj = shown(event)
+                obj = object_in(event)
                 if isinstance(obj, Pod):
                     self._see_pod(event.key, obj, logged.sequence)
                 elif isinstance(obj, PodGroup):
                     self._see_group(event.key, obj)
             case ev.ObjectGone(kind="Pod"):
-                self._pod_gone(event.key, logged.sequence)
+                self._note_deleted_pod(event.key, logged.sequence)
             case ev.ObjectGone(kind="PodGroup"):
                 self._group(event.key).waits.append((logged.sequence, ()))
             case ev.KindListed():
                 self._listing.discard(event.kind)
-            case ev.LeadershipChanged():  # a shadow logs that it leads not whenever it begins
+            case ev.LeadershipChanged():  # a shadow logs whenever it starts that it does not lead
                 self._listing = set(_TIMED)
             case ev.PolicyLoaded():
                 self.settings = Settings.from_text(event.settings)
@@ -119,19 +122,19 @@ class ShadowFold:
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def _group(self, key: str, uid: str = "") -> ShadowedGroup:
-        """The group of a key, which is another one where it is shown with another UID."""
+        """Return the group for a key; a new UID means a new group."""
         before = known = self._groups.get(key)
         if known is None or (uid and known.uid not in ("", uid)):
             known = self._groups[key] = ShadowedGroup(late="PodGroup" in self._listing)
             self.groups.append(known)
             if before is not None:
-                self._move(before, known)
+                self._move_tracks(before, known)
         known.uid = uid or known.uid
         return known
 
-    def _move(self, before: ShadowedGroup, known: ShadowedGroup) -> None:
-        """Those that wait still, or came before the group that they are of, are of the new one."""
-        for track in self._there.values():
+    def _move_tracks(self, before: ShadowedGroup, known: ShadowedGroup) -> None:
+        """Move waiting pods to the new group of that name, also pods that were created before it."""
+        for track in self._pods.values():
             if track.group is before and not track.bound_to:
                 track.group = known
 
@@ -145,16 +148,16 @@ class ShadowFold:
             known.late = known.late or "PodGroup" in self._listing
 
     def _see_pod(self, key: str, pod: Pod, sequence: int) -> None:
-        track, uid, node = self._there.get(key), pod.metadata.uid, pod.spec.node_name
+        track, uid, node = self._pods.get(key), pod.metadata.uid, pod.spec.node_name
         if self._victims.get(key, uid) != uid:
-            self._victim_gone(key)
+            self._note_deleted_victim(key)
         if track is not None and track.uid != uid:
-            self._pod_gone(key, sequence)
+            self._note_deleted_pod(key, sequence)
             track = None
         if track is None and not node:
-            self._comes(key, pod, sequence)
+            self._note_new_pod(key, pod, sequence)
         elif track is not None and not track.bound_to:
-            if pod.group_key:  # a controller may have named it only now
+            if pod.group_key:  # a controller may have set the group only now
                 track.group = self._group(pod.group_key)
             if node:
                 self._bound(track, node, sequence)
@@ -163,21 +166,21 @@ class ShadowFold:
         track.bound, track.bound_at, track.bound_to, track.left = sequence, self.time, node, sequence
         track.late = track.late or "Pod" in self._listing
 
-    def _comes(self, key: str, pod: Pod, sequence: int) -> None:
+    def _note_new_pod(self, key: str, pod: Pod, sequence: int) -> None:
         names = self.settings.scheduler_names
         if pod.status.phase in ("", "Pending") and (not names or pod.spec.scheduler_name in names):
             group = self._group(pod.group_key) if pod.group_key else None
-            self._there[key] = Track(key, pod.metadata.uid, group, sequence, "Pod" in self._listing)
-            self.tracks.append(self._there[key])
+            self._pods[key] = Track(key, pod.metadata.uid, group, sequence, "Pod" in self._listing)
+            self.tracks.append(self._pods[key])
 
-    def _pod_gone(self, key: str, sequence: int) -> None:
-        self._victim_gone(key)
-        track = self._there.pop(key, None)
+    def _note_deleted_pod(self, key: str, sequence: int) -> None:
+        self._note_deleted_victim(key)
+        track = self._pods.pop(key, None)
         if track is not None:
             track.gone_at, track.left = self.time, min(track.left, sequence)
             track.late = track.late or ("Pod" in self._listing and not track.bound_to)
 
-    def _victim_gone(self, key: str) -> None:
+    def _note_deleted_victim(self, key: str) -> None:
         if key in self._victims:
             self.gone[self._victims.pop(key)] = self.time
 
@@ -195,44 +198,45 @@ class ShadowFold:
         for statement in plan.statements:
             for operation in statement.operations:
                 self._operation(record, statement.action, operation)
-        # what came after its head it did not know, though that was logged before
-        self._open = {uid: track for uid, track in self._open.items() if track.left > record.head}
-        meant = {one.uid for one in ev.decode_plan(record.plan).operations("bind")}
-        for uid, track in self._open.items():
-            if uid not in meant and not track.withdrawn:
+        # events after its head were unknown to it, even if they were logged before it
+        self._waiting = {uid: track for uid, track in self._waiting.items() if track.left > record.head}
+        bound_uids = {one.uid for one in ev.decode_plan(record.plan).operations("bind")}
+        for uid, track in self._waiting.items():
+            if uid not in bound_uids and not track.withdrawn:
                 track.withdrawn = record.session
 
     def _operation(self, record: ev.SessionDecided, action: str, operation: ev.Operation) -> None:
         if operation.verb == "evict" and operation.uid not in self.evictions:
             self.evictions[operation.uid] = record.session, action, operation
             self._victims[operation.key] = operation.uid
-        track = self._there.get(operation.key)
+        track = self._pods.get(operation.key)
         if track is None or track.uid != operation.uid:
             return
         if operation.verb == "bind" and track.given is None:
             track.given = record.session, record.now, operation.node
             if not track.bound_to:
-                self._open[track.uid] = track
+                self._waiting[track.uid] = track
         elif operation.verb == "pipeline" and track.held is None:
             track.held = record.session, operation.node
 
     def kept_back(self, track: Track) -> tuple[int, str, str]:
-        """The last session that saw a pod which no session gave a node before it was bound, the cause and the words of
-        why it got none; no words where the log has none, and session 0 where none that is logged saw it."""
+        """Return, for a pod that no session gave a node before it was bound: the last session that saw it, the cause,
+        and the words of why it got none. The words are empty if the log has none, the session is 0 if no logged one
+        saw it."""
         place = bisect_left(self.heads, (track.bound, 0)) - 1
         if place < 0 or self.heads[place][0] < track.created:
             return 0, "", ""
         session = self.heads[place][1]
-        told = () if track.group is None else [reasons for head, reasons in track.group.waits if head < track.bound]
-        meant = [one for one in (told[-1] if told else ()) if _concerns(one, track.key)]
-        if meant:
-            return session, cause_of(meant[0]), "; ".join(map(full_reason_text, meant))
+        earlier = () if track.group is None else [reasons for head, reasons in track.group.waits if head < track.bound]
+        concerning = [one for one in (earlier[-1] if earlier else ()) if _concerns(one, track.key)]
+        if concerning:
+            return session, cause_of(concerning[0]), "; ".join(map(full_reason_text, concerning))
         if track.held is not None:
             by, node = track.held
-            return session, _ROOM, f"waits for room that session {by} would have made on {node} by evictions"
+            return session, _CAPACITY, f"waits for room that session {by} would have made on {node} by evictions"
         return session, "", ""
 
 
 def _concerns(waiting: ev.Waiting, pod: str) -> bool:
-    """Whether a reason of a group may concern one of its pods."""
+    """Return whether a reason of a group may concern one of its pods."""
     return not waiting.pods or pod in waiting.pods or waiting.tasks > len(waiting.pods)

@@ -1,1 +1,1 @@
-"""What a log's workload would have become, or will become: the same core on a simulated cluster."""
+"""Simulations of a log's workload, past or future: the same scheduling core on a simulated cluster."""

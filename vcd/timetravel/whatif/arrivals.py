@@ -1,10 +1,9 @@
-"""Work that will come, drawn from what came: stretches of the log's last while, one after the other, with their gaps.
+"""Future arrivals of jobs, resampled from the recent past of a log in blocks.
 
-A stretch is taken whole (a moving-block bootstrap, around the end to the beginning; Kuensch, Annals of Statistics 17,
-1989), so that what came together comes together, and some draws are of busy times and some of quiet ones. A run first
-draws as many stretches as the last while has, and then what comes from these alone: how much comes in the long run is
-not known better than that while shows it, and runs differ by as much (Efron and Tibshirani, An Introduction to the
-Bootstrap, chapter 8).
+A block is taken whole (a moving-block bootstrap, circular; Kuensch, Annals of Statistics 17, 1989), so that jobs that
+arrived together do so again, and some draws are of busy times and some of quiet ones. A run first draws as many blocks
+as the recent past has, and then draws from these alone: the long-term rate of arrivals is known only as precisely as
+that past shows it, and runs differ by as much (Efron and Tibshirani, An Introduction to the Bootstrap, chapter 8).
 """
 
 from __future__ import annotations
@@ -20,24 +19,24 @@ from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup, altered
 from vcd.model.words import rfc3339
 from vcd.state.records import seconds_of
-from vcd.timetravel.whatif.meant import Meant
+from vcd.timetravel.whatif.meant import ExpectedPods
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
 
 RECENT = 400
-"""So many jobs are drawn from: the last that came."""
+"""The number of recent jobs to draw from."""
 FEWEST = 3
-"""Of fewer it cannot be said how often they come."""
+"""With fewer jobs, no rate of arrivals can be estimated."""
 _BLOCKS = 8
-"""Into so many stretches the last while is cut."""
+"""The number of blocks into which the recent past is cut."""
 
 Uniform = Callable[[str], float]
-"""A number from 0 to 1 for a name, which differs from run to run."""
+"""Returns a number from 0 to 1 for a name, different in each run."""
 
 
-class Came(msgspec.Struct):
-    """A job that came, with its pods; as drawn anew, ``of`` is the group that it is a copy of. By key of its pods,
-    ``lengths`` (ns) say how long those that they are copies of ran in all, where that is known, and ``seen`` for how
-    long at least."""
+class ArrivedJob(msgspec.Struct):
+    """A job that arrived, with its pods. For a drawn job, ``of`` is the group that it is a copy of, and by key of its
+    pods, ``lengths`` (ns) has the total run time of the original pod if known, and ``seen`` the time that it ran at
+    least."""
 
     life: GroupLife
     units: list[Unit]
@@ -47,31 +46,32 @@ class Came(msgspec.Struct):
 
 
 class Arrivals:
-    """What came to a log between ``begin`` and ``end`` (ns), to be drawn from."""
+    """The jobs that arrived in a log between ``begin`` and ``end`` (ns), to draw from."""
 
-    def __init__(self, came: list[Came], begin: int, end: int) -> None:
-        """``came`` is in order of time."""
+    def __init__(self, came: list[ArrivedJob], begin: int, end: int) -> None:
+        """Create from ``came``, in order of time."""
         self.came = came if len(came) >= FEWEST and end > begin else []
         self.span = end - begin
-        """The time (ns) in which they came."""
+        """The time (ns) in which they arrived."""
         self._begin = begin
         self._times = [one.life.arrived - begin for one in self.came]
 
     @classmethod
-    def of(cls, past: Workload, meant: Meant) -> Arrivals:
-        """The last that a log shows, less what was there when it began; of jobs without pods, those that are meant."""
+    def of(cls, past: Workload, meant: ExpectedPods) -> Arrivals:
+        """Return the most recent jobs of a log, without those that existed when it began; jobs without pods get
+        expected ones."""
         units = defaultdict[str, list[Unit]](list)
         for unit in past.units:
             units[unit.group].append(unit)
-        lives = [life for life in past.groups.values() if life.arrived > past.begin and not _older(life, past.begin)]
+        lives = [life for life in past.groups.values() if life.arrived > past.begin and not _is_older(life, past.begin)]
         lives.sort(key=lambda life: (life.arrived, life.key))
         before = lives[-RECENT - 1].arrived if len(lives) > RECENT else past.begin
-        came = [Came(life, units[life.key] or meant.units(life.group, life.arrived)) for life in lives[-RECENT:]]
+        came = [ArrivedJob(life, units[life.key] or meant.units(life.group, life.arrived)) for life in lives[-RECENT:]]
         return cls([one for one in came if one.units], before, past.end)
 
-    def drawn(self, begin: int, until: int, uniform: Uniform) -> Iterator[Came]:
-        """Jobs that come from ``begin`` (ns) on, in order of time, under names of their own; of the stretches that
-        begin by ``until`` (ns)."""
+    def drawn(self, begin: int, until: int, uniform: Uniform) -> Iterator[ArrivedJob]:
+        """Yield jobs that arrive from ``begin`` (ns) on, in order of time, with new names; from the blocks that begin
+        by ``until`` (ns)."""
         number, length = 0, -(-self.span // _BLOCKS)
         block = 0
         while self.came and begin + block * length <= until:
@@ -79,11 +79,11 @@ class Arrivals:
             offset = int(uniform(f"stretch {stretch}") * self.span)
             for time, one in self._between(offset, length):
                 number += 1
-                yield self._again(one, begin + block * length + time, number)
+                yield self._copy_at(one, begin + block * length + time, number)
             block += 1
 
-    def _between(self, offset: int, length: int) -> Iterator[tuple[int, Came]]:
-        """What came in a stretch, with the time from its beginning."""
+    def _between(self, offset: int, length: int) -> Iterator[tuple[int, ArrivedJob]]:
+        """Yield the jobs of a block, with the time since its beginning."""
         first = bisect_left(self._times, offset)
         for turn in range(len(self.came)):
             around, place = divmod(first + turn, len(self.came))
@@ -92,19 +92,19 @@ class Arrivals:
                 return
             yield time, self.came[place]
 
-    def _again(self, one: Came, time: int, number: int) -> Came:
-        """The same job under another name, at another time in whole seconds."""
+    def _copy_at(self, one: ArrivedJob, time: int, number: int) -> ArrivedJob:
+        """Return a copy of a job with another name, at another time in whole seconds."""
         came = -(-time // SECOND) * SECOND
         mark, created = f"~{number}", rfc3339(came)
         meta = one.life.group.metadata
         named = {"name": meta.name + mark, "uid": meta.uid + mark, "creation_timestamp": created}
         group: PodGroup = altered(one.life.group, metadata=named)
-        # all jobs that come ask to be admitted, whatever the log saw of it
+        # all arriving jobs wait for admission, whatever the log observed
         group = altered(group, status=type(group.status)())
         life = GroupLife(group.key, group, came, waited=True)
         units, lengths, seen = [], {}, {}
         for unit in one.units:
-            pod = _pod_again(unit.pod, group.metadata.name, mark, created)
+            pod = _copy_pod(unit.pod, group.metadata.name, mark, created)
             new = copy(unit)
             new.key, new.uid, new.group, new.pod = pod.key, pod.metadata.uid, group.key, pod
             new.arrived, new.versions = came + max(0, unit.ready - one.life.arrived), []
@@ -113,21 +113,21 @@ class Arrivals:
             if unit.run is not None and unit.seen_whole:
                 lengths[new.key] = unit.run
             elif unit.bound is not None:
-                # else long jobs, of which most still run, would come again as usual ones
+                # otherwise long jobs, most of which still run, would be drawn as usual ones
                 seen[new.key] = unit.seen_running(self._begin + self.span)
-        return Came(life, units, one.life.key, lengths, seen)
+        return ArrivedJob(life, units, one.life.key, lengths, seen)
 
 
-def _older(life: GroupLife, begin: int) -> bool:
-    """Whether it was there before the log began, and is only shown later."""
+def _is_older(life: GroupLife, begin: int) -> bool:
+    """Return whether a group existed before the log began, and was only observed later."""
     try:
         created = seconds_of(life.group.metadata.creation_timestamp)
     except ValueError:
-        return False  # it does not say when it was made
+        return False  # it does not state when it was created
     return bool(created) and (created + 1) * SECOND <= begin
 
 
-def _pod_again(pod: Pod, group: str, mark: str, created: str) -> Pod:
+def _copy_pod(pod: Pod, group: str, mark: str, created: str) -> Pod:
     meta = pod.metadata
     return altered(
         pod,
@@ -137,6 +137,6 @@ def _pod_again(pod: Pod, group: str, mark: str, created: str) -> Pod:
             "creation_timestamp": created,
             "annotations": {**meta.annotations, GROUP_NAME: group},
         },
-        # the claims of what came before are its own, and mostly gone with it
+        # the claims of the originals are their own, and mostly deleted with them
         spec={"volumes": (), "resource_claims": ()},
     )

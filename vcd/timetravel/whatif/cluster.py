@@ -1,4 +1,5 @@
-"""A simulated cluster: a workload arrives, the core decides, what is bound runs its time, what went comes again."""
+"""A simulated cluster: a workload arrives, the scheduler decides, bound pods run for their time, evicted ones
+return."""
 
 from __future__ import annotations
 
@@ -29,22 +30,25 @@ from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
 
 PERIOD = SECOND
-"""What happens within one period is decided on together, as vc-scheduler's does."""
+"""Events within one period are decided together, as by vc-scheduler."""
 UNKNOWN_RUN = 3600 * SECOND
-"""How long work runs of which nothing at all is known."""
+"""The assumed run time of a pod about which nothing is known."""
 _IDLE_WAKES = 60
 _WAKE = 60 * SECOND
 _OVER = ("Succeeded", "Failed")
 
 Do = Callable[[], None]
 Length = Callable[[Unit, int], int]
-"""How long a unit runs in all (ns), when it has run so long already."""
+"""Returns how long a unit runs in total (ns), if it has run for some time already."""
 
 
 class SimulatedUnit(msgspec.Struct):
-    """A unit in the simulation. ``attempt`` counts its binds and evictions, so that what was due for an earlier one is
-    passed over; ``due`` is when it ends unless it is evicted (None: it was never bound). ``version`` counts those of
-    the unit that it went through, and ``ungated`` is whether the scheduler took its gate away."""
+    """A unit in the simulation.
+
+    ``attempt`` counts its binds and evictions, so that events scheduled for an earlier one are ignored; ``due`` is
+    when it ends unless it is evicted (None: it was never bound). ``version`` counts the unit's versions so far;
+    ``ungated``: the scheduler removed its gate.
+    """
 
     unit: Unit
     attempt: int = 0
@@ -68,9 +72,8 @@ class _Gang(msgspec.Struct):
 class SimulatedCluster:
     """One run of a workload under a configuration.
 
-    ``length`` says how long a unit runs; by default as long as it ran in the log, else as long as ``run_times`` expects
-    of what ran before it. ``delays`` diagnoses the jobs that wait. Everything is
-    deterministic: the same input gives the same run.
+    ``length`` returns how long a unit runs; by default as long as in the log, else as long as ``run_times`` expects
+    from earlier pods. ``delays`` diagnoses the jobs that wait. The run is deterministic.
     """
 
     def __init__(
@@ -93,13 +96,13 @@ class SimulatedCluster:
         self._work = work
         self._policy = policy
         self._run_times = run_times
-        self._length = length or self._expected
+        self._length = length or self._expected_length
         self._seed = seed
         self._period = period
         self._progress = progress
         self._maker = SnapshotMaker(self.state)
         self._memory = Memory()
-        self._leaving = int(median(work.leaving)) if work.leaving else 0
+        self._termination_time = int(median(work.leaving)) if work.leaving else 0
         self._agenda: list[tuple[int, int, Do]] = []
         self._order = 0
         self._dirty = True
@@ -108,13 +111,13 @@ class SimulatedCluster:
         self._timed = is_timed(policy)
         self._of_key: dict[str, SimulatedUnit] = {}
         self._waiting: dict[str, SimulatedUnit] = {}
-        """Those that are there and have no node, by key."""
+        """Existing units without a node, by key."""
         self._gangs: dict[str, _Gang] = {}
 
     # --- running ------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Let time pass until nothing is left to happen."""
+        """Let time pass until no event is left."""
         self._begin()
         idle = 0
         while not self._settled():
@@ -132,7 +135,7 @@ class SimulatedCluster:
                 if self._timed and due > self.now + _WAKE and self._waits():
                     self.now, self._dirty = self.now + _WAKE, True
                 else:
-                    # what happens within a period is seen together, at its end
+                    # events within a period are observed together, at its end
                     step = self._step()
                     self.now = max(self.now, -(-due // step) * step)
             while self._agenda and self._agenda[0][0] <= self.now:
@@ -151,43 +154,43 @@ class SimulatedCluster:
             self._at(time, partial(self._change, event))
         self._expect(work.groups.values(), work.units)
         if work.spared.evicted or work.backoffs or work.released:
-            self._at(self.now, self._take_over_holds)  # after what is there came: new input would end them
+            self._at(self.now, self._take_over_holds)  # after the initial objects: new input would end the holds
 
     def _take_over_holds(self) -> None:
-        """Let what is held, remembered or backs off when the workload begins last as long as it would have."""
+        """Take over holds, immunity and back-offs with the time that they have left."""
         work, state = self._work, self.state
         state.immunity.take_over(work.spared)
         state.backoffs.update({key: each for key, each in work.backoffs.items() if key in state.tasks.row_of})
         state.released.update({key: each for key, each in work.released.items() if key in state.groups})
 
     def _expect(self, groups: Iterable[GroupLife], units: Iterable[Unit]) -> None:
-        """Groups and pods that come at their times, or pods once their group is admitted."""
+        """Schedule groups and pods at their arrival times, or pods after the admission of their group."""
         for life in groups:
             gang = self._gangs[life.key] = _Gang(life)
-            self._at(life.arrived, partial(self._group_comes, gang))
+            self._at(life.arrived, partial(self._group_arrives, gang))
         for unit in units:
             piece = SimulatedUnit(unit)
             if unit.group in self._gangs:
                 self._gangs[unit.group].pieces.append(piece)
             if unit.delay is None or unit.group not in self._gangs:
-                self._at(unit.arrived, partial(self._comes, piece))
+                self._at(unit.arrived, partial(self._pod_arrives, piece))
 
     def _expect_deadline(self) -> None:
-        """Decide again when time alone changes what is decided, if anything waits then."""
+        """Schedule a session for the next time at which time alone changes the decision, if any pod waits then."""
         due = next_deadline(self.state, self.now)
         if due is not None and due != self._deadline and self._waits():
             self._deadline = due
-            self._at(due, self._look_again)
+            self._at(due, self._decide_again)
 
-    def _look_again(self) -> None:
+    def _decide_again(self) -> None:
         self._dirty = True
 
     def _settled(self) -> bool:
-        """Whether all that is asked for is known before everything has happened."""
+        """Whether the run may stop before all events have happened."""
         return False
 
     def _step(self) -> int:
-        """What happens within this time (ns) is decided on together."""
+        """Return the time (ns) within which events are decided together."""
         return self._period
 
     def _at(self, time: int, do: Do) -> None:
@@ -204,7 +207,7 @@ class SimulatedCluster:
     def _waits(self) -> bool:
         return bool(self._waiting)
 
-    # --- what comes and goes ------------------------------------------------------------------------------------------
+    # --- arrivals and departures --------------------------------------------------------------------------------------
 
     def _change(self, event: ev.Event) -> None:
         self._happen(event)
@@ -216,9 +219,9 @@ class SimulatedCluster:
         elif isinstance(event, ev.ObjectGone) and event.kind == "Node":
             self.measure.node(self.now, event.key, {})
             for piece in [one for one in self._of_key.values() if one.node == event.key]:
-                self._leaves(piece)
+                self._replace_evicted(piece)
 
-    def _group_comes(self, gang: _Gang) -> None:
+    def _group_arrives(self, gang: _Gang) -> None:
         life = gang.life
         first, *later = life.versions or [(0, life.group)]
         self._happen(ev.ObjectPut("PodGroup", life.key, "", encode_payload(first[1])))
@@ -229,16 +232,16 @@ class SimulatedCluster:
             self._at(life.withdrawn, partial(self._happen, ev.ObjectGone("PodGroup", life.key)))
 
     def _group_changes(self, key: str, group: PodGroup) -> None:
-        """Its user or a controller changes what it asks for; where it stands is the scheduler's."""
+        """Change a group's spec as its user or a controller did; its status is the scheduler's."""
         record = self.state.groups.get(key)
         if record is not None:
-            shown = altered(group, status=record.group.status)
-            self._happen(ev.ObjectPut("PodGroup", key, "", encode_payload(shown)))
+            changed = altered(group, status=record.group.status)
+            self._happen(ev.ObjectPut("PodGroup", key, "", encode_payload(changed)))
 
-    def _comes(self, piece: SimulatedUnit) -> None:
+    def _pod_arrives(self, piece: SimulatedUnit) -> None:
         unit = piece.unit
         if unit.node and not piece.attempt and unit.node not in self.state.nodes:
-            piece.over = True  # it was on a node that was gone already
+            piece.over = True  # its node was already gone
             return
         piece.present, piece.uid = True, unit.uid if not piece.attempt else f"{unit.uid}~{piece.attempt}"
         piece.version, piece.ungated = len(unit.versions) if piece.attempt else 0, False
@@ -248,23 +251,23 @@ class SimulatedCluster:
             self._starts(piece, unit.node, self.now - (unit.bound or self.now))
             return
         self._waiting[unit.key] = piece
-        self._show(piece, "", "Pending")
+        self._report_pod(piece, "", "Pending")
         for after, _ in unit.versions[1:] if not piece.attempt else ():
-            self._unless_moved(piece, after, partial(self._changes, piece))
+            self._unless_moved(piece, after, partial(self._change_pod, piece))
         if unit.bound is None and unit.ended is not None:
-            self._at(unit.ended, partial(self._withdrawn, piece))
+            self._at(unit.ended, partial(self._delete_waiting, piece))
 
-    def _withdrawn(self, piece: SimulatedUnit) -> None:
-        """Its owner gave up waiting, then as now."""
+    def _delete_waiting(self, piece: SimulatedUnit) -> None:
+        """Delete a waiting pod at the time at which its owner deleted it in the log."""
         if piece.present and not piece.node:
             self._ends(piece, "Failed")
 
-    def _changes(self, piece: SimulatedUnit) -> None:
-        """Its user or a controller changes a pod that waits."""
+    def _change_pod(self, piece: SimulatedUnit) -> None:
+        """Change a waiting pod as its user or a controller did."""
         piece.version += 1
-        self._show(piece, "", "Pending")
+        self._report_pod(piece, "", "Pending")
 
-    def _show(self, piece: SimulatedUnit, node: str, phase: str) -> None:
+    def _report_pod(self, piece: SimulatedUnit, node: str, phase: str) -> None:
         unit = piece.unit
         pod = unit.versions[piece.version][1] if piece.version < len(unit.versions) else unit.pod
         gates = pod.spec.scheduling_gates
@@ -273,19 +276,19 @@ class SimulatedCluster:
         created = pod.metadata.creation_timestamp
         if piece.attempt or unit.delay is not None:
             created = rfc3339(self.now)
-        shown = altered(
+        observed = altered(
             pod,
             metadata={"uid": piece.uid, "creation_timestamp": created},
             spec={"node_name": node, "scheduling_gates": gates},
             status=PodStatus(phase=phase, start_time=rfc3339(self.now) if node else None),
         )
-        self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(shown)))
+        self._happen(ev.ObjectPut("Pod", unit.key, "", encode_payload(observed)))
 
     def _starts(self, piece: SimulatedUnit, node: str, elapsed: int) -> None:
         piece.node = node
         piece.attempt += 1
         self._waiting.pop(piece.unit.key, None)
-        self._show(piece, node, "Running")
+        self._report_pod(piece, node, "Running")
         self.measure.starts(self.now, piece.unit, node)
         rest = max(0, self._length(piece.unit, elapsed) - elapsed)
         piece.due = self.now + rest
@@ -293,11 +296,11 @@ class SimulatedCluster:
         self._unless_moved(piece, rest, partial(self._ends, piece, phase))
 
     def _unless_moved(self, piece: SimulatedUnit, after: int, do: Do) -> None:
-        """Do something after a time to a piece that was not bound or evicted meanwhile."""
+        """Do something after a time, unless the unit is bound or evicted before."""
         attempt = piece.attempt
         self._at(self.now + after, lambda: do() if piece.attempt == attempt else None)
 
-    def _expected(self, unit: Unit, elapsed: int) -> int:
+    def _expected_length(self, unit: Unit, elapsed: int) -> int:
         if unit.run is not None:
             return unit.run
         known = max(elapsed, unit.seen_running(self._work.end))
@@ -308,7 +311,7 @@ class SimulatedCluster:
 
     def _ends(self, piece: SimulatedUnit, phase: str) -> None:
         self.measure.ends(self.now, piece.unit, piece.node)
-        self._show(piece, piece.node, phase)
+        self._report_pod(piece, piece.node, phase)
         piece.over, piece.node = True, ""
         piece.attempt += 1
         self._waiting.pop(piece.unit.key, None)
@@ -326,18 +329,18 @@ class SimulatedCluster:
             del self._of_key[piece.unit.key]
             self._happen(ev.ObjectGone("Pod", piece.unit.key))
 
-    def _leaves(self, piece: SimulatedUnit) -> None:
-        """An evicted pod is gone, and its controller makes another one."""
+    def _replace_evicted(self, piece: SimulatedUnit) -> None:
+        """Remove an evicted pod, and let its controller create another one."""
         self.measure.leaves(self.now, piece.unit, piece.node)
         piece.node = ""
         piece.attempt += 1
         self._removed(piece)
-        self._comes(piece)
+        self._pod_arrives(piece)
 
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def _decide(self) -> bool:
-        """One session, carried out; whether anything came of it."""
+        """Decide one session and carry it out; return whether it changed anything."""
         self._dirty = False
         if self._delays is not None:
             self._delays.until(self.now)
@@ -369,14 +372,14 @@ class SimulatedCluster:
             self._starts(piece, operation.node, 0)
         elif operation.verb == "ungate":
             piece.ungated = True
-            self._show(piece, "", "Pending")
+            self._report_pod(piece, "", "Pending")
         elif operation.verb == "evict":
             self.measure.evicted(self.now, piece.unit, action)
             piece.attempt += 1
-            self._unless_moved(piece, self._leaving, partial(self._leaves, piece))
+            self._unless_moved(piece, self._termination_time, partial(self._replace_evicted, piece))
 
     def _admit(self, groups: Iterable[ev.GroupStatus]) -> None:
-        """Let pods come that their controllers make once their group is admitted."""
+        """Schedule the pods that controllers create once their group is admitted."""
         for status in groups:
             gang = self._gangs.get(status.key)
             if gang is None or gang.admitted or status.phase == "Pending":
@@ -384,4 +387,4 @@ class SimulatedCluster:
             gang.admitted = True
             for piece in gang.pieces:
                 if piece.unit.delay is not None:
-                    self._at(self.now + piece.unit.delay, partial(self._comes, piece))
+                    self._at(self.now + piece.unit.delay, partial(self._pod_arrives, piece))

@@ -1,4 +1,4 @@
-"""A history's workload run again under other configurations or on another cluster, and what became of it each time."""
+"""Run a log's workload again under other configurations or on another cluster, and compare the outcomes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import plugins
 from vcd.state.records import NodeRecord
-from vcd.timetravel.history import shown
+from vcd.timetravel.history import object_in
 from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
 from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.edits import Edits, edited
@@ -35,12 +35,12 @@ RECORDED = "recorded"
 BASELINE = "baseline"
 
 Points = list[tuple[float, float]]
-"""Seconds since the beginning, and the average over the span that begins then."""
+"""Seconds since the beginning, and the average over the span that begins there."""
 
 
 class Waits(msgspec.Struct, frozen=True):
-    """How long jobs waited from their coming until they had their minimum of pods on nodes, in seconds; ``never`` did
-    not have it in this run. None: no job did."""
+    """How long jobs waited from their arrival until their minimum of pods had nodes, in seconds; ``never`` jobs did
+    not get there in this run. None: no job did."""
 
     jobs: int
     never: int
@@ -50,19 +50,19 @@ class Waits(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct):
-    """What became of the workload in one run.
+    """The outcome of the workload in one run.
 
-    ``utilisation`` is the part of each resource that was used on average, and so are other averages, until the last pod
-    came or was given a node (``busy_seconds``); amounts of GPUs are whole cards. ``lost_hours`` are the pod-hours that
-    evicted pods had run for. ``courses`` over the same time, by name: ``waiting`` and ``running`` pods, ``free GPUs``,
-    ``free GPUs on empty nodes``, ``fairness`` (Jain's index of the queues' dominant shares by weight while several want
-    room, 1 is even), ``RESOURCE used`` and ``QUEUE: RESOURCE`` as parts of the cluster.
+    ``utilisation`` is the average used part of each resource. Averages are taken until the last pod arrived or got a
+    node (``busy_seconds``); numbers of GPUs are whole cards. ``lost_hours`` are the pod-hours that evicted pods had
+    run for. ``courses`` are time series over the same time: ``waiting`` and ``running`` pods, ``free GPUs``, ``free
+    GPUs on empty nodes``, ``fairness`` (Jain's index of the queues' dominant shares by weight while several have
+    waiting pods, 1 is even), ``RESOURCE used`` and ``QUEUE: RESOURCE`` as parts of the cluster.
     """
 
     name: str
     what: str
     waits: Waits
-    """Of the jobs that came; ``running`` more had pods on nodes already when first seen, and are in no wait."""
+    """Of the jobs that arrived; ``running`` more had pods on nodes already when first observed, and are not counted."""
     running: int
     queues: dict[str, Waits]
     utilisation: dict[str, float]
@@ -76,12 +76,12 @@ class Run(msgspec.Struct):
     free_gpus: float
     free_gpus_on_empty_nodes: float
     fairness: float | None
-    """None of what was recorded: it is told by sessions."""
+    """None for the recorded run: fairness is measured at simulated sessions."""
     courses: dict[str, Points]
     jobs: dict[str, tuple[str, float | None]]
-    """The queue and the wait in seconds (None: it never started) of each job that came."""
+    """The queue and the wait in seconds (None: it never started) of each job that arrived."""
     invented: list[str] = []
-    """The jobs whose pods ran for an assumed time: the log has neither their run time nor like work that ended."""
+    """The jobs whose pods ran for an assumed time: neither they nor similar pods ended in the log."""
     resting: int = 0
     """Jobs that started at a time that depends on such a run time."""
     delayed: dict[str, DiagnosedWait] = {}
@@ -89,11 +89,11 @@ class Run(msgspec.Struct):
 
 
 class Comparison(msgspec.Struct):
-    """Runs of one log's workload: first as it was recorded, then simulated as it was (the baseline), then otherwise.
+    """Runs of one log's workload: as recorded, simulated without a change (the baseline), then each variant.
 
-    ``accuracy`` says how well run times are estimated where the log does not hold them (None: nothing ended);
-    ``estimated`` of how many pods that was. ``fidelity`` is how far the baseline is what was recorded. ``notes`` say
-    what could not be as it was. ``effects`` say how the jobs of each changed run fare against the baseline.
+    ``accuracy`` is how precisely missing run times are estimated (None: nothing ended), ``estimated`` for how many
+    pods. ``fidelity`` is how well the baseline reproduces the record. ``notes`` state where the simulation differs
+    from the original conditions. ``effects`` compare the jobs of each changed run with the baseline.
     """
 
     file: str
@@ -110,19 +110,18 @@ class Comparison(msgspec.Struct):
 
 
 class Variant(msgspec.Struct, frozen=True):
-    """One way to run a workload: ``conf`` is a configuration's text (None: those that the log had, each in
-    its time)."""
+    """One way to run a workload: ``conf`` is a configuration's text (None: the log's own ones, each at its time)."""
 
     name: str
     conf: str | None = None
     edits: Edits = msgspec.field(default_factory=Edits)
     seed: int = 0
     logged: bool = False
-    """``conf`` was in force: it is read as what a log holds is, though this version would refuse it anew."""
+    """``conf`` was in force: it is read like a logged one, even if this version would reject it."""
 
     @property
     def words(self) -> str:
-        """What is other than it was."""
+        """The differences from the original workload."""
         parts = [self.edits.words, "another configuration" if self.conf is not None else ""]
         return ", ".join([*filter(None, parts), *([f"seed {self.seed}"] if self.seed else [])]) or "as it was"
 
@@ -136,16 +135,15 @@ def whatif(
     called: str | None = None,
     progress: Callable[[str, float], None] = lambda _, __: None,
 ) -> Comparison:
-    """Run a log's workload as it was, and under each variant.
+    """Run a log's workload unchanged, and under each variant.
 
-    ``period`` (ns): what happens within one is decided on together. ``progress`` is told the name of a run and the part
-    of the log's time that it is through. ``called`` names the log where ``path`` is a copy of it. Raises LogError,
-    PolicyError, EditError.
+    Events within one ``period`` (ns) are decided together. ``progress`` is called with the name of a run and its done
+    part of the log's time. ``called`` names the log if ``path`` is a copy. Raises LogError, PolicyError, EditError.
     """
     with LogReader(path) as reader:
         work = workload_of(reader)
     policies = [policy_of(variant, work) for variant in variants]
-    works = [edited(work, variant.edits) for variant in variants]  # all errors come before the first long run
+    works = [edited(work, variant.edits) for variant in variants]  # report all errors before the first long run
     runs = [recorded(work, gpu), simulated(work, Variant(BASELINE), period, gpu, progress)]
     for each, variant in zip(works, variants, strict=True):
         runs.append(simulated(each, variant, period, gpu, progress, explain=True))
@@ -168,7 +166,7 @@ def whatif(
 
 
 def policy_of(variant: Variant, work: Workload) -> Policy:
-    """The variant's configuration, or the workload's own. Raises PolicyError."""
+    """Return the variant's configuration, or the workload's own. Raises PolicyError."""
     return (
         read_policy(work.policy, logged=True)
         if variant.conf is None
@@ -185,8 +183,7 @@ def simulated(
     *,
     explain: bool = False,
 ) -> Run:
-    """Run a workload that the variant's edits are made in already; with ``explain``, the jobs that wait are
-    diagnosed."""
+    """Run a workload that contains the variant's edits already; with ``explain``, diagnose the jobs that wait."""
     work = work.as_it_was() if variant.conf is None else work
     measure = Measure(work.begin, gpu)
     span = max(1, work.end - work.begin)
@@ -206,9 +203,9 @@ def simulated(
 
 
 def recorded(work: Workload, gpu: str = GPU) -> Run:
-    """What became of the workload in the log itself."""
+    """Return the outcome of the workload in the log itself."""
     measure = Measure(work.begin, gpu)
-    for _, do in sorted(_happened(work, measure), key=lambda one: one[0]):
+    for _, do in sorted(_recorded_calls(work, measure), key=lambda one: one[0]):
         do()
     measure.evictions.update(work.evictions)
     measure.lost = sum(end - start for unit in work.units for start, end, _ in unit.earlier)
@@ -216,11 +213,11 @@ def recorded(work: Workload, gpu: str = GPU) -> Run:
     return run_of(RECORDED, "as the log has it", measure, work)
 
 
-def _happened(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[[], None]]]:
-    """What a measure is to be told, with the times; at one time in this order."""
+def _recorded_calls(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Yield the calls of a measure, with their times; calls at one time in this order."""
     for time, event in [*((work.begin, event) for event in work.base), *work.changes]:
         if isinstance(event, ev.ObjectPut | ev.ObjectGone) and event.kind == "Node":
-            yield time, partial(measure.node, time, event.key, room(event))
+            yield time, partial(measure.node, time, event.key, allocatable_after(event))
     for life in work.groups.values():
         yield life.arrived, partial(measure.group, life.arrived, life, work.queue_of(life.key))
     for unit in work.units:
@@ -240,22 +237,22 @@ def _happened(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[
             yield unit.ended, partial(measure.ends, unit.ended, unit, unit.place if unit.bound is not None else "")
 
 
-def room(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
-    """What a node may give from now on; nothing of one that is gone or that nobody can read."""
-    node = shown(event)
+def allocatable_after(event: ev.ObjectPut | ev.ObjectGone) -> dict[str, int]:
+    """Return a node's allocatable resources after an event; empty if the node is deleted or unreadable."""
+    node = object_in(event)
     try:
         return NodeRecord.of(node).allocatable if isinstance(node, Node) else {}
     except BadObject:
         return {}
 
 
-# --- telling ----------------------------------------------------------------------------------------------------------
+# --- results ----------------------------------------------------------------------------------------------------------
 
 
 def run_of(
     name: str, what: str, measure: Measure, work: Workload, delayed: Mapping[str, DiagnosedWait] | None = None
 ) -> Run:
-    """A measured run of a workload as plain values."""
+    """Return a measured run of a workload as plain values."""
     ran_already = work.ran_already()
     jobs = [job for key, job in sorted(measure.jobs.items()) if key not in ran_already]
     invented, resting = measure.assumed()
@@ -272,10 +269,10 @@ def run_of(
         if resource == "pods" or resource not in measure.capacity:
             continue
         total = measure.capacity[resource]
-        courses[f"{resource} used"] = _parts(measure.used[resource], total, until)
+        courses[f"{resource} used"] = _used_parts(measure.used[resource], total, until)
         for queue, held in sorted(measure.queues.items()):
             if resource in held.used:
-                courses[f"{queue or '(no queue)'}: {resource}"] = _parts(held.used[resource], total, until)
+                courses[f"{queue or '(no queue)'}: {resource}"] = _used_parts(held.used[resource], total, until)
     return Run(
         name=name,
         what=what,
@@ -319,14 +316,14 @@ def _points(course: Course, until: int, unit: float = 1.0) -> Points:
     return [((time - points[0][0]) / SECOND, value / unit) for time, value in points]
 
 
-def _parts(used: Course, total: Course, until: int) -> Points:
-    """What part of the room of then was used, span by span."""
+def _used_parts(used: Course, total: Course, until: int) -> Points:
+    """Return the used part of the capacity at the time, span by span."""
     pairs = zip(_points(used, until), _points(total, until), strict=True)
-    return [(time, amount / room if room else 0.0) for (time, amount), (_, room) in pairs]
+    return [(time, amount / capacity if capacity else 0.0) for (time, amount), (_, capacity) in pairs]
 
 
 def effects(runs: Sequence[Run]) -> tuple[list[Shift], list[WaitChanges]]:
-    """Return the jobs of each run that wait most differently from the baseline, and how all of its jobs fare."""
+    """Return the jobs of each run whose waits differ most from the baseline, and the effect on all of its jobs."""
     baseline = next(run for run in runs if run.name == BASELINE)
     shifts, found = list[Shift](), list[WaitChanges]()
     for run in runs:
@@ -340,7 +337,7 @@ def effects(runs: Sequence[Run]) -> tuple[list[Shift], list[WaitChanges]]:
 
 
 def caveats(estimated: int, how_well: Accuracy | None, policies: Iterable[Policy]) -> list[str]:
-    """Return how far the runs can be trusted: what is estimated, and what a simulated cluster has not."""
+    """Return how reliable the runs are: what is estimated, and what a simulated cluster lacks."""
     names = sorted({option.name for policy in policies for tier in policy.tiers for option in tier})
     on = [plugins()[name] for name in names]
     recorded = sorted({question for one in on for question in one.questions})
@@ -352,6 +349,6 @@ def caveats(estimated: int, how_well: Accuracy | None, policies: Iterable[Policy
 
 
 def run_time_notes(estimated: int, how_well: Accuracy | None) -> list[str]:
-    """Return where run times come from, and how good estimates of them are."""
+    """Return the sources of run times, and the accuracy of estimates."""
     notes = [f"run times are the log's; those of {estimated:,} pods, which it does not hold, are estimated"]
     return notes + ([] if how_well is None else [how_well.words])

@@ -1,4 +1,5 @@
-"""Conditions on how a workload fares under one configuration against another: ``wait.p95{queue=research} > +10%``."""
+"""Conditions on the outcome of a workload under one configuration compared with another: ``wait.p95{queue=research} >
++10%``."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from vcd.scheduling.framework.arguments import parse_duration
 SECOND = 1_000_000_000
 
 Unit = Literal["seconds", "count", "part", "hours", "cards", "index"]
-"""What a figure is measured in; ``part`` is of the whole, ``index`` has no unit."""
+"""The unit of a metric; ``part`` is of the whole, ``index`` has no unit."""
 
 _WRITTEN = "'wait.p95 > +10%' or 'wait.max{queue=research} > 30m and evictions > 0'"
 _METRIC = re.compile(r"(?P<name>[^\s{}<>=]+)(?:\{queue=(?P<quote>\"?)(?P<queue>[^{}\"]*)(?P=quote)\})?")
@@ -33,12 +34,12 @@ _HOLDS: Mapping[str, Callable[[Any, Any], bool]] = {
 
 
 class ConditionError(ValueError):
-    """A condition that cannot be read, or is about nothing that is measured; the message says how to write it."""
+    """A condition that cannot be parsed, or that names an unknown metric; the message states how to write it."""
 
 
 class MetricLimit(msgspec.Struct, frozen=True):
     """One comparison: ``metric`` in its canonical form, ``operator`` one of > >= < <=, ``value`` a limit in the
-    metric's unit, or a part of the old figure (0.1 for +10%) where it is ``relative``."""
+    metric's unit, or a part of the old value (0.1 for +10%) if it is ``relative``."""
 
     text: str
     metric: str
@@ -47,11 +48,11 @@ class MetricLimit(msgspec.Struct, frozen=True):
     relative: bool
 
     def limit(self, old: float) -> float:
-        """What the new figure is compared with, given the old one."""
+        """Return the limit for the new value, given the old one."""
         return float(self._limit(old))
 
     def holds(self, old: float, new: float) -> bool:
-        """Whether it is so of two figures; infinite is the wait of those that never start."""
+        """Return whether the comparison holds for two values; the wait of jobs that never start is infinite."""
         return _HOLDS[self.operator](new if math.isinf(new) else Fraction(new), self._limit(old))
 
     def _limit(self, old: float) -> Fraction | float:
@@ -63,19 +64,19 @@ class MetricLimit(msgspec.Struct, frozen=True):
 
 
 class FailCondition(msgspec.Struct, frozen=True):
-    """Clauses that all have to hold for it to hold."""
+    """A condition, which holds if all its clauses hold."""
 
     text: str
     clauses: tuple[MetricLimit, ...]
 
 
 def metric(name: str, queue: str | None = None) -> str:
-    """A metric as it is named: ``wait.p95``, or ``wait.p95{queue=research}`` for one queue's."""
+    """Return the name of a metric: ``wait.p95``, or ``wait.p95{queue=research}`` for one queue."""
     return name if queue is None else f"{name}{{queue={queue}}}"
 
 
 def read_condition(text: str, units: Mapping[str, Unit]) -> FailCondition:
-    """A condition as it is written. ``units`` are what is measured, by name. Raises ConditionError."""
+    """Parse a condition. ``units`` has the units of the metrics, by name. Raises ConditionError."""
     parts = re.split(r"\s+and\s+", text.strip())
     return FailCondition(text.strip(), tuple(_clause(part, text, units) for part in parts))
 
@@ -98,8 +99,8 @@ def _unknown(name: str, queue: str | None, units: Iterable[str]) -> str:
     by_queue = [each for each in names if any(one.startswith(each + "{") for one in units)]
     if name not in names:
         example = metric(by_queue[0], next(iter(queues))) if by_queue else ""
-        told = f"; {', '.join(by_queue)} also by queue, such as {example}" if example else ""
-        return f"there is no metric {name}{did_you_mean(name, names)}; there are {', '.join(names)}{told}"
+        hint = f"; {', '.join(by_queue)} also by queue, such as {example}" if example else ""
+        return f"there is no metric {name}{did_you_mean(name, names)}; there are {', '.join(names)}{hint}"
     if name not in by_queue:
         return f"{name} is not measured by queue; by queue are {', '.join(by_queue)}"
     there = ", ".join(each or "(none)" for each in queues)
@@ -107,7 +108,7 @@ def _unknown(name: str, queue: str | None, units: Iterable[str]) -> str:
 
 
 def _value(text: str, unit: Unit, where: str) -> tuple[float, bool]:
-    """A limit, and whether it is relative. Raises ConditionError."""
+    """Return a limit, and whether it is relative. Raises ConditionError."""
     if _CHANGE.fullmatch(text):
         change = Fraction(text.removesuffix("%")) / 100
         if change < -1:

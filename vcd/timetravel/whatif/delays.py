@@ -11,7 +11,7 @@ from vcd.scheduling.session.session import Session
 
 
 class Delays:
-    """Diagnoses the jobs that wait at the end of a session, until time has passed.
+    """Diagnoses the jobs that wait at the end of a session, once time has passed.
 
     A job is diagnosed once for each kind of its reasons. A job that never waits costs nothing.
     """
@@ -26,7 +26,8 @@ class Delays:
         self._last = now, session, dict(waiting)
 
     def until(self, now: int | None) -> None:
-        """Count the time since the last session (ns since the epoch) for each group that waits; None: it never ends."""
+        """Count the time since the last session (ns since the epoch) for each group that waits; None: the wait never
+        ends."""
         if self._last is None:
             return
         before, session, waiting = self._last
@@ -41,7 +42,7 @@ class Delays:
             self._held.setdefault(key, Counter())[kind] += _ENDLESS if now is None else now - before
 
     def found(self) -> dict[str, DiagnosedWait]:
-        """Return the diagnosis that held longest of each group that waited, by key."""
+        """Return the diagnosis that held longest for each group that waited, by key."""
         longest = {key: held.most_common(1)[0][0] for key, held in sorted(self._held.items())}
         waits = {key: self._waits.get(key, {}).get(kind) for key, kind in longest.items()}
         return {key: wait for key, wait in waits.items() if wait is not None}

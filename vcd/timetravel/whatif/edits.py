@@ -1,4 +1,4 @@
-"""Changes to a workload's cluster: a field set, an object left out, objects added."""
+"""Changes to a workload's cluster: fields set, objects removed, objects added."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Lived = TypeVar("Lived", Unit, GroupLife)
 
 
 class EditError(ValueError):
-    """A change that cannot be made; the message says which, why, and how to write it."""
+    """A change that cannot be made; the message states which one, why, and how to write it."""
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """One field of one object: ``queue/a.spec.weight=4``. ``text`` is what was written."""
+    """One field of one object: ``queue/a.spec.weight=4``. ``text`` is the user's input."""
 
     text: str
     kind: str
@@ -43,9 +43,9 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Edits(msgspec.Struct, frozen=True):
-    """What is other than it was: fields set, objects left out (kind, key), objects added at the beginning.
+    """The changes: fields set, objects removed (kind, key), objects added at the beginning.
 
-    ``refused`` and ``unknown`` say what of the manifests of added objects is refused or not understood.
+    ``refused`` and ``unknown`` state what is refused or not understood in the manifests of added objects.
     """
 
     fields: tuple[Assignment, ...] = ()
@@ -59,20 +59,20 @@ class Edits(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """In a few words."""
+        """The changes in a few words."""
         parts = [assignment.text for assignment in self.fields]
         parts += [f"without {kind.lower()}/{key}" for kind, key in self.without]
         return ", ".join([*parts, *([f"{len(self.added)} objects added"] if self.added else [])])
 
 
 def read_edits(fields: Iterable[str] = (), without: Iterable[str] = (), added: Sequence[Any] = ()) -> Edits:
-    """Edits as they are written on a command line, with manifests of what is added. Raises EditError."""
+    """Parse edits in the form of the command line, with manifests of added objects. Raises EditError."""
     edits = Edits(tuple(map(_assignment, fields)), tuple(map(_named, without)))
     return _with_added(edits, added) if added else edits
 
 
 def _with_added(edits: Edits, manifests: Sequence[Any]) -> Edits:
-    """With the objects of manifests. Raises EditError if none of them can be added."""
+    """Add the objects of manifests. Raises EditError if none of them can be added."""
     try:
         reading = read(manifests, {"Namespace": None}, to_create=True)
     except BadObject as error:
@@ -101,7 +101,7 @@ def _assignment(text: str) -> Assignment:
         raise EditError(f"{text!r}: the value is not YAML: {error}") from error
     path = tuple(step["quoted"] or step["plain"] for step in _STEP.finditer(found["path"]))
     if "annotations" in path[-2:-1] or "labels" in path[-2:-1]:
-        value = found["value"]  # these are texts, whatever they look like
+        value = found["value"]  # strings, even if they look like other YAML types
     return Assignment(text, _kind(found["kind"], text), found["key"], path, value)
 
 
@@ -119,11 +119,11 @@ def _kind(name: str, text: str) -> str:
     return known[name.lower()]
 
 
-# --- making them ------------------------------------------------------------------------------------------------------
+# --- applying edits ---------------------------------------------------------------------------------------------------
 
 
 def edited(work: Workload, edits: Edits) -> Workload:
-    """A workload with some things other than they were. Raises EditError for what is not in it, or is refused."""
+    """Return a changed workload. Raises EditError for an unknown object, or a refused change."""
     for kind, key in edits.without:
         _check_known(work, kind, key)
     gone = frozenset(edits.without)
@@ -166,13 +166,13 @@ def _assigned(work: Workload, assignment: Assignment) -> Workload:
 
 
 def _with_field(lived: Lived, field: str, kind: str, assignment: Assignment) -> Lived:
-    """A pod or group with one field set, in whatever others made of it, too."""
+    """Return a pod or group with one field set, also in its later versions."""
     versions = [(after, _set(obj, kind, assignment)) for after, obj in lived.versions]
     return replace(lived, versions=versions, **{field: _set(getattr(lived, field), kind, assignment)})
 
 
 def _names(unit: Unit) -> set[tuple[str, str]]:
-    """The objects that the log has for a unit, and its group."""
+    """Return the unit and its group as named in the log."""
     return {("Pod", name_in_log(unit.key)), ("PodGroup", name_in_log(unit.group))}
 
 
@@ -206,7 +206,7 @@ def _with(event: ev.Event, assignment: Assignment) -> ev.Event:
 
 
 def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
-    """The object with one field set; maps on the way are made where they are not there. Raises BadObject."""
+    """Return the object with one field set; missing maps on the path are created. Raises BadObject."""
     manifest: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(as_plain(obj)))
     at = manifest
     for step in assignment.path[:-1]:

@@ -1,6 +1,6 @@
-"""Whether a log's workload, decided again under the log's own configuration, comes out as recorded.
+"""Whether a log's workload, decided again under the log's own configuration, reproduces the record.
 
-All comparisons rest on it: a baseline that does not reproduce the record says nothing of this cluster.
+All comparisons depend on that: a baseline that differs from the record does not describe this cluster.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from vcd.timetravel.whatif.workload import SECOND, Workload
 _SLACK = 10
 """Seconds within which a start at the log's end may not be recorded yet."""
 _JOBS = 0.01
-"""The share of the jobs that may start in one of the two only, or after the log's end."""
+"""The share of the jobs that may start in only one of the two, or after the log's end."""
 _WAIT = 0.1
-"""The share of the recorded mean wait by which the baseline's may differ,"""
+"""The share of the recorded mean wait by which the baseline's may differ;"""
 _CYCLES = 2
-"""or so many cycles of the log's scheduler: it decides in one, and observes in the next what became of it."""
+"""or so many cycles of the log's scheduler: it decides in one, and observes the outcome in the next."""
 _LONGEST_CYCLE = 60
 """Seconds: a scheduler that decides less often has nothing to decide."""
 _NAMED = 20
 
 
 class Fidelity(msgspec.Struct, frozen=True):
-    """How many of the ``jobs`` that came started in the log (``recorded``), and decided again under the log's own
-    configuration (``baseline``). ``lost`` started in the log alone, ``late`` decided again only after the log's end,
-    ``gained`` decided again alone and well before that; the first of each are named. ``recorded_wait`` and
-    ``baseline_wait`` are the mean waits in seconds of the jobs that started in both. ``far`` is whether the baseline
-    does not reproduce the record: more than one in a hundred jobs are lost, late or gained, or the mean waits differ
-    by more than a tenth, 10 s and two cycles of the log's scheduler."""
+    """How many of the ``jobs`` that arrived started in the log (``recorded``), and decided again under the log's own
+    configuration (``baseline``).
+
+    ``lost`` started only in the log, ``late`` started again only after the log's end, ``gained`` started only again,
+    well before the log's end; the first of each are named. ``recorded_wait`` and ``baseline_wait`` are the mean waits
+    in seconds of the jobs that started in both. ``far``: the baseline does not reproduce the record, since more than
+    one in a hundred jobs are lost, late or gained, or the mean waits differ by more than a tenth, 10 s and two cycles
+    of the log's scheduler.
+    """
 
     jobs: int
     recorded: int
@@ -95,7 +98,7 @@ def fidelity(work: Workload, recorded: JobWaits, baseline: JobWaits) -> Fidelity
 
 
 def _arrivals(work: Workload) -> dict[str, int]:
-    """Return when each job came that did not run already (ns since the epoch)."""
+    """Return when each job arrived that did not run already (ns since the epoch)."""
     ran_already = work.ran_already()
     came = {key: life.arrived for key, life in work.groups.items() if key not in ran_already}
     for unit in work.units:
@@ -122,5 +125,5 @@ def _apart(recorded: float | None, baseline: float | None, cycle: float) -> bool
 
 
 def unlike_in_words(found: Fidelity) -> str:
-    """Return the warning where the baseline does not reproduce the record, in a line."""
+    """Return the warning that the baseline does not reproduce the record, in a line."""
     return f"WARNING: the baseline {'; '.join(found.sentences)}"

@@ -1,4 +1,4 @@
-"""How many more of a job fit now, where, and what runs out first."""
+"""How many more copies of a job fit now, where, and which resource runs out first."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from vcd.timetravel.words import clock
 from vcd.timetravel.workloads import Work
 
 _PLACING = ("enqueue", "allocate", "backfill")
-"""Actions that take no room from anybody."""
+"""Actions that neither evict nor move pods."""
 _UNBOUNDED = 2**31 - 1
 
 
 class NodeKind(msgspec.Struct, frozen=True):
-    """Nodes that offer the same: room, labels (but for their own names), taints. ``labels`` are those by which they
-    differ from other kinds; ``took`` is how many pods of the copies went to them."""
+    """Equivalent nodes: with equal allocatable resources, labels (except their own names) and taints. ``labels`` are
+    those that differ from other kinds; ``took`` is how many pods of the copies were placed there."""
 
     nodes: int
     allocatable: dict[str, str]
@@ -54,18 +54,19 @@ class NodeKind(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """``4 nodes of cpu 8, memory 32Gi (pool=a)``."""
+        """The nodes as text: ``4 nodes of cpu 8, memory 32Gi (pool=a)``."""
         marks = [f"{key}={value}" for key, value in self.labels.items()] + ["cordoned"] * self.unschedulable
         size = quantities_text(self.allocatable) or "no room"
         return f"{counted(self.nodes, 'node')} of {size}" + (f" ({', '.join(marks)})" if marks else "")
 
 
 class Filling(msgspec.Struct):
-    """How many ``copies`` of ``job`` (of ``pods`` pods each) a session would place whole, one beside the other.
+    """How many ``copies`` of ``job`` (with ``pods`` pods each) one session would place completely, all at the same
+    time.
 
-    ``at_limit``: as many as were tried, perhaps more. ``kinds`` are the cluster's nodes; ``why`` is what the first copy
-    too many waits for. ``used`` is the part of each resource that is taken afterwards, 0 to 1, of the nodes that took
-    copies, the fullest first. ``now`` is in ns since the epoch, ``session`` the last one before it.
+    ``at_limit``: all tried copies fit, perhaps more. ``kinds`` are the cluster's nodes; ``why`` is what the first copy
+    that does not fit waits for. ``used`` is the part of each resource, 0 to 1, in use afterwards on the nodes that
+    took copies, the fullest first. ``now`` is in ns since the epoch, ``session`` the last one before it.
     """
 
     job: str
@@ -82,7 +83,7 @@ class Filling(msgspec.Struct):
     refused: list[str] = []
 
     def lines(self) -> Iterator[str]:
-        """The answer in sentences, with times in UTC."""
+        """Yield the answer in sentences, with times in UTC."""
         after = f", after session {self.session}" if self.session else ""
         at = clock(self.now)
         if self.copies:
@@ -111,11 +112,11 @@ def fill(
     session: int | None = None,
     limit: int = 100_000,
 ) -> Filling:
-    """How many more of a job fit after a session of a log (None: at its end), at most ``limit``.
+    """Return how many more copies of a job fit after a session of a log (None: at its end), at most ``limit``.
 
-    ``manifest`` is one job: a Job, a Deployment, a Pod, or a PodGroup and its pods. A number of copies fits when one
-    session binds all their pods; nobody is evicted for them. ``conf`` is another configuration's text (None: the one in
-    force). Raises LogError, PolicyError, BadObject.
+    ``manifest`` is one job: a Job, a Deployment, a Pod, or a PodGroup and its pods. A number of copies fits if one
+    session binds all their pods, without evictions. ``conf`` is another configuration's text (None: the one in force).
+    Raises LogError, PolicyError, BadObject.
     """
     with LogReader(path) as reader:
         here = present(reader, session)
@@ -123,7 +124,7 @@ def fill(
     policy = dataclasses.replace(whole, actions=tuple(name for name in whole.actions if name in _PLACING))
     job = submitted([manifest] if isinstance(manifest, Mapping) else manifest, here.state, rfc3339(here.now))
     trial = _Trial(here.state, policy, job, here.now)
-    copies, at_limit = _most(trial, limit)
+    copies, at_limit = _largest_fitting(trial, limit)
     why = [] if at_limit else trial.first_waits(copies + 1)
     placed = trial.session(copies)
     notes = [*job.notes, *trial.others()]
@@ -146,11 +147,12 @@ def fill(
     )
 
 
-def _most(trial: _Trial, limit: int) -> tuple[int, bool]:
-    """The largest number that fits whole, and whether that is the limit: doubled, then halved.
+def _largest_fitting(trial: _Trial, limit: int) -> tuple[int, bool]:
+    """Return the largest number of copies that fits, and whether that is the limit. The number is doubled, then
+    bisected.
 
-    How many of more copies than fit are bound in one session is a first guess only: copies whose minimum is less than
-    all their pods share what there is, and none of them may come whole.
+    How many of too many copies are bound in one session is only a first guess: copies whose minimum is less than all
+    their pods share the capacity, and possibly none of them is bound completely.
     """
     fits, fails = 0, 1
     while trial.whole(fails) == fails:
@@ -168,7 +170,7 @@ def _most(trial: _Trial, limit: int) -> tuple[int, bool]:
 
 
 class _Trial:
-    """A state to which copies of a job are added and taken away again, decided anew each time."""
+    """A state to which copies of a job are added and from which they are removed, decided again each time."""
 
     def __init__(self, state: ClusterState, policy: Policy, job: Work, now: int) -> None:
         self._state = state
@@ -191,26 +193,26 @@ class _Trial:
 
     @property
     def name(self) -> str:
-        """The job's; of several, the first one's."""
+        """The name of the job; of several, of the first one."""
         pod = self._job.pods[0]
         return job_name(pod.group_key, pod)
 
     def session(self, count: int) -> Session:
-        """The session that decides on so many copies."""
+        """Return the session that decides about ``count`` copies."""
         if self._decided != count or self._session is None:
-            self._have(count)
+            self._set_copies(count)
             self._session = run(self._maker.snapshot(), self._policy, self._now, 0, self._memory)
             self._plan, self._decided = plan_of(self._session), count
         return self._session
 
     def whole(self, count: int) -> int:
-        """How many of so many copies are bound whole."""
+        """Return how many of ``count`` copies are bound completely."""
         self.session(count)
         bound = self._bound()
         return sum(all(pod in bound for pod in pods) for _, pods in self._copies[:count])
 
     def first_waits(self, count: int) -> list[Told]:
-        """Why the first of so many copies that is not bound whole must wait."""
+        """Return why the first of ``count`` copies that is not bound completely waits."""
         self.session(count)
         bound = self._bound()
         for groups, pods in self._copies[:count]:
@@ -220,12 +222,12 @@ class _Trial:
         return []
 
     def places(self) -> Counter[str]:
-        """How many pods of the copies that were last decided on each node takes."""
-        ours = {pod for _, pods in self._copies[: self._decided] for pod in pods}
-        return Counter(node for key, node in self._bound().items() if key in ours)
+        """Return how many pods of the last decided copies each node takes."""
+        copied = {pod for _, pods in self._copies[: self._decided] for pod in pods}
+        return Counter(node for key, node in self._bound().items() if key in copied)
 
     def others(self) -> Iterator[str]:
-        """What of the room went to pods that waited already, when it was last decided."""
+        """Yield how many pods that waited already were placed in the last decided session."""
         count = len(self._bound()) - sum(self.places().values())
         if count:
             yield f"{counted(count, 'pod')} that waited already found room in the same session"
@@ -233,8 +235,8 @@ class _Trial:
     def _bound(self) -> dict[str, str]:
         return {operation.key: operation.node for operation in self._plan.operations("bind")}
 
-    def _have(self, count: int) -> None:
-        """Add copies or take them away until there are so many."""
+    def _set_copies(self, count: int) -> None:
+        """Add or remove copies until there are ``count``."""
         for number in range(self._present, count):
             groups, pods = self._copy(number)
             if number == len(self._copies):
@@ -254,7 +256,7 @@ class _Trial:
         self._state.apply(self._state.sequence + 1, event)
 
     def _copy(self, number: int) -> tuple[list[PodGroup], list[Pod]]:
-        """The job under other names; they are in order of their numbers."""
+        """Return the job with other names, which sort by number."""
         mark = f"-copy-{number:06d}"
         renamed = {group.key for group in self._job.groups}
         groups = [_renamed(group, mark, renamed) for group in self._job.groups]
@@ -262,7 +264,7 @@ class _Trial:
 
 
 def _renamed(obj: Any, mark: str, groups: set[str]) -> Any:
-    """An object under another name, that of its group and job likewise where they are copied, too."""
+    """Return an object with another name, also in references to copied groups and jobs."""
     meta = obj.metadata
     annotations, labels = dict(meta.annotations), dict(meta.labels)
     if f"{meta.namespace}/{annotations.get(GROUP_NAME, '')}" in groups:
@@ -278,9 +280,9 @@ def _renamed(obj: Any, mark: str, groups: set[str]) -> Any:
 
 
 def _kinds(state: ClusterState, took: Mapping[str, int]) -> list[NodeKind]:
-    """The cluster's nodes by what they offer, those that took most first."""
-    # not labels with which every node only says its own name, as kubernetes.io/hostname
-    kept = {
+    """Return the cluster's nodes by what they offer, those with most new pods first."""
+    # without labels whose value is the node's own name, such as kubernetes.io/hostname
+    label_keys = {
         key
         for name, record in state.nodes.items()
         for key, value in record.node.metadata.labels.items()
@@ -288,7 +290,7 @@ def _kinds(state: ClusterState, took: Mapping[str, int]) -> list[NodeKind]:
     }
     by_offer: dict[Any, list[str]] = {}
     for name, record in sorted(state.nodes.items()):
-        by_offer.setdefault(_offer(record, kept), []).append(name)
+        by_offer.setdefault(_offer(record, label_keys), []).append(name)
     shared = set.intersection(*(set(labels) for _, labels, *_ in by_offer)) if by_offer else set()
     found = [
         NodeKind(
@@ -303,20 +305,20 @@ def _kinds(state: ClusterState, took: Mapping[str, int]) -> list[NodeKind]:
     return sorted(found, key=lambda kind: (-kind.took, -kind.nodes, kind.words))
 
 
-def _offer(record: NodeRecord, kept: set[str]) -> tuple[Any, tuple[tuple[str, str], ...], Any, bool]:
+def _offer(record: NodeRecord, label_keys: set[str]) -> tuple[Any, tuple[tuple[str, str], ...], Any, bool]:
     spec, labels = record.node.spec, record.node.metadata.labels
-    own = tuple(sorted((key, value) for key, value in labels.items() if key in kept))
+    own = tuple(sorted((key, value) for key, value in labels.items() if key in label_keys))
     return tuple(sorted(record.allocatable.items())), own, spec.taints, spec.unschedulable
 
 
 def _size(allocatable: dict[str, int]) -> dict[str, str]:
-    """What tells nodes apart: not how many pods they take."""
+    """Return the resources that distinguish nodes: all but their number of pods."""
     names = [name for name in names_in_order(allocatable) if name != PODS and allocatable[name]]
     return {name: format_resource(name, allocatable[name]) for name in names}
 
 
 def _use(session: Session, names: set[str]) -> dict[str, float]:
-    """The part of each resource that is used of some nodes at the end of a session, the fullest first."""
+    """Return the used part of each resource of some nodes at the end of a session, the fullest first."""
     nodes = session.nodes
     rows = [row for row, name in enumerate(nodes.facts.names) if name in names]
     if not rows:

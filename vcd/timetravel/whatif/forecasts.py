@@ -1,4 +1,4 @@
-"""Forecasts: what they are, and their words."""
+"""Forecasts: their data, and their text."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from vcd.timetravel.whatif.workload import SECOND
 from vcd.timetravel.words import clock
 
 LONGER = 60 * SECOND
-"""By how much (ns) a job's start must move to be told."""
+"""By how much (ns) a job's start must change to be reported."""
 _NAMED = 10
 
 
 class Span(msgspec.Struct, frozen=True):
-    """A time (ns since the epoch) that is not certain: its median, and the bounds between which it lies in four of five
-    cases; it came in ``runs`` of the runs. ``median`` and ``high`` are None where it came in too few of them: without
-    ``high``, it is ``low`` or later in four of five cases."""
+    """An uncertain time (ns since the epoch): its median, and the bounds between which it lies in four of five cases;
+    it was reached in ``runs`` of the runs. ``median`` and ``high`` are None if it was reached in too few of them:
+    without ``high``, it is ``low`` or later in four of five cases."""
 
     median: int | None
     low: int
@@ -31,13 +31,13 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Forecast(msgspec.Struct):
-    """What becomes of a job (a PodGroup and its pods): ``key`` is the group's, ``name`` what users call it.
+    """The forecast of a job (a PodGroup and its pods): ``key`` is the group's, ``name`` the one that users know.
 
-    ``placed`` is where its pods go in the first session, ``waits`` why those that do not must wait. ``starts`` is when
-    it has its minimum of pods on nodes, ``ends`` when its last pod has ended (None: in no run, or not asked); ``never``
-    is what it waits for at the end of runs in which it does not start. ``unlike`` are other jobs that run and like
-    which nothing has ended, those with the most pods first: in no run they end. ``runs_for`` is how long a pod is taken
-    to run; of none that ended where nothing is known and it is assumed, or its user said so.
+    ``placed`` is where its pods are bound in the first session, ``waits`` why the others wait. ``starts`` is when its
+    minimum of pods has nodes, ``ends`` when its last pod has ended (None: in no run, or not simulated); ``never`` is
+    what it waits for at the end of runs in which it does not start. ``unlike`` are other running jobs without similar
+    jobs that ended, those with the most pods first: they end in no run. ``runs_for`` is a pod's assumed run time; its
+    ``count`` is 0 if nothing is known, or the user stated it.
     """
 
     key: str
@@ -55,8 +55,8 @@ class Forecast(msgspec.Struct):
 
 
 class ForecastVictim(msgspec.Struct, frozen=True):
-    """A pod that is evicted in ``runs`` of the runs and is not when nothing is submitted; ``reason`` where the first
-    session does it."""
+    """A pod that is evicted in ``runs`` of the runs, and not without the submitted jobs; ``reason`` if the first
+    session evicts it."""
 
     pod: str
     job: str
@@ -65,9 +65,9 @@ class ForecastVictim(msgspec.Struct, frozen=True):
 
 
 class Delay(msgspec.Struct, frozen=True):
-    """Another job that starts later because of what is submitted: by so much (ns) in the median, None: it still waits
-    long after that has ended. ``before`` and ``after`` are how long it goes on to wait without and with it (ns),
-    ``why`` the cause of the longer wait in a few words, empty where that is not known."""
+    """Another job that starts later because of the submitted ones; ``by`` is the median delay (ns), None: it waits
+    long after these have ended. ``before`` and ``after`` are its further waits without and with them (ns), ``why`` the
+    cause of the longer wait in a few words, empty if unknown."""
 
     job: str
     queue: str
@@ -78,12 +78,12 @@ class Delay(msgspec.Struct, frozen=True):
 
 
 class Submission(msgspec.Struct):
-    """What becomes of jobs at ``now`` (ns), after ``session`` of the log, in ``samples`` runs; 0: the first session
-    places all of them, and nothing more was asked.
+    """The forecast of jobs at ``now`` (ns), after ``session`` of the log, from ``samples`` runs; 0: the first session
+    places all of them, and no runs were requested.
 
-    ``caveats`` say what the forecast rests on, ``notes`` what was assumed or passed over beside. How others fare
-    (``evicted``, ``delayed``) is looked at in ``compared`` of the runs. ``unknown`` says what of the manifests is not
-    understood, ``refused`` which objects and pods an API server would refuse.
+    ``caveats`` are the assumptions of the forecast, ``notes`` other assumptions and omissions. The effects on other
+    jobs (``evicted``, ``delayed``) come from ``compared`` of the runs. ``unknown`` lists what is not understood in the
+    manifests, ``refused`` which objects and pods an API server would refuse.
     """
 
     now: int
@@ -99,8 +99,8 @@ class Submission(msgspec.Struct):
     refused: list[str] = []
 
     def lines(self) -> Iterator[str]:
-        """The answer in sentences, with times in UTC: when, what that rests on, then the details. Before any run, only
-        what goes at once."""
+        """Yield the answer in sentences, with times in UTC: when, the assumptions, then the details. Before any run,
+        only what can be placed at once."""
         for job in self.jobs:
             yield _answer(job, self.now, self.samples)
         if not self.samples and any(job.starts is None for job in self.jobs):
@@ -130,11 +130,12 @@ class Submission(msgspec.Struct):
 
 
 def span_of(times: Sequence[int | None], grains: Sequence[int] = (), until: int | None = None) -> Span | None:
-    """The span of a time that came so in runs (None: later than any, and than ``until``); None where it came in none
-    and ``until`` is not told. Each may have been earlier by up to its grain (ns), which the lower bound allows for.
+    """Return the span of a time that was reached in runs (None: later than any, and than ``until``); None if it was
+    reached in none, and ``until`` is not given. Each time may be late by up to its grain (ns), which the lower bound
+    allows for.
 
-    Of n runs the k-th is taken for the quantile k/(n+1), so that the bounds hold four in five of what may come, and not
-    only of these runs. Where the upper one is not known the lower one leaves out all of the fifth.
+    Of n runs the k-th is the quantile k/(n+1), so that the bounds hold for four in five of future cases, and not only
+    for these runs. If the upper bound is unknown, the lower one leaves out the whole fifth.
     """
     known = sorted(time for time in times if time is not None)
     if not known:
@@ -149,7 +150,7 @@ def span_of(times: Sequence[int | None], grains: Sequence[int] = (), until: int 
 
 
 def _quantile(known: Sequence[int], count: int, share: float) -> int | None:
-    """Of ``count`` times of which the earliest are ``known``; None beyond these."""
+    """Return a quantile of ``count`` times of which the earliest are ``known``; None beyond these."""
     position = min(max(share * (count + 1) - 1, 0), count - 1)
     place, part = int(position), position - int(position)
     if place + (part > 0) >= len(known):
@@ -157,11 +158,11 @@ def _quantile(known: Sequence[int], count: int, share: float) -> int | None:
     return known[place] if not part else round(known[place] + part * (known[place + 1] - known[place]))
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def start_in_words(starts: Span | None, now: int) -> str:
-    """When a job starts that waits, in a few words: ``in 6 min (4 min to 12 min in four of five cases)``."""
+    """Return when a waiting job starts, in a few words: ``in 6 min (4 min to 12 min in four of five cases)``."""
     return "never" if starts is None else f"in {_after(starts, now)}"
 
 
@@ -244,5 +245,5 @@ def _span(nanoseconds: int) -> str:
 
 
 def assumed(groups: Sequence[str]) -> str:
-    """Groups by name, for a note."""
+    """Return groups by name, for a note."""
     return f"{counted(len(groups), 'group')} ({some(groups, 3)})"

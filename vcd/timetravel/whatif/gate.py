@@ -1,4 +1,5 @@
-"""Whether another configuration may be merged: a log's workload under both, their figures, and conditions on them."""
+"""Judge a new configuration: run a log's workload under the old and the new one, and check conditions on the
+outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from vcd.text.outcomes import SENTENCES, assumed_sentence
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.times import session_at, span_of, time_of
 from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.compare import Run, Variant, caveats, policy_of, room
+from vcd.timetravel.whatif.compare import Run, Variant, allocatable_after, caveats, policy_of
 from vcd.timetravel.whatif.conditions import FailCondition, MetricLimit, Unit, metric, read_condition
 from vcd.timetravel.whatif.fidelity import Fidelity
 from vcd.timetravel.whatif.measure import GPU, quantile
@@ -29,11 +30,11 @@ from vcd.timetravel.whatif.workload import Workload
 from vcd.timetravel.words import moment
 
 VERSION = 1
-"""Of the JSON: it grows by fields without another number."""
+"""Version of the JSON document; additional fields do not change it."""
 _RESTING = 0.01
-"""The share of the jobs whose starts may rest on run times that nothing in the log tells."""
+"""The share of the jobs whose starts may depend on assumed run times."""
 SEEDS = 3
-"""So many orders of equal nodes are tried unless it is said."""
+"""Orders of equal nodes that are tried by default."""
 
 _BY_QUEUE: Mapping[str, Unit] = {
     "wait.mean": "seconds",
@@ -54,7 +55,7 @@ _GPUS: Mapping[str, Unit] = {"gpus.free": "cards", "gpus.free_on_empty_nodes": "
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """A figure over the seeds. None: a wait of jobs of which none started."""
+    """A metric over the seeds. None: the wait of a job that never starts."""
 
     median: float | None
     least: float | None
@@ -62,8 +63,8 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One metric under both configurations. ``change`` is that of the medians as a part of the old one, None where the
-    old one is 0 or a wait has no end."""
+    """One metric under both configurations. ``change`` is that of the medians as a part of the old one, None if the
+    old one is 0 or a wait is infinite."""
 
     name: str
     unit: Unit
@@ -73,7 +74,7 @@ class Figure(msgspec.Struct, frozen=True):
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """A clause with what it was judged by: its figure and the limit (None: no end)."""
+    """A judged clause with its metric and the limit (None: infinite)."""
 
     clause: MetricLimit
     figure: Figure
@@ -82,7 +83,7 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """A condition; it failed where all of its clauses hold."""
+    """A condition; it failed if all of its clauses hold."""
 
     text: str
     clauses: list[Judged]
@@ -90,11 +91,14 @@ class Judgement(msgspec.Struct, frozen=True):
 
 
 class GateResult(msgspec.Struct, frozen=True):
-    """Both configurations on one workload. Times are ns since the epoch; ``jobs`` came in that stretch, ``running``
-    more ran when it began and are in no wait. ``fidelity`` is how far the workload comes out as recorded under the
-    log's own configuration; ``unjudged`` says why nothing can be told by these runs, and then it is not passed.
-    ``effect`` says how the jobs fare under the new configuration; ``estimated`` is how many pods have no run time in
-    the log, and ``accuracy`` how well such times are estimated (None: nothing ended)."""
+    """Both configurations on one workload.
+
+    Times are ns since the epoch; ``jobs`` arrived in that time, ``running`` more ran when it began and are not
+    counted. ``fidelity`` is how well the workload is reproduced under the log's own configuration; ``unjudged`` states
+    why the runs allow no verdict, and then the gate is not passed. ``effect`` compares the jobs' waits under the new
+    configuration; ``estimated`` is how many pods have no run time in the log, and ``accuracy`` how precisely such
+    times are estimated (None: nothing ended).
+    """
 
     file: str
     begin: int
@@ -119,12 +123,12 @@ class GateResult(msgspec.Struct, frozen=True):
 
 
 class GateError(ValueError):
-    """There is nothing to judge by; the message says why."""
+    """There is nothing to judge; the message states why."""
 
 
 def stretch_of(reader: LogReader, begin: str | None, end: str | None, since: str | None) -> Stretch:
-    """A stretch of a log between two times as people write them, to the session; ``since`` is how long before the end
-    it begins. Raises BadTime, GateError, LogError."""
+    """Return the part of a log between two times as people write them, cut at sessions; ``since`` is the duration
+    before the end. Raises BadTime, GateError, LogError."""
     until = None if end is None else time_of(reader, end)
     after = None if begin is None else time_of(reader, begin)
     if since is not None:
@@ -139,7 +143,7 @@ def stretch_of(reader: LogReader, begin: str | None, end: str | None, since: str
 
 
 def _event_at(reader: LogReader, time: int) -> int | None:
-    """The event of the last session that was decided by then; None before the first one."""
+    """Return the event of the last session decided by a time; None before the first one."""
     try:
         return reader.info(session_at(reader, time)).sequence
     except NotFound:
@@ -164,20 +168,20 @@ def gate(
 ) -> GateResult:
     """Run a log's workload under two configurations, each with ``seeds`` orders of equal nodes, and judge the new one.
 
-    A configuration is its name and text; without ``old`` it is the one in force at the end of the stretch. ``begin``,
-    ``end`` and ``since`` pick a stretch of the log as `stretch_of` reads them. ``called`` names the log where ``path``
-    is a copy of it. ``jobs``, ``period``, ``gpu`` and ``progress`` are as `sweep` takes them. All mistakes are found
-    before the first run. Raises LogError, PolicyError, BadTime, ConditionError, GateError.
+    A configuration is its name and text; without ``old`` it is the one in force at the end. ``begin``, ``end`` and
+    ``since`` select a part of the log as `stretch_of` reads them. ``called`` names the log if ``path`` is a copy.
+    ``jobs``, ``period``, ``gpu`` and ``progress`` are as for `sweep`. All errors in the arguments are raised before
+    the first run: LogError, PolicyError, BadTime, ConditionError, GateError.
     """
     with LogReader(path) as reader:
         stretch = stretch_of(reader, begin, end, since)
         work = stretch.workload(reader)
         loaded = [logged.event for logged in reader.policies(stretch.after or reader.oldest(), stretch.until)]
     texts = [event.text for event in loaded if isinstance(event, ev.PolicyLoaded)]
-    told = _Jobs(work)
-    if not told.came:
+    workload_jobs = _Jobs(work)
+    if not workload_jobs.came:
         raise GateError(f"no job came from {moment(work.begin)} to {moment(work.end)}: there is nothing to compare")
-    units = _units(work, told.queues, gpu)
+    units = _units(work, workload_jobs.queues, gpu)
     conditions = [read_condition(text, units) for text in fail_if]
     name, text = ("as logged", texts[-1] if texts else work.policy) if old is None else old
     both = (Variant(name, text, logged=old is None), Variant(*new))
@@ -189,10 +193,12 @@ def gate(
     ]
     swept = sweep(path, variants, jobs=jobs, period=period, gpu=gpu, progress=progress, stretch=stretch, explain=True)
     old_runs, new_runs = swept.runs[:seeds], swept.runs[seeds:]
-    figures = _figures(units, [told.measured(run) for run in old_runs], [told.measured(run) for run in new_runs])
+    figures = _figures(
+        units, [workload_jobs.measured(run) for run in old_runs], [workload_jobs.measured(run) for run in new_runs]
+    )
     by_name = {figure.name: figure for figure in figures}
-    judged = [_judged(condition, by_name) for condition in conditions]
-    shifts = told.shifts(f"new {new[0]}", old_runs, new_runs)
+    judged = [_judge(condition, by_name) for condition in conditions]
+    shifts = workload_jobs.shifts(f"new {new[0]}", old_runs, new_runs)
     unjudged = list(_unjudged(swept, by_name["started"], name, new[0]))
     notes = [*_notes(name, new[0], len({work.policy, *texts} - {None}) if old is None else 1, shifts, seeds)]
     estimated, how_well = sum(unit.run is None for unit in work.units), accuracy(work)
@@ -200,8 +206,8 @@ def gate(
         file=called or str(path),
         begin=work.begin,
         end=work.end,
-        jobs=len(told.came),
-        running=len(told.running),
+        jobs=len(workload_jobs.came),
+        running=len(workload_jobs.running),
         pods=len(work.units),
         seeds=seeds,
         old=name,
@@ -220,7 +226,7 @@ def gate(
 
 
 def _unjudged(swept: Sweep, started: Figure, old: str, new: str) -> Iterator[str]:
-    """Return why nothing can be judged by the runs."""
+    """Yield why the runs allow no verdict."""
     if swept.fidelity.far:
         yield f"the baseline {'; '.join(swept.fidelity.sentences)}"
     worst = max(swept.runs, key=lambda run: run.resting)
@@ -231,9 +237,9 @@ def _unjudged(swept: Sweep, started: Figure, old: str, new: str) -> Iterator[str
 
 
 class _Jobs:
-    """The jobs of a workload: those that came, and those that ran already when it was first seen, which nobody placed.
+    """The jobs of a workload: those that arrived, and those that ran already when first observed.
 
-    What runs already has no wait, and would make any wait look shorter.
+    The latter have no wait of their own, and would make any wait look shorter.
     """
 
     def __init__(self, work: Workload) -> None:
@@ -244,7 +250,7 @@ class _Jobs:
         self.queues = sorted(set(self.came.values()))
 
     def measured(self, run: Run) -> dict[str, float]:
-        """The figures of a run by name; a wait without end is infinite."""
+        """Return the metrics of a run by name; an endless wait is infinite."""
         found: dict[str, float] = {
             "evictions": sum(run.evictions.values()),
             "lost_hours": run.lost_hours,
@@ -267,7 +273,7 @@ class _Jobs:
                 "never_started": len(waits) - len(known),
             }
             for name, value in figures.items():
-                # between two waits a quantile may come out as 22.000000000000004, which is not more than 22
+                # between two waits a quantile may be 22.000000000000004, which must not exceed 22
                 found[metric(name, queue)] = math.inf if value is None else round(value, 6)
         return found
 
@@ -286,10 +292,10 @@ def _median_wait(job: str, runs: Sequence[Run]) -> float:
 
 
 def _units(work: Workload, queues: Sequence[str], gpu: str) -> dict[str, Unit]:
-    """What is measured of a workload, by name, in the order in which it is told."""
+    """Return the metrics of a workload with their units, in the order of the output."""
     events = [*work.base, *(event for _, event in work.changes)]
     nodes = [each for each in events if isinstance(each, ev.ObjectPut) and each.kind == "Node"]
-    there = {name for event in nodes for name, amount in room(event).items() if amount}
+    there = {name for event in nodes for name, amount in allocatable_after(event).items() if amount}
     wanted = {name for unit in work.units for name, amount in unit.requests.items() if amount}
     found = dict(_BY_QUEUE)
     found |= _OVERALL
@@ -306,7 +312,7 @@ def _figures(
 ) -> list[Figure]:
     found = []
     for name, unit in units.items():
-        # a resource that no pod was given in a run is none of its figures
+        # a resource that no pod got in a run has no metric in it
         before, after = ([run.get(name, 0.0) for run in runs] for runs in (old, new))
         one, other = _spread(before), _spread(after)
         change = None
@@ -324,7 +330,7 @@ def _finite(value: float) -> float | None:
     return None if math.isinf(value) else value
 
 
-def _judged(condition: FailCondition, figures: Mapping[str, Figure]) -> Judgement:
+def _judge(condition: FailCondition, figures: Mapping[str, Figure]) -> Judgement:
     clauses = []
     for clause in condition.clauses:
         figure = figures[clause.metric]
@@ -333,11 +339,11 @@ def _judged(condition: FailCondition, figures: Mapping[str, Figure]) -> Judgemen
     return Judgement(condition.text, clauses, all(one.holds for one in clauses))
 
 
-# --- telling ----------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def figure_in_words(value: float | None, unit: Unit) -> str:
-    """A figure as it is shown."""
+    """Return a value of a metric as text."""
     match unit:
         case "seconds":
             return span_in_words(value)
@@ -352,13 +358,13 @@ def figure_in_words(value: float | None, unit: Unit) -> str:
 
 
 def spread_in_words(spread: Spread, unit: Unit) -> str:
-    """The median, and the least and the most of the seeds where these differ as they are shown."""
+    """Return the median, with the minimum and maximum over the seeds if their texts differ."""
     least, middle, most = (figure_in_words(one, unit) for one in (spread.least, spread.median, spread.most))
     return middle if least == most else f"{middle} ({least} to {most})"
 
 
 def change_in_words(figure: Figure) -> str:
-    """By how much the medians differ."""
+    """Return by how much the medians differ."""
     if figure.old.median == figure.new.median:
         return "="
     if figure.change is None:
@@ -367,22 +373,22 @@ def change_in_words(figure: Figure) -> str:
 
 
 def verdict_in_words(judgement: Judgement, *, judged: bool = True) -> str:
-    """In one word, or two; ``judged``: the runs can tell."""
+    """Return the verdict in one or two words; ``judged``: the runs allow a verdict."""
     return "not judged" if not judged else "FAILED" if judgement.failed else "passed"
 
 
 def judgement_in_words(judgement: Judgement, *, judged: bool = True) -> str:
-    """A condition with its figures, in one line."""
+    """Return a condition with its metrics, in one line."""
     figures = {clause.figure.name: clause.figure for clause in judgement.clauses}
-    told = "; ".join(
+    texts = "; ".join(
         _figure_in_words(figure, [one for one in judgement.clauses if one.figure.name == name])
         for name, figure in figures.items()
     )
-    return f"{verdict_in_words(judgement, judged=judged)} {judgement.text}: {told}"
+    return f"{verdict_in_words(judgement, judged=judged)} {judgement.text}: {texts}"
 
 
 def _figure_in_words(figure: Figure, clauses: Sequence[Judged]) -> str:
-    """A figure under both, and what clauses of a condition say of it."""
+    """Return a metric under both configurations, with the limits of some clauses."""
     old, new = (spread_in_words(each, figure.unit) for each in (figure.old, figure.new))
     change = change_in_words(figure)
     facts = [change] if change not in ("", "=") else []
@@ -393,26 +399,26 @@ def _figure_in_words(figure: Figure, clauses: Sequence[Judged]) -> str:
 
 
 def _overlap(figure: Figure) -> bool:
-    """Whether what the seeds came to under one configuration reaches into what they came to under the other."""
+    """Return whether the ranges of the seeds' values under the two configurations overlap."""
     lows = [one.least if one.least is not None else math.inf for one in (figure.old, figure.new)]
     highs = [one.most if one.most is not None else math.inf for one in (figure.old, figure.new)]
     return max(lows) <= min(highs) and figure.old != figure.new
 
 
 def told_figures(gate: GateResult) -> list[Figure]:
-    """The figures that are shown: the cluster's, those of queues that changed, and those that were asked for. Where
-    there is one queue only, its figures are the cluster's."""
-    asked = {one.figure.name for judgement in gate.conditions for one in judgement.clauses}
+    """Return the displayed metrics: the cluster's, those of queues that changed, and those in conditions. With a
+    single queue, its metrics equal the cluster's and are left out."""
+    in_conditions = {one.figure.name for judgement in gate.conditions for one in judgement.clauses}
     queues = {figure.name.partition("{")[2] for figure in gate.figures} - {""}
     return [
         figure
         for figure in gate.figures
-        if "{" not in figure.name or figure.name in asked or (len(queues) > 1 and figure.old != figure.new)
+        if "{" not in figure.name or figure.name in in_conditions or (len(queues) > 1 and figure.old != figure.new)
     ]
 
 
 def summary(gate: GateResult) -> str:
-    """What was run, in one line."""
+    """Return what was run, in one line."""
     ran = f" ({gate.running:,} more ran already)" if gate.running else ""
     seeds = counted(gate.seeds, "seed")
     return (

@@ -1,4 +1,4 @@
-"""A log's events folded into what was asked for, in the groups that it was decided in."""
+"""Read a workload from a log: what groups and pods did, without the scheduler's decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vcd.model.requests import pod_requests
 from vcd.model.status import Phase, phase_of
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QUEUE_ADMISSION_GATE, Settings, task_role
-from vcd.timetravel.history import History, shown
+from vcd.timetravel.history import History, object_in
 from vcd.timetravel.whatif.workload import (
     EVICTED,
     SECOND,
@@ -31,18 +31,19 @@ from vcd.timetravel.whatif.workload import (
 )
 
 PROMPT = 60 * SECOND
-"""Within this time of its deletion a controller has made another pod; one that comes later is work of its own."""
+"""A pod created within this time after another one's deletion replaces it; a later one is new work."""
 _LATE = 10
-"""So many times as long after its coming a pod may say what group it is of."""
+"""Multiple of that time within which a pod may state its group."""
 _ENDED = ("Succeeded", "Failed")
 
 
 def workload_of(reader: LogReader, until: int | None = None, after: int | None = None) -> Workload:
-    """What a log holds, from its oldest state, or the state after an event, to its end or an event. Raises LogError."""
+    """Return the workload of a log, from its oldest state, or the state after an event, to its end or an event. Raises
+    LogError."""
     history, first = History(reader), reader.oldest() if after is None else after
     begin = next((logged.time for logged in reader.read(first, first + 1)), reader.last_time())
-    listener = _Listener(begin, history.oldest() if after is None else history.state(after, jump=True))
-    history.tell(listener, first, until)
+    listener = _WorkloadFold(begin, history.oldest() if after is None else history.state(after, jump=True))
+    history.feed(listener, first, until)
     work = listener.done()
     if after is not None:
         for unit in work.units:
@@ -52,13 +53,13 @@ def workload_of(reader: LogReader, until: int | None = None, after: int | None =
 
 
 def _bind_before(reader: LogReader, pod: str, time: int) -> int | None:
-    """When a pod was last bound before a time at which it is on its node; None where the log does not say."""
+    """Return when a pod was last bound before a time at which it is on its node; None if that is not logged."""
     binds = [one.time for one in reader.operations_of(pod) if one.verb == "bind" and one.time <= time]
     return max(binds, default=None)
 
 
-class _Listener:
-    """Folds events into lives."""
+class _WorkloadFold:
+    """Folds events into a workload."""
 
     def __init__(self, begin: int, state: ClusterState) -> None:
         policy = state.policy
@@ -68,22 +69,22 @@ class _Listener:
         self._units: dict[str, Unit] = {}
         self._names = Names()
         self._alive: dict[str, Unit] = {}
-        """Those that are there, by the key that the log has."""
+        """Existing units, by their key in the log."""
         self._uids: dict[str, str] = {}
-        self._leaving: set[str] = set()
-        """The keys of those that are there and were deleted."""
+        self._terminating: set[str] = set()
+        """The keys of existing units whose pod has a deletion timestamp."""
         self._evicted: dict[str, int] = {}
         self._vacant: dict[str, deque[tuple[int, Unit]]] = {}
-        """Whose place is free, and since when."""
+        """Units whose pod is gone and may be replaced, and since when, by group."""
         self._began = False
-        self._shown: dict[tuple[str, str], bytes | None] = {}
+        self._payloads: dict[tuple[str, str], bytes | None] = {}
         for kind, key, obj in fixed_objects(state):
             self._change(ev.ObjectPut(kind, key, "", encode_payload(obj)))
         self._began = bool(state.sequence)
         self.catch_up(state, begin)
 
     def catch_up(self, state: ClusterState, time: int) -> None:
-        """Learn the groups and pods that a state holds."""
+        """Take over the groups and pods of a state."""
         self._time = max(self._time, time)
         for key, record in sorted(state.groups.items()):
             self._see_group(key, record.group)
@@ -93,12 +94,12 @@ class _Listener:
                 self._see_pod(key, pod)
 
     def see(self, logged: Logged) -> None:
-        """One event."""
+        """Handle one event."""
         event = logged.event
         self._time = max(self._time, logged.time)
         match event:
             case ev.ObjectPut(kind="Pod" | "PodGroup"):
-                obj = shown(event)
+                obj = object_in(event)
                 if isinstance(obj, PodGroup):
                     self._see_group(event.key, obj)
                 elif isinstance(obj, Pod):
@@ -106,34 +107,34 @@ class _Listener:
             case ev.ObjectPut(payload=bytes()):
                 self._change(event)
             case ev.ObjectGone(kind="Pod"):
-                self._pod_gone(event.key)
+                self._delete_pod(event.key)
             case ev.ObjectGone(kind="PodGroup"):
-                self._group_gone(event.key)
+                self._delete_group(event.key)
             case ev.ObjectGone() | ev.Answered():
                 self._change(event)
             case ev.PolicyLoaded():
                 self._policy(event)
-            case ev.SessionDecided() if not self._shadow:  # nothing of what a shadow decides is done
+            case ev.SessionDecided() if not self._shadow:  # a shadow's decisions are not carried out
                 self._session(event)
         self._began = self._began or isinstance(event, ev.SessionDecided)
 
     def done(self) -> Workload:
-        """All lives, in the order in which they came."""
+        """Return the workload, with its units in order of arrival."""
         work = self._work
         work.end = self._time
         work.units = sorted(self._units.values(), key=lambda unit: (unit.arrived, unit.key))
         return work
 
     def _change(self, event: ev.Event) -> None:
-        """Something that is the same whatever is scheduled; what was there before the first session is the base."""
+        """Note a change that does not depend on scheduling; changes before the first session form the base."""
         if isinstance(event, ev.ObjectPut):
-            event = _as_given(event)
+            event = _without_status(event)
             known = event.kind, event.key
-            if self._shown.get(known) == event.payload:
+            if self._payloads.get(known) == event.payload:
                 return
-            self._shown[known] = event.payload
+            self._payloads[known] = event.payload
         elif isinstance(event, ev.ObjectGone):
-            self._shown.pop((event.kind, event.key), None)
+            self._payloads.pop((event.kind, event.key), None)
         if self._began:
             self._work.changes.append((self._time, event))
         else:
@@ -162,13 +163,13 @@ class _Listener:
     # --- groups -------------------------------------------------------------------------------------------------------
 
     def _see_group(self, key: str, group: PodGroup) -> None:
-        name = self._name(key)
+        name = self._current_name(key)
         life = self._work.groups.get(name)
-        if life is not None and life.group.metadata.uid != group.metadata.uid and not self._peopled(name):
+        if life is not None and life.group.metadata.uid != group.metadata.uid and not self._has_live_pods(name):
             name, life = self._names.again(key), None
         self._names.gone.discard(name)
         waits = phase_of(group.status.phase) is Phase.PENDING
-        # what was admitted before the log began is not asked to be admitted again
+        # groups that were admitted before the log began do not wait for admission again
         bare = _group_named(altered(group, status=PodGroupStatus(phase="" if waits else "Inqueue")), name)
         if life is None:
             self._work.groups[name] = GroupLife(name, bare, self._time, waits)
@@ -177,7 +178,7 @@ class _Listener:
         self._admit(name, group.status.phase)
 
     def _changed(self, life: GroupLife, group: PodGroup) -> None:
-        """Somebody changed what a group asks for, or made it again for the pods that it has."""
+        """Note that a group's spec changed, or that it was created again for its existing pods."""
         last = life.versions[-1][1] if life.versions else life.group
         group = altered(group, status=last.status)
         if group == last:
@@ -186,7 +187,7 @@ class _Listener:
         if life.key not in self._names.started:
             life.group = group
 
-    def _group_gone(self, key: str) -> None:
+    def _delete_group(self, key: str) -> None:
         name = self._names.of(key)
         life = self._work.groups.get(name)
         if life is None or name in self._names.gone:
@@ -195,40 +196,40 @@ class _Listener:
         if name not in self._names.peopled:
             life.withdrawn = self._time
 
-    def _name(self, key: str) -> str:
-        """The name of the group that is there under a key, or is to come: another one than was there, where that went
-        and all its pods with it."""
+    def _current_name(self, key: str) -> str:
+        """Return the name of the group under a key, which may be observed later; a new one after the former group and
+        all its pods are gone."""
         name = self._names.of(key)
-        if name in self._names.gone and not self._peopled(name):
+        if name in self._names.gone and not self._has_live_pods(name):
             name = self._names.again(key)
         return name
 
-    def _peopled(self, name: str) -> bool:
-        """Whether a group has pods that have not ended and stay."""
+    def _has_live_pods(self, name: str) -> bool:
+        """Return whether a group has pods that have neither ended nor are being deleted."""
         mine = ((key, unit) for key, unit in self._alive.items() if unit.group == name)
-        return any(unit.ended is None and key not in self._leaving for key, unit in mine)
+        return any(unit.ended is None and key not in self._terminating for key, unit in mine)
 
     def _admit(self, name: str, phase: str) -> None:
         life = self._work.groups.get(name)
         if life is not None and life.admitted is None and phase_of(phase) is not Phase.PENDING:
             life.admitted = self._time
 
-    # --- pods -----------------------------------------------------------------------------------------------------
+    # --- pods ---------------------------------------------------------------------------------------------------------
 
     def _see_pod(self, key: str, pod: Pod) -> None:
         uid = pod.metadata.uid
         if key in self._alive and self._uids[key] != uid:
-            self._pod_gone(key)
+            self._delete_pod(key)
         unit = self._alive.get(key)
-        if unit is None and not pod.spec.node_name and not self._is_ours(pod):
-            return  # another scheduler places it: it takes room from then on
+        if unit is None and not pod.spec.node_name and not self._is_scheduled_here(pod):
+            return  # another scheduler places it: it uses resources once it has a node
         try:
-            unit = self._new(key, pod) if unit is None else self._seen_again(unit, pod)
+            unit = self._new(key, pod) if unit is None else self._update_unit(unit, pod)
         except QuantityError:
-            return  # set aside by the state, too: it was never placed
+            return  # the state sets it aside, too: it was never placed
         self._alive[key], self._uids[key] = unit, uid
         if pod.metadata.deletion_timestamp is not None:
-            self._leaving.add(key)
+            self._terminating.add(key)
         if pod.spec.node_name and unit.bound is None:
             unit.bound, unit.place = self._time, pod.spec.node_name
         if unit.bound is not None:
@@ -236,13 +237,13 @@ class _Listener:
         if pod.status.phase in _ENDED and unit.ended is None:
             unit.ended, unit.ending = self._time, pod.status.phase.lower()
 
-    def _is_ours(self, pod: Pod) -> bool:
+    def _is_scheduled_here(self, pod: Pod) -> bool:
         names = self._work.settings.scheduler_names
         return not names or pod.spec.scheduler_name in names
 
     def _new(self, key: str, pod: Pod) -> Unit:
-        """The unit of a pod that is new: of one that it takes the place of, or its own."""
-        group = self._name(pod.group_key) if pod.group_key else ""
+        """Return the unit of a new pod: one whose pod it replaces, or a new one."""
+        group = self._current_name(pod.group_key) if pod.group_key else ""
         requests = pod_requests(pod.spec)
         unit = self._place_of_another(key, pod, group, self._time)
         if unit is not None:
@@ -254,13 +255,13 @@ class _Listener:
             unit.node = unit.place = pod.spec.node_name
             began = started(pod)
             unit.bound = self._time if began is None else min(self._time, began)
-            # one that is on its node and has not started there was bound just now
+            # a pod with a node that has not started there was bound just now
             unit.seen_whole = pod.status.phase not in _ENDED and (began is not None or pod.status.phase != "Running")
-        self._joins(unit)
+        self._note_group(unit)
         return unit
 
-    def _joins(self, unit: Unit) -> None:
-        """A unit is in its group: by itself, or made by a controller because the group was admitted."""
+    def _note_group(self, unit: Unit) -> None:
+        """Note a unit's group, and whether a controller created the pod because the group was admitted."""
         life = self._work.groups.get(unit.group)
         admitted = None if life is None else life.admitted
         if unit.group and (admitted is None or unit.arrived < admitted):
@@ -271,21 +272,21 @@ class _Listener:
             unit.delay = unit.arrived - admitted
         self._names.peopled.add(unit.group)
 
-    def _seen_again(self, unit: Unit, pod: Pod) -> Unit:
-        """The unit of a pod that others changed while it waited; of another one's place where it names its group only
-        now. What is changed once it has a node was not decided on."""
+    def _update_unit(self, unit: Unit, pod: Pod) -> Unit:
+        """Update the unit of a pod that changed while it waited, or find the unit that it replaces if it states its
+        group only now. Changes after the bind are ignored: nothing was decided on them."""
         if unit.bound is not None or unit.ended is not None or unit.earlier:
             return unit
         requests = pod_requests(pod.spec)
-        group = self._name(pod.group_key) if pod.group_key else ""
+        group = self._current_name(pod.group_key) if pod.group_key else ""
         if group and group != unit.group:
             other = self._place_of_another(name_in_log(unit.key), pod, group, unit.arrived)
             if other is not None:
                 del self._units[unit.key]
                 return other
             unit.group = group
-            self._joins(unit)
-        # a gate that only the scheduler takes away is its decision
+            self._note_group(unit)
+        # removing a gate that only the scheduler removes is its decision
         gates = tuple(one for one in unit.pod.spec.scheduling_gates if one.name == QUEUE_ADMISSION_GATE)
         gates += tuple(one for one in pod.spec.scheduling_gates if one not in gates)
         bare = _pod_named(altered(bare_pod(pod), spec={"scheduling_gates": gates}), unit.key, group)
@@ -295,7 +296,7 @@ class _Listener:
         return unit
 
     def _place_of_another(self, key: str, pod: Pod, group: str, came: int) -> Unit | None:
-        """The unit whose place in its group a pod takes that came at a time (ns)."""
+        """Return the unit in a group that a pod replaces which arrived at a time (ns), or None."""
         vacant = self._vacant.get(group) if group else None
         while vacant and vacant[0][1].ending != EVICTED and self._time - vacant[0][0] > _LATE * PROMPT:
             vacant.popleft()
@@ -311,22 +312,23 @@ class _Listener:
         unit.bound, unit.ended, unit.ending, unit.seen_whole = None, None, "", True
         return unit
 
-    def _pod_gone(self, key: str) -> None:
+    def _delete_pod(self, key: str) -> None:
         unit = self._alive.pop(key, None)
         if unit is None:
             return
-        self._leaving.discard(key)
-        asked = self._evicted.pop(self._uids.pop(key), None)
-        if asked is not None:
-            self._work.leaving.append(self._time - asked)
+        self._terminating.discard(key)
+        evicted_at = self._evicted.pop(self._uids.pop(key), None)
+        if evicted_at is not None:
+            self._work.leaving.append(self._time - evicted_at)
         if unit.ended is None:
-            unit.ended, unit.ending = self._time, "deleted" if asked is None else EVICTED
+            unit.ended, unit.ending = self._time, "deleted" if evicted_at is None else EVICTED
         if unit.group and unit.ending != "succeeded":
             self._vacant.setdefault(unit.group, deque()).append((self._time, unit))
 
 
 class Names:
-    """What groups and pods are called in a workload: one that comes again under the key of one that is gone is another.
+    """Names of groups and pods in a workload: one that is created again under the key of a deleted one gets another
+    name.
 
     Of groups, by name: which are ``gone``, had pods (``peopled``), had some before they were admitted (``early``), had
     some on nodes (``started``).
@@ -341,42 +343,42 @@ class Names:
         self._pods: Counter[str] = Counter()
 
     def keys(self) -> set[str]:
-        """The keys of groups that were named."""
+        """Return the keys of named groups."""
         return set(self._groups)
 
     def of(self, group: str) -> str:
-        """The group that is under a key, or was last."""
+        """Return the name of the present, or last, group under a key."""
         self._groups.setdefault(group, 1)
         return named_again(group, self._groups[group])
 
     def again(self, group: str) -> str:
-        """Another group under a key."""
+        """Return the name of another group under a key."""
         self._groups[group] += 1
         return self.of(group)
 
     def of_pod(self, key: str) -> str:
-        """A pod that is new under a key."""
+        """Return the name of a new pod under a key."""
         self._pods[key] += 1
         return named_again(key, self._pods[key])
 
 
 def _group_named(group: PodGroup, key: str) -> PodGroup:
-    """A group under the name that it has in a workload."""
+    """Return a group with its name in the workload."""
     meta = {"name": key.partition("/")[2], "resource_version": ""}
     return altered(group, metadata=meta)
 
 
 def _pod_named(pod: Pod, key: str, group: str) -> Pod:
-    """A pod under the name that it has in a workload, of the group that has one there."""
+    """Return a pod with its name and group in the workload."""
     marks = pod.metadata.annotations
     if group and group != pod.group_key:
         marks = {**marks, GROUP_NAME: group.partition("/")[2]}
     return altered(pod, metadata={"name": key.partition("/")[2], "annotations": marks})
 
 
-def _as_given(event: ev.ObjectPut) -> ev.ObjectPut:
-    """An object without what the scheduler and the controllers write into it: of a queue's status, the state stays."""
-    queue = shown(event) if event.kind == "Queue" else None
+def _without_status(event: ev.ObjectPut) -> ev.ObjectPut:
+    """Return an object without the fields that the scheduler and controllers write; a queue keeps its state."""
+    queue = object_in(event) if event.kind == "Queue" else None
     if not isinstance(queue, Queue):
         return event
     bare = altered(queue, status=QueueStatus(state=queue.status.state))

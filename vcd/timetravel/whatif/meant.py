@@ -1,4 +1,4 @@
-"""The pods of groups that have none yet: their controllers make them once the groups are admitted."""
+"""The expected pods of groups without pods: their controllers create them once the groups are admitted."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ from vcd.state.records import GroupRecord, task_role
 from vcd.timetravel.whatif.workload import Unit, Workload
 
 
-class Meant:
-    """Says which pods a group will get: such as the last group had that asked for the same, else those that its minimum
-    speaks of, alike."""
+class ExpectedPods:
+    """Derives the pods that a group will get: those of the last group with an equal spec, else equal pods by its
+    minimum."""
 
     def __init__(self, past: Workload, state: ClusterState) -> None:
         self._names = state.settings.scheduler_names
         classes = state.others.get("PriorityClass", {}).values()
         self._priorities = {one.metadata.name: one.value for one in classes if isinstance(one, PriorityClass)}
-        self._had: dict[Hashable, tuple[PodGroup, dict[str, Pod]]] = {}
+        self._last_pods: dict[Hashable, tuple[PodGroup, dict[str, Pod]]] = {}
         for unit in past.units:
             life = past.groups.get(unit.group)
             if life is None:
                 continue
-            asked = _asked(life.group)
-            if asked not in self._had or self._had[asked][0].key != unit.group:
-                self._had[asked] = life.group, {}
-            self._had[asked][1][unit.key] = unit.pod
+            key = _spec_key(life.group)
+            if key not in self._last_pods or self._last_pods[key][0].key != unit.group:
+                self._last_pods[key] = life.group, {}
+            self._last_pods[key][1][unit.key] = unit.pod
 
     def units(self, group: PodGroup, arrived: int) -> list[Unit]:
-        """The pods of a group that has none, which come at ``arrived`` (ns); none where it says nothing of them."""
-        like, had = self._had.get(_asked(group), (group, {}))
+        """Return the pods of a group without any, which arrive at ``arrived`` (ns); none if the group does not specify
+        them."""
+        like, had = self._last_pods.get(_spec_key(group), (group, {}))
         if len(had) < group.spec.min_member:
-            like, had = group, self._alike(group)
+            like, had = group, self._equal_pods(group)
         tasks = dict(zip(_tasks(like), _tasks(group), strict=True))
-        made = [self._made(pod, group, tasks, index) for index, pod in enumerate(had.values())]
+        made = [self._copy_for(pod, group, tasks, index) for index, pod in enumerate(had.values())]
         return [Unit(pod.key, pod.metadata.uid, group.key, pod, pod_requests(pod.spec), arrived) for pod in made]
 
-    def _made(self, pod: Pod, group: PodGroup, tasks: Mapping[str, str], index: int) -> Pod:
+    def _copy_for(self, pod: Pod, group: PodGroup, tasks: Mapping[str, str], index: int) -> Pod:
         meta, task = group.metadata, task_role(pod)
         marks = {TASK_SPEC: tasks.get(task, task)} if task else {}
         return altered(
@@ -63,19 +64,19 @@ class Meant:
                 "annotations": {**pod.metadata.annotations, **marks, GROUP_NAME: meta.name},
                 "owner_references": meta.owner_references,
             },
-            # the claims of others are their own
+            # claims of other pods are their own
             spec={"volumes": (), "resource_claims": ()},
         )
 
-    def _alike(self, group: PodGroup) -> dict[str, Pod]:
-        """Pods that are all the same but for their tasks, as many as its minimum, which is one at least."""
+    def _equal_pods(self, group: PodGroup) -> dict[str, Pod]:
+        """Return pods that differ only in their tasks, as many as the group's minimum, which is at least one."""
         try:
-            asked = GroupRecord.of(group).min_resources
+            min_resources = GroupRecord.of(group).min_resources
         except BadObject:
-            return {}  # set aside by the state, too: it is never admitted
-        if not asked:
+            return {}  # the state sets it aside, too: it is never admitted
+        if not min_resources:
             return {}
-        spec, marks = self._spec(group, asked), group.metadata.annotations
+        spec, marks = self._spec(group, min_resources), group.metadata.annotations
         minima = group.spec.min_task_member
         tasks = [task for task in _tasks(group) for _ in range(minima[task])]
         tasks += [""] * (group.spec.min_member - len(tasks))
@@ -84,10 +85,10 @@ class Meant:
             for place, task in enumerate(tasks)
         }
 
-    def _spec(self, group: PodGroup, asked: Mapping[str, int]) -> PodSpec:
+    def _spec(self, group: PodGroup, min_resources: Mapping[str, int]) -> PodSpec:
         requests: dict[str, str | int | float] = {
             name: format_resource(name, -(-amount // group.spec.min_member))
-            for name, amount in asked.items()
+            for name, amount in min_resources.items()
             if name != PODS
         }
         name = group.spec.priority_class_name
@@ -100,13 +101,13 @@ class Meant:
 
 
 def _tasks(group: PodGroup) -> list[str]:
-    """Its tasks that have a minimum, the smallest first."""
+    """Return the tasks that have a minimum, the smallest first."""
     minima = group.spec.min_task_member
     return sorted(minima, key=lambda task: (minima[task], task))
 
 
-def _asked(group: PodGroup) -> Hashable:
-    """What a group says of its pods; the same for those whose pods are alike, as far as groups tell."""
+def _spec_key(group: PodGroup) -> Hashable:
+    """Return what a group specifies about its pods; groups with equal values are expected to have equal pods."""
     spec, marks = group.spec, group.metadata.annotations
     return (
         group.metadata.namespace,

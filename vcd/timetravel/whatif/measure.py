@@ -1,4 +1,4 @@
-"""What a run of a cluster came to: waits, use, evictions, fairness, and their course over time."""
+"""Measures of a run: waits, use, evictions, fairness, and their time series."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from vcd.timetravel.whatif.workload import GroupLife, Unit
 
 GPU = "nvidia.com/gpu"
 SPANS = 240
-"""Into how many spans the time is cut where a course is shown."""
+"""Spans into which the time of a series is cut for display."""
 
 Amounts = Mapping[str, int]
 
 
 class Course:
-    """The course of a value over time: exact, step by step."""
+    """The exact time series of a value."""
 
     def __init__(self, begin: int) -> None:
         self._times = array("q", [begin])
@@ -31,7 +31,7 @@ class Course:
         return self._values[-1]
 
     def set(self, time: int, value: float) -> None:
-        """From ``time`` (ns) on it has another value."""
+        """Set the value from ``time`` (ns) on."""
         if value == self._values[-1]:
             return
         if time == self._times[-1]:
@@ -41,21 +41,21 @@ class Course:
             self._values.append(value)
 
     def add(self, time: int, change: float) -> None:
-        """From ``time`` (ns) on it is more, or less."""
+        """Change the value from ``time`` (ns) on."""
         self.set(time, self._values[-1] + change)
 
     def mean(self, until: int) -> float:
-        """The average from the beginning until a time."""
+        """Return the average from the beginning until a time."""
         return self._between(self._times[0], until)
 
     def points(self, until: int) -> list[tuple[int, float]]:
-        """The beginning of each of some equal spans (ns), and the average over it."""
+        """Return the beginning of each of some equal spans (ns), and the average over it."""
         begin = self._times[0]
         width = max(1, -(-(until - begin) // SPANS))
         return [(start, self._between(start, min(start + width, until))) for start in range(begin, until, width)]
 
     def _between(self, start: int, end: int) -> float:
-        """The average between two times; the value where they are one."""
+        """Return the average between two times; the value if they are equal."""
         place = max(0, bisect_right(self._times, start) - 1)
         if end <= start:
             return self._values[place]
@@ -69,8 +69,8 @@ class Course:
 
 
 class JobRun(msgspec.Struct):
-    """What became of a job (a group, or a pod without one). Times are ns since the epoch; ``started`` is when it first
-    had its minimum of pods on nodes, ``ended`` when the last of its pods ended; None: not in this run. ``running`` and
+    """The outcome of a job (a group, or a pod without one). Times are ns since the epoch; ``started`` is when its
+    minimum of pods first had nodes, ``ended`` when the last of its pods ended; None: not in this run. ``running`` and
     ``over`` count its pods."""
 
     key: str
@@ -85,7 +85,7 @@ class JobRun(msgspec.Struct):
 
     @property
     def wait(self) -> int | None:
-        """How long it waited; None of one that never started."""
+        """How long it waited; None if it never started."""
         return None if self.started is None else self.started - self.arrived
 
 
@@ -97,7 +97,7 @@ class _Queue(msgspec.Struct):
 
 
 class Measure:
-    """Listens to a simulated cluster. ``gpu`` is the resource whose whole free cards are counted."""
+    """Records the events of a run. ``gpu`` is the resource whose whole free cards are counted."""
 
     def __init__(self, begin: int, gpu: str = GPU) -> None:
         self.begin = begin
@@ -106,7 +106,7 @@ class Measure:
         self.evictions: Counter[str] = Counter()
         """By action."""
         self.victims: set[str] = set()
-        """The keys of those that were evicted."""
+        """The keys of evicted pods."""
         self.lost: int = 0
         """Pod-nanoseconds that evicted pods had run for."""
         self.sessions = 0
@@ -116,25 +116,26 @@ class Measure:
         self.running = Course(begin)
         self.free_gpus = Course(begin)
         self.free_on_empty_nodes = Course(begin)
-        """GPUs of nodes none of whose GPUs is used."""
+        """GPUs of nodes with no GPU in use."""
         self.fairness = Course(begin)
-        """Jain's index of the queues' dominant shares by weight, while several want room; 1 is even."""
+        """Jain's index of the queues' dominant shares by weight, while several have waiting pods; 1 is even."""
         self.queues: dict[str, _Queue] = {}
         self.invented_from: dict[str, int] = {}
-        """The jobs whose run time nothing in the log tells, and until when they are known to have run (ns)."""
+        """The jobs whose run time is assumed, and until when they are known to have run (ns)."""
         self.closed = begin
         self.busy_until = begin
-        """When the last pod came or was given a node: after that, work only ends, and says nothing of the scheduler."""
+        """When the last pod arrived or got a node: after that, work only ends, which does not depend on the
+        scheduler."""
         self._job_of: dict[str, str] = {}
         self._queue_of: dict[str, str] = {}
         self._since: dict[str, int] = {}
         self._nodes: dict[str, Amounts] = {}
         self._gpus_used: Counter[str] = Counter()
 
-    # --- what is told -------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def node(self, time: int, name: str, allocatable: Amounts) -> None:
-        """A node has this room from now on; none: it is gone."""
+        """Set a node's allocatable resources; empty: it is deleted."""
         before = self._nodes.get(name, {})
         for resource in sorted(before.keys() | allocatable.keys()):
             change = allocatable.get(resource, 0) - before.get(resource, 0)
@@ -144,11 +145,11 @@ class Measure:
         self._recount(time, name, free)
 
     def group(self, time: int, life: GroupLife, queue: str) -> None:
-        """A job's group came, maybe after pods of it."""
+        """Note the arrival of a job's group, possibly after pods of it."""
         self.jobs.setdefault(life.key, JobRun(life.key, queue, time)).minimum = max(1, life.group.spec.min_member)
 
     def unit(self, time: int, unit: Unit, key: str, queue: str) -> None:
-        """A pod of the job ``key`` came, or came again, and wants a node."""
+        """Note the arrival of a pod of the job ``key``, or of its replacement."""
         self.busy_until = time
         self._job_of[unit.key] = key
         job = self.jobs.setdefault(key, JobRun(key, queue, time))
@@ -159,7 +160,7 @@ class Measure:
         self._of(queue).waiting += 1
 
     def starts(self, time: int, unit: Unit, node: str) -> None:
-        """A pod is on a node."""
+        """Note that a pod got a node."""
         self._since[unit.key] = self.busy_until = time
         self._use(time, unit, node, 1)
         job = self._job(unit)
@@ -168,7 +169,7 @@ class Measure:
             job.started = time
 
     def ends(self, time: int, unit: Unit, node: str) -> None:
-        """A pod ended, or was given up while it waited (no node)."""
+        """Note that a pod ended, or was deleted while it waited (no node)."""
         job = self._job(unit)
         job.over += 1
         if node:
@@ -181,34 +182,34 @@ class Measure:
             job.ended = time
 
     def evicted(self, time: int, unit: Unit, action: str) -> None:
-        """A pod is asked to go."""
+        """Note the eviction of a pod."""
         self.evictions[action] += 1
         self.victims.add(unit.key)
         self.lost += time - self._since[unit.key]
 
     def leaves(self, time: int, unit: Unit, node: str) -> None:
-        """A pod is gone before its time; it comes again (``unit``)."""
+        """Note that an evicted pod is gone; its replacement is noted by ``unit``."""
         self._job(unit).running -= 1
         self._use(time, unit, node, -1)
 
     def invented(self, time: int, job: str) -> None:
-        """A pod of a job runs on after ``time`` for as long as is assumed, since nothing like it has ended."""
+        """Note that a pod of a job runs for an assumed time after ``time``, since no similar pod has ended."""
         self.invented_from[job] = min(time, self.invented_from.get(job, time))
 
     def assumed(self) -> tuple[list[str], int]:
-        """Return the jobs whose run time nothing in the log tells while another job starts after it, the earliest
-        first, and how many jobs start after that."""
+        """Return the jobs with an assumed run time while another job starts after it, the earliest first, and how many
+        jobs start after that."""
         starts = [job.started for job in self.jobs.values() if job.started is not None]
         by_time = sorted((time, job) for job, time in self.invented_from.items() if time < max(starts, default=0))
         return [job for _, job in by_time], sum(start > by_time[0][0] for start in starts) if by_time else 0
 
     def session(self, time: int, weights: Mapping[str, int]) -> None:
-        """A session was decided; ``weights`` are the queues'."""
+        """Note a session; ``weights`` are the queues'."""
         self.sessions += 1
         self.fairness.set(time, self._evenness(weights))
 
     def close(self, time: int) -> None:
-        """Nothing more happens."""
+        """End the run."""
         self.closed = time
 
     # --- sums ---------------------------------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ class Measure:
             self._recount(time, node, free)
 
     def _gpus_of(self, node: str) -> tuple[int, int]:
-        """Free GPUs of a node, and again where none of them is used."""
+        """Return the free GPUs of a node, and those that are free because none of the node's GPUs is in use."""
         has = self._nodes.get(node, {}).get(self.gpu, 0)
         left = max(0, has - self._gpus_used[node])
         return left, left if left == has else 0
@@ -265,7 +266,7 @@ class Measure:
         return used.value / total.value if total is not None and total.value and resource != "pods" else 0.0
 
     def utilisation(self) -> dict[str, float]:
-        """The part of each resource that was used on average."""
+        """Return the average used part of each resource."""
         until = self.busy_until
         totals = {name: course.mean(until) for name, course in sorted(self.capacity.items())}
         return {
@@ -274,7 +275,7 @@ class Measure:
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:
-    """A quantile of values, between neighbours where it falls between two; None of none."""
+    """Return a quantile of values, interpolated between neighbours; None if there are no values."""
     ordered = sorted(values)
     if not ordered:
         return None

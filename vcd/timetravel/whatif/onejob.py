@@ -1,4 +1,4 @@
-"""What if one job had been in another queue, or of another priority?"""
+"""What-if of one job in another queue, or with another priority."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vcd.timetravel.why.explain import keys_of
 
 
 class JobWhatIf(msgspec.Struct, frozen=True):
-    """How long a job waited, in seconds (None: it never started): as it was ``recorded``, as that is ``simulated``, and
-    with ``what`` changed. ``shifts`` are other jobs that wait longer or shorter then; the most changed of them."""
+    """How long a job waited, in seconds (None: it never started): in the log (``recorded``), in the baseline
+    (``simulated``), and with ``what`` changed (``otherwise``). ``shifts`` are other jobs whose waits change most."""
 
     key: str
     what: str
@@ -28,7 +28,7 @@ class JobWhatIf(msgspec.Struct, frozen=True):
     notes: list[str]
 
     def lines(self, seen: Callable[[str, str], bool] = lambda kind, key: True) -> Iterator[str]:
-        """In sentences; other jobs are named to who may see them by kind and key."""
+        """Yield the answer in sentences; other jobs are named if ``seen`` allows their kind and key."""
         yield f"with {self.what} it would have {_waited(self.otherwise)}"
         yield f"  as it was it {_waited(self.recorded)}; simulated so, it {_waited(self.simulated)}"
         worse = [shift for shift in self.shifts if shift.is_longer]
@@ -46,7 +46,7 @@ def _waited(seconds: float | None) -> str:
 
 
 def job_whatif(history: History, key: str, queue: str = "", priority_class: str = "") -> JobWhatIf:
-    """Let a log's workload come again with one job in ``queue`` or of ``priority_class`` (empty: as it was).
+    """Run a log's workload again with one job in ``queue`` or with ``priority_class`` (empty: unchanged).
 
     ``key`` is the PodGroup's. Raises NotFound for a queue or class that is not in the log, EditError for a change that
     changes nothing, and LogError.
@@ -55,8 +55,10 @@ def job_whatif(history: History, key: str, queue: str = "", priority_class: str 
     _check_named(history, "Queue", queue, oldest.queues)
     _check_named(history, "PriorityClass", priority_class, oldest.others.get("PriorityClass", {}))
     fields = (("queue", queue), ("priorityClassName", priority_class))
-    asked = [(name, value) for name, value in fields if value]
-    edits = Edits(tuple(Assignment(f"{name} {value}", "PodGroup", key, ("spec", name), value) for name, value in asked))
+    changed = [(name, value) for name, value in fields if value]
+    edits = Edits(
+        tuple(Assignment(f"{name} {value}", "PodGroup", key, ("spec", name), value) for name, value in changed)
+    )
     found = whatif(history.reader.path, [Variant("changed", edits=edits)])
     if key not in found.runs[0].jobs:
         raise NotFound(f"{key} ran already when the log begins: how long it waited is not in it")

@@ -1,4 +1,4 @@
-"""A cluster as a log shows it at a moment, and its work as it goes on from there when nothing more comes."""
+"""The state of a log's cluster at a moment, and its workload from then on, without new arrivals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vcd.model.requests import pod_requests
 from vcd.model.status import Phase
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import History
-from vcd.timetravel.whatif.meant import Meant
+from vcd.timetravel.whatif.meant import ExpectedPods
 from vcd.timetravel.whatif.workload import (
     SECOND,
     GroupLife,
@@ -29,7 +29,8 @@ _STAYS = ("DaemonSet", "Node")
 
 
 class Present(msgspec.Struct):
-    """The state after event ``sequence`` (to be folded on), the time (ns), and the last session before it."""
+    """The state after event ``sequence`` (callers fold further events into it), the time (ns), and the last session
+    before it."""
 
     state: ClusterState
     sequence: int
@@ -43,12 +44,12 @@ class Present(msgspec.Struct):
 
     @property
     def whole_second(self) -> int:
-        """The time at which simulated time can begin: all of it is in whole seconds."""
+        """The time at which simulated time begins: it is in whole seconds."""
         return -(-self.now // SECOND) * SECOND
 
 
 def present(reader: LogReader, session: int | None) -> Present:
-    """How things stood after a session, or (None) stand after the last event. Raises LogError."""
+    """Return the state after a session, or (None) after the last event. Raises LogError."""
     if session is None:
         sequence, now = reader.head(), reader.last_time()
         if not sequence:
@@ -61,23 +62,23 @@ def present(reader: LogReader, session: int | None) -> Present:
     return Present(state, sequence, now, state.session)
 
 
-class GoingOn:
-    """Makes the workload that a state holds: what runs ends some time, what waits is to be placed."""
+class PresentWorkload:
+    """Creates the workload of a state: running pods end at some time, waiting pods are to be placed."""
 
     def __init__(self, reader: LogReader, here: Present, past: Workload) -> None:
-        """``past`` is what the log shows up to then."""
+        """Create from the state and ``past``, the log's workload up to then."""
         self._reader = reader
         self._state = here.state
         self._begin = here.whole_second
         self._bound = {name_in_log(unit.key): unit.bound for unit in past.units if unit.ended is None}
         self._past = past
-        self.meant = Meant(past, here.state)
-        """Makes the pods of groups that have none yet."""
+        self.meant = ExpectedPods(past, here.state)
+        """Derives the pods of groups that have none yet."""
         self.without_pods: list[str] = []
-        """Groups that have no pods yet, and are taken to get those that are meant."""
+        """Groups without pods, which get expected ones."""
 
     def workload(self) -> Workload:
-        """Everything comes at the beginning, and nothing after it."""
+        """Return a workload in which everything arrives at the beginning."""
         state, begin = self._state, self._begin
         work = Workload(begin, begin, None, state.settings.as_done(), leaving=list(self._past.leaving))
         work.spared = state.immunity.copy()
@@ -93,7 +94,7 @@ class GoingOn:
             if unit is not None:
                 peopled.add(unit.group)
                 work.units.append(unit)
-            elif not self._leaves(key, pod):
+            elif not self._is_terminating(key, pod):
                 peopled.add(pod.group_key)
                 work.base.append(ev.ObjectPut("Pod", key, "", encode_payload(pod)))
         for key, record in sorted(state.groups.items()):
@@ -106,13 +107,14 @@ class GoingOn:
         return work
 
     def _unit(self, key: str, pod: Pod, group: str) -> Unit | None:
-        """A pod as work; None where it has ended, leaves, or is nobody's to place or to end."""
+        """Return a pod as a unit; None if it has ended, is being deleted, or is neither placed nor ended by this
+        simulation."""
         owner = next((owner.kind for owner in pod.metadata.owner_references if owner.controller), "")
         intent = self._state.intents.get(key)
         node = intent.node if intent is not None and intent.verb == "bind" else pod.spec.node_name
-        gone = self._leaves(key, pod)
+        gone = self._is_terminating(key, pod)
         comes_again = gone and self._is_evicted(key, pod, group)
-        stays = owner in _STAYS and group not in self._state.groups  # in no group, so that nobody evicts it either
+        stays = owner in _STAYS and group not in self._state.groups  # in no group, so that it is not evicted either
         if pod.status.phase in ("Succeeded", "Failed") or stays or (gone and not comes_again):
             return None
         if comes_again:
@@ -121,23 +123,23 @@ class GoingOn:
         if not node and (not group or (names and pod.spec.scheduler_name not in names)):
             return None
         requests = pod_requests(pod.spec)
-        uid = pod.metadata.uid + "~again" * comes_again  # by its uid it is known who took whose place
+        uid = pod.metadata.uid + "~again" * comes_again  # replacements are recognized by their uid
         unit = Unit(key, uid, group, bare_pod(pod), requests, self._begin, node=node, place=node)
         if node:
             unit.bound = self._since(key, pod)
         return unit
 
-    def _leaves(self, key: str, pod: Pod) -> bool:
+    def _is_terminating(self, key: str, pod: Pod) -> bool:
         intent = self._state.intents.get(key)
         return pod.metadata.deletion_timestamp is not None or (intent is not None and intent.verb == "evict")
 
     def _is_evicted(self, key: str, pod: Pod, group: str) -> bool:
-        """Whether it leaves because the scheduler asked for it: its controller makes another one."""
+        """Return whether the scheduler evicted it, so that its controller creates another one."""
         evicted = self._state.immunity.evicted.get(group)
         return key in self._state.intents or (evicted is not None and pod.metadata.uid in evicted.gone)
 
     def _since(self, key: str, pod: Pod) -> int:
-        """When it came on its node: as the log saw it, else as it was decided, else as the pod says."""
+        """Return when it got its node: as observed in the log, else as decided, else by the pod's status."""
         bound = self._bound.get(key)
         if bound is None:
             binds = [one.time for one in self._reader.operations_of(key) if one.verb == "bind"]

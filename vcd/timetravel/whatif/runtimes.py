@@ -1,9 +1,9 @@
-"""How long work will run, estimated from what ran before it: the product-limit estimate of Kaplan and Meier.
+"""Estimates of run times from earlier pods: the product-limit estimate of Kaplan and Meier.
 
-Work that still ran when the log ended counts for as long as it was seen to run, so that long jobs are not forgotten.
-What ran already when it was first seen counts from the age that it had then on (left truncation: of those that had
-ended by that age nothing is seen), and not at all where that age is not known. A job counts once, however many pods it
-has: they mostly end together, and say no more than one does.
+Pods that still ran when the log ended count for as long as they were observed, so that long jobs are not ignored. Pods
+that ran already when first observed count from the age that they had then (left truncation: those that ended before
+that age are not observed), and not at all if that age is unknown. A job counts once, however many pods it has: they
+mostly end together, and are not independent observations.
 """
 
 from __future__ import annotations
@@ -25,32 +25,31 @@ from vcd.state.records import task_role
 from vcd.timetravel.whatif.workload import SECOND, Unit, Workload, name_in_log
 
 ENOUGH = 5
-"""Jobs of one class of which something must have ended before the class speaks for itself."""
+"""Ended jobs of a class that are needed to estimate from the class alone."""
 LOW, HIGH = 0.1, 0.9
 """The quantiles between which four of five runs are expected to lie."""
 
 _MOST = 0.99
-"""Quantiles above it are taken for it: tails that no run has shown yet have no end."""
+"""Quantiles above it are replaced by it: the unobserved tail is infinite."""
 
 _ROUNDING = 1e-9
 _NEXT = ""
-"""The job that is yet to be seen, among those that have names."""
+"""The name of the next, unobserved job, among those that have names."""
 
 _NUMBER = re.compile(r"[-._]([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9]+)(?=[-._]|$)")
 _TEMPLATE_HASH = "pod-template-hash"
 _ALL = ("all",)
 _OWN = 3
-"""So many classes of a pod are of its own kind."""
+"""The number of classes, of those of a pod, that are its own kind."""
 _IMPLIED_GROUP = "podgroup-"
 
 _Run = tuple[int, bool, str, int]
-"""How long a pod ran (ns), whether it ended then, of which job it is, and how long it had run when it was first seen
-(ns)."""
+"""How long a pod ran (ns), whether it ended then, its job, and how long it had run when first observed (ns)."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """How long a piece of work will run in all, in ns: the median, and the bounds of four in five. ``of`` says in words
-    by which work it was estimated, ``count`` of how many jobs of that something ended."""
+    """The estimated total run time of a pod, in ns: the median, and the bounds of four in five. ``of`` describes the
+    class of pods that it was estimated from, ``count`` is how many jobs of that class ended."""
 
     median: int
     low: int
@@ -60,10 +59,10 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Accuracy(msgspec.Struct, frozen=True):
-    """How far estimates made from the earlier half of a log's ended work are from the later half.
+    """How precisely estimates from the earlier half of a log's ended pods predict the later half.
 
-    Runs ``learned`` from and ``tested`` on; the median of the ratio of the greater to the smaller of estimate and truth
-    (1 is perfect), and the share of runs that lay within their bounds (0.8 is meant).
+    Numbers of pods ``learned`` from and ``tested`` on; the median of the ratio of the larger to the smaller of
+    estimate and truth (1 is perfect), and the share of pods within their bounds (0.8 is expected).
     """
 
     learned: int
@@ -73,7 +72,7 @@ class Accuracy(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        """In a sentence."""
+        """The accuracy in a sentence."""
         return (
             f"learnt on the {self.learned:,} runs that ended first, estimates are off by a factor of"
             f" {self.median_ratio:.2f} in the median of the {self.tested:,} others, and {self.within_bounds:.0%} of"
@@ -82,19 +81,20 @@ class Accuracy(msgspec.Struct, frozen=True):
 
 
 class _Curve:
-    """The share of work that still runs after some time, of a job that is yet to be seen.
+    """The share of pods that still run after some time, for the next job.
 
-    Up to the last end it is the product-limit estimate in which that job is at risk, too, and has not ended: the next
-    one is as likely to fall into any of the n + 1 gaps that n runs leave, also beyond them all (Hill's A(n); with
-    censoring, Berliner and Hill, Bayesian Nonparametric Survival Analysis, JASA 83, 1988). Without it, work of which
-    few ended is told never to outlive these. Beyond all that was seen, what still runs is as likely as not to run as
-    long again (a Pareto tail of index 1, as run times have: Harchol-Balter and Downey, Exploiting Process Lifetime
-    Distributions for Dynamic Load Balancing, ACM TOCS 15, 1997).
+    Up to the last observed end it is the product-limit estimate with the next job among those at risk, which has not
+    ended: that job falls with equal probability into any of the n + 1 gaps between n runs, also beyond them all
+    (Hill's A(n); with censoring, Berliner and Hill, Bayesian Nonparametric Survival Analysis, JASA 83, 1988).
+    Otherwise pods of a class of which few ended would never outlive these. Beyond all observed times, a running pod
+    runs as long again with probability one half (a Pareto tail of index 1, as run times have: Harchol-Balter and
+    Downey, Exploiting Process Lifetime Distributions for Dynamic Load Balancing, ACM TOCS 15, 1997).
     """
 
     def __init__(self, runs: Iterable[_Run], weights: Mapping[str, float]) -> None:
-        """``weights`` of jobs are 1 where none is told, and so is that of the next one (no name)."""
-        known = sorted(run for run in runs if run[0] > run[3] or run[1])  # one that was not watched at all says nothing
+        """Create from ``runs`` with the ``weights`` of jobs, by default 1, also for the next one (the empty name)."""
+        # a run without any observed time is no information
+        known = sorted(run for run in runs if run[0] > run[3] or run[1])
         pods = Counter(job for _, _, job, _ in known)
         self.count = len({job for _, ended, job, _ in known if ended})
         self._times: list[int] = []
@@ -115,14 +115,14 @@ class _Curve:
         self._longest = known[-1][0] if known else 0
 
     def quantile(self, share: float, elapsed: int) -> int:
-        """The time by which a share (0 to 1) of the work that outlived ``elapsed`` has ended, from its beginning.
+        """Return the total run time by which a share (0 to 1) of the pods that outlived ``elapsed`` has ended.
 
         At least one run must have ended.
         """
         share = min(share, _MOST)
         if elapsed > self._longest:
             return round(elapsed / (1 - share))
-        begun = bisect_right(self._times, elapsed) if elapsed else 0  # what has not run yet may end at once
+        begun = bisect_right(self._times, elapsed) if elapsed else 0  # a pod that has not run yet may end at once
         wanted = (self._left[begun - 1] if begun else 1.0) * (1 - share) * (1 + _ROUNDING)
         for time, left in zip(self._times[begun:], self._left[begun:], strict=True):
             if left <= wanted:
@@ -131,10 +131,11 @@ class _Curve:
 
 
 class RunTimes:
-    """Estimates run times: by the most specific class of work of which enough has ended."""
+    """Estimates run times from the most specific class of which enough jobs have ended."""
 
     def __init__(self, runs: Iterable[tuple[Unit, int, bool]]) -> None:
-        """``runs`` are units with how long they ran (ns), and whether they ended then or only were not watched on."""
+        """Create from ``runs``: units, how long each ran (ns), and whether it ended then or was only not observed
+        further."""
         self._runs: dict[Hashable, list[_Run]] = {}
         self._weights: Mapping[str, float] = {}
         self._curves: dict[Hashable, _Curve] = {}
@@ -145,12 +146,12 @@ class RunTimes:
 
     @classmethod
     def of(cls, work: Workload) -> RunTimes:
-        """Learnt from all that a log shows."""
+        """Learn from all runs in a log."""
         return cls(_known_at(work.end, work))
 
     def drawn(self, random: Random) -> RunTimes:
-        """As it may be for all that is known: how much each job tells is drawn (Rubin, The Bayesian Bootstrap, Annals
-        of Statistics 9, 1981). What is drawn from one is off for all work in the same way, as what is known may be."""
+        """Return an estimator with random weights of the jobs (Rubin, The Bayesian Bootstrap, Annals of Statistics 9,
+        1981). All estimates of one draw share its error, as the real knowledge does."""
         found = copy(self)
         jobs = sorted({job for _, _, job, _ in self._runs.get(_ALL, ())})
         found._weights = {job: random.expovariate(1) for job in (_NEXT, *jobs)}
@@ -159,22 +160,23 @@ class RunTimes:
 
     @property
     def usual(self) -> int | None:
-        """What half of all work runs for at most (ns); None where nothing ever ended."""
+        """The median run time of all pods (ns); None if none ever ended."""
         found = self._curve(_ALL)
         return found.quantile(0.5, 0) if found is not None and found.count else None
 
     def is_vague(self, pod: Pod) -> bool:
-        """Whether too little of its own kind ended (of that name, or of its namespace that asks for the same)."""
+        """Return whether too few jobs of the pod's own kind ended (of that name, or in its namespace with equal
+        requests)."""
         own = (self._curve(key) for key, _ in _classes(pod)[:_OWN])
         return not any(curve is not None and curve.count >= ENOUGH for curve in own)
 
     def has_like(self, pod: Pod) -> bool:
-        """Return whether work of the pod's own kind has ended, so that its run time is not invented."""
+        """Return whether jobs of the pod's own kind have ended, so that its run time is not invented."""
         own = (self._curve(key) for key, _ in _classes(pod)[:_OWN])
         return any(curve is not None and curve.count for curve in own)
 
     def estimate(self, pod: Pod, elapsed: int = 0) -> Estimate | None:
-        """How long a pod will run that has run for ``elapsed`` (ns); None where nothing ever ended."""
+        """Return the estimate for a pod that has run for ``elapsed`` (ns); None if nothing ever ended."""
         found = self._curve_of(pod)
         if found is None:
             return None
@@ -183,19 +185,19 @@ class RunTimes:
         return Estimate(middle, low, high, words, curve.count)
 
     def draw(self, pod: Pod, elapsed: int, uniform: float) -> int | None:
-        """One of the lengths (ns) that a pod may run which has run for ``elapsed``: the one that a share ``uniform`` (0
-        to 1) of its class does not reach beyond; None where nothing ever ended."""
+        """Return the total run time (ns) of a pod that has run for ``elapsed``, as the quantile ``uniform`` (0 to 1)
+        of its class; None if nothing ever ended."""
         found = self._curve_of(pod)
         return None if found is None else found[0].quantile(uniform, elapsed)
 
     def _curve(self, key: Hashable) -> _Curve | None:
-        """Of a class of which something ran."""
+        """Return the curve of a class; None if no pod of it ran."""
         if key not in self._curves and key in self._runs:
             self._curves[key] = _Curve(self._runs[key], self._weights)
         return self._curves.get(key)
 
     def _curve_of(self, pod: Pod) -> tuple[_Curve, str] | None:
-        """The most specific class of which enough ended, else of which anything did, with words for it."""
+        """Return the most specific class of which enough jobs ended, else of which any did, with a description."""
         found: tuple[_Curve, str] | None = None
         for key, words in _classes(pod):
             curve = self._curve(key)
@@ -207,10 +209,10 @@ class RunTimes:
 
 
 def accuracy(work: Workload) -> Accuracy | None:
-    """How well run times are estimated, on the log itself: learnt from what was known when half of the runs that ended
-    had done so, tried on those that ended later, as far as each had come by then.
+    """Return how precisely a log's run times are estimated: learn from what was known when half of the ended runs had
+    ended, and test on those that ended later, from the age that each had by then.
 
-    None where not at least two runs ended, at different times.
+    None unless at least two runs ended, at different times.
     """
     runs = sorted(_ended(work), key=lambda one: (one[2], one[0].key))
     cut = _half_time([ended for _, _, ended in runs])
@@ -229,14 +231,14 @@ def accuracy(work: Workload) -> Accuracy | None:
 
 
 def _ended(work: Workload) -> Iterator[tuple[Unit, int, int]]:
-    """Units of which is known how long they ran, with that, and when they ended."""
+    """Yield units with a known run time, with that, and when they ended."""
     for unit in work.units:
         if unit.run is not None and unit.ended is not None and unit.seen_whole:
             yield unit, unit.run, unit.ended
 
 
 def _half_time(ends: list[int]) -> int | None:
-    """When half of them had ended, something being left to end later; None where there is no such time."""
+    """Return when half of the runs had ended, with some left to end later; None if there is no such time."""
     earlier = [time for time in ends if time < ends[-1]]
     return ends[(len(ends) - 1) // 2] if earlier[(len(ends) - 1) // 2 :] else earlier[-1] if earlier else None
 
@@ -249,7 +251,7 @@ def _known_at(time: int, work: Workload) -> Iterator[tuple[Unit, int, bool]]:
 
 
 def _classes(pod: Pod) -> list[tuple[Hashable, str]]:
-    """The classes of work that a pod is in, the most specific first, with words for each."""
+    """Return the classes of a pod, the most specific first, with a description of each."""
     space = pod.metadata.namespace
     requests = tuple(sorted((key, value) for key, value in pod_requests(pod.spec).items() if key != "pods"))
     named = f"{space}/{_NUMBER.sub('', _name_of(pod))}*"
@@ -263,7 +265,7 @@ def _classes(pod: Pod) -> list[tuple[Hashable, str]]:
 
 
 def _name_of(pod: Pod) -> str:
-    """The name that its user gave: of the workload that owns it, else of its group, else its own."""
+    """Return the name that a user gave: of the workload that owns the pod, else of its group, else its own."""
     return name_in_log(_name_there(pod))
 
 

@@ -1,4 +1,4 @@
-"""What ``vcd whatif`` and ``vcd gate`` print of two runs: the same table, the jobs that wait longer, and the basis."""
+"""The output of ``vcd whatif`` and ``vcd gate``: the same table, the jobs that wait longer, and the basis."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from vcd.timetravel.whatif.gate import GateResult, change_in_words, judgement_in
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges
 
 _WORST = 10
-"""Jobs in the table of those that wait longer."""
+"""Rows in the table of jobs that wait longer."""
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
 def comparison_screen(found: Comparison) -> Screen:
-    """Return what is printed of the last run of a comparison, against the baseline."""
+    """Return the output for the last run of a comparison, compared with the baseline."""
     before, after = next(run for run in found.runs if run.name == BASELINE), found.runs[-1]
     effect, jobs = found.effects[-1], len(after.jobs)
     change = after.what.replace("another configuration", after.name)
@@ -43,7 +43,7 @@ def comparison_screen(found: Comparison) -> Screen:
 
 
 def gate_screen(found: GateResult) -> Screen:
-    """Return what is printed of a gate: the verdict with its conditions, and the rest as for a comparison."""
+    """Return the output of a gate: the verdict with its conditions, and the rest as for a comparison."""
     verdict = "NOT JUDGED" if found.unjudged else "PASSED" if found.passed else "FAILED"
     answer = [verdict_sentence(verdict, found.new, found.old, found.jobs, found.seeds)]
     answer += [judgement_in_words(one, judged=not found.unjudged) for one in found.conditions]
@@ -60,7 +60,8 @@ def gate_screen(found: GateResult) -> Screen:
 
 
 def _rows(labels: Mapping[str, str], cells: Mapping[str, tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """The rows of a table, by the order of their labels; without evictions, no row says what they cost."""
+    """Return the rows of a table, in the order of their labels; without evictions, the row of lost hours is left
+    out."""
     return [
         (label, *cells[name])
         for name, label in labels.items()
@@ -69,7 +70,7 @@ def _rows(labels: Mapping[str, str], cells: Mapping[str, tuple[str, ...]]) -> li
 
 
 def _cells(run: Run, resource: str) -> Iterator[tuple[str, str]]:
-    """The cells of a run, by metric."""
+    """Yield the cells of a run, by metric."""
     waits = [wait for _, wait in run.jobs.values() if wait is not None]
     yield "started", f"{run.waits.jobs - run.waits.never:,} of {run.waits.jobs:,}"
     yield "wait.p50", span_in_words(run.waits.median)
@@ -83,7 +84,7 @@ def _cells(run: Run, resource: str) -> Iterator[tuple[str, str]]:
 
 
 def _worse(effect: WaitChanges) -> Iterator[Table]:
-    """The table of the jobs that wait longer, where there are any."""
+    """Yield the table of the jobs that wait longer, if there are any."""
     if not effect.longer:
         return
     rows = [_worse_row(shift) for shift in effect.worst[:_WORST]]
@@ -98,7 +99,7 @@ def _worse_row(shift: Shift) -> tuple[str, ...]:
 
 
 def _basis(fidelity: Fidelity | None, run_times: Sequence[str], notes: Sequence[str]) -> list[tuple[str, str]]:
-    """What the figures rest on; a label stands once."""
+    """Return the basis of the numbers, as label and sentence; a label is not repeated."""
     baseline = [] if fidelity is None else fidelity.sentences
     lines: Mapping[str, Sequence[str]] = {"Baseline": baseline, "Run times": run_times, "Note": notes}
     return [

@@ -15,8 +15,8 @@ _NAMED_JOBS = 20
 
 
 class Shift(msgspec.Struct, frozen=True):
-    """A job whose wait in a run differs from its wait in the baseline, in seconds (None: it never started). ``name`` is
-    how users call it, ``why`` the cause of the longer wait in a few words, empty where that is not known."""
+    """A job whose wait in a run differs from its wait in the baseline, in seconds (None: it never started). ``name``
+    is the one that users know, ``why`` the cause of the longer wait in a few words, empty if unknown."""
 
     run: str
     job: str
@@ -33,7 +33,7 @@ class Shift(msgspec.Struct, frozen=True):
 
     @property
     def amount(self) -> float:
-        """By how many seconds the waits differ; infinite where the job starts in one of the runs only."""
+        """By how many seconds the waits differ; infinite if the job starts in only one of the runs."""
         return 0.0 if self.wait == self.baseline else abs(_length(self.wait) - _length(self.baseline))
 
 
@@ -64,7 +64,7 @@ def largest(shifts: Iterable[Shift]) -> list[Shift]:
 
 
 def effect_of(run: str, shifts: Iterable[Shift]) -> WaitChanges:
-    """Return how the jobs of a run fare."""
+    """Return the effect of a run on the waits of jobs."""
     found = list(shifts)
     longer = [shift for shift in found if shift.is_longer]
     return WaitChanges(run, len(found) - len(longer), len(longer), largest(longer))

@@ -1,4 +1,4 @@
-"""If this is submitted now: what happens, and when; and when what waits already will start."""
+"""Forecasts: what happens to submitted manifests, and when; and when jobs that wait already will start."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from vcd.timetravel.whatif.forecasts import (
     start_in_words,
 )
 from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.meant import Meant
-from vcd.timetravel.whatif.present import GoingOn, Present, present
+from vcd.timetravel.whatif.meant import ExpectedPods
+from vcd.timetravel.whatif.present import Present, PresentWorkload, present
 from vcd.timetravel.whatif.runtimes import ENOUGH, Estimate, RunTimes
 from vcd.timetravel.whatif.submitted import job_name, submitted
 from vcd.timetravel.whatif.trials import PAIRED, SampledRun, SampledRuns, hopeless
@@ -49,7 +49,7 @@ from vcd.timetravel.words import clock
 from vcd.timetravel.workloads import Work
 
 RUNS = 20
-"""Runs, unless another number is asked for."""
+"""Simulated runs by default."""
 
 
 def submit(
@@ -67,16 +67,16 @@ def submit(
     first: Callable[[Submission], None] = lambda _: None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Submission:
-    """What becomes of manifests that are submitted after a session of a log (None: at its end), and when.
+    """Return what happens to manifests that are submitted after a session of a log (None: at its end), and when.
 
-    The first session says where pods go at once. Unless that is all of them, or where ``samples`` (or ``runs_for``) is
-    given, ``first`` is told that, and the state of then goes on in simulated time: pods that run end, work like that of
-    the log's last while goes on coming, those that wait are placed as the core decides. This is done ``samples`` times
-    (None: 20), with what is not known drawn from what the log shows up to then, by ``seed``; where it is asked how
-    ``others`` fare, some of the runs also without the manifests. ``conf`` is another configuration's text (None: the
-    one in force). ``runs_for`` says how long (ns) the submitted pods run, where their user knows. What happens within
-    a ``period`` (ns) is decided on together. The runs are done by up to ``jobs`` processes, and ``progress`` is told
-    how many are.
+    The first session decides which pods are placed at once. If these are not all, or if ``samples`` or ``runs_for`` is
+    given, ``first`` is called with that result, and the state is continued in simulated time: running pods end, jobs
+    like the recent ones keep arriving, waiting pods are placed as the scheduler decides. There are ``samples`` such
+    runs (None: 20), in which unknown values are drawn from the log up to then, by ``seed``; with ``others``, some of
+    the runs are repeated without the manifests to see the effect on other jobs. ``conf`` is another configuration's
+    text (None: the one in force). ``runs_for`` is how long (ns) the submitted pods run, if the user knows. Events
+    within a ``period`` (ns) are decided together. Up to ``jobs`` processes compute the runs, and ``progress`` is
+    called with the number of finished ones.
 
     Raises LogError, PolicyError, BadObject.
     """
@@ -89,9 +89,9 @@ def submit(
         if whole and samples is None and runs_for is None:
             return at_once
         first(at_once)
-        asked = _Asked.of(reader, here, policy, seed, period)
-    asked.submit(new, runs_for, others)
-    return asked.answer(at_once, samples or RUNS, jobs, progress)
+        request = _ForecastRequest.of(reader, here, policy, seed, period)
+    request.submit(new, runs_for, others)
+    return request.answer(at_once, samples or RUNS, jobs, progress)
 
 
 def eta(
@@ -104,24 +104,24 @@ def eta(
     period: int = PERIOD,
     jobs: int = 1,
 ) -> Submission:
-    """When a group (``namespace/name``) that waits after a session of a log (None: at its end) will start.
+    """Return when a group (``namespace/name``) that waits after a session of a log (None: at its end) will start.
 
-    As ``submit`` answers it, of one that is there already. Of one that does not wait then, when it started: that is
-    told by no run. Raises LogError where neither is known.
+    The result is as for ``submit``. If the group does not wait then, the result is when it started, without runs.
+    Raises LogError if neither is known.
     """
     with LogReader(path) as reader:
         here = present(reader, session)
-        asked = _Asked.of(reader, here, read_policy(here.conf, logged=True), seed, period)
-    if group in asked.waiting():
-        return asked.answer(_of_those_there(here, asked, [group]), samples, jobs, lambda _: None)
-    # what was decided in the very session is on its node in the work that goes on, and not in the past yet
-    started = asked.past.starts().get(group, asked.work.starts().get(group))
+        request = _ForecastRequest.of(reader, here, read_policy(here.conf, logged=True), seed, period)
+    if group in request.waiting():
+        return request.answer(_of_waiting_jobs(here, request, [group]), samples, jobs, lambda _: None)
+    # a group placed in this very session has its node in ``work``, but not yet in ``past``
+    started = request.past.starts().get(group, request.work.starts().get(group))
     if started is None:
-        what = f"nothing of group {group} waits" if group in asked.past.groups else f"there is no group {group}"
+        what = f"nothing of group {group} waits" if group in request.past.groups else f"there is no group {group}"
         raise LogError(f"event log {path}: {what} after session {here.session}, nor is it known when it started")
-    pods = [unit.pod for unit in asked.past.units if unit.group == group]
-    job = _one(here, asked.past.groups[group].group, pods, {}, ())
-    return _asked_of(here, [msgspec.structs.replace(job, starts=Span(started, started, started, 0))], [])
+    pods = [unit.pod for unit in request.past.units if unit.group == group]
+    job = _forecast_of(here, request.past.groups[group].group, pods, {}, ())
+    return _without_runs(here, [msgspec.structs.replace(job, starts=Span(started, started, started, 0))], [])
 
 
 def etas(
@@ -134,17 +134,17 @@ def etas(
     period: int = PERIOD,
     jobs: int = 1,
 ) -> Submission:
-    """When each of some groups (None: of all) that waits after a session of a log (None: at its end) will start:
-    ``eta`` of all, by the same runs. Raises LogError."""
+    """Return when each waiting group (of ``groups``, or None: of all) will start after a session of a log (None: at
+    its end): ``eta`` of all, from the same runs. Raises LogError."""
     with LogReader(path) as reader:
         here = present(reader, session)
-        asked = _Asked.of(reader, here, read_policy(here.conf, logged=True), seed, period)
-    waiting = [key for key in asked.waiting() if groups is None or key in groups]
-    return asked.answer(_of_those_there(here, asked, waiting), samples, jobs, lambda _: None)
+        request = _ForecastRequest.of(reader, here, read_policy(here.conf, logged=True), seed, period)
+    waiting = [key for key in request.waiting() if groups is None or key in groups]
+    return request.answer(_of_waiting_jobs(here, request, waiting), samples, jobs, lambda _: None)
 
 
 def eta_in_words(found: Submission) -> list[str]:
-    """A forecast for what waits in a sentence, and what that rests on; of what does not, when it started."""
+    """Return the forecast of a waiting job in a sentence, and its assumptions; for another one, when it started."""
     (job,) = found.jobs
     if job.starts is not None and not found.samples:
         return [f"it does not wait: it started {clock(job.starts.low)}"]
@@ -160,7 +160,7 @@ def eta_in_words(found: Submission) -> list[str]:
 
 
 def _first_plan(here: Present, policy: Policy, new: Work, seed: int) -> ev.Plan:
-    """What one session would do with what is submitted, on the very state that the log shows."""
+    """Return what one session would do with the submitted objects, on exactly the logged state."""
     state = ClusterState.load(here.state.dump())
     settings = state.settings.as_done().with_all_tried()
     events: list[ev.Event] = [ev.PolicyLoaded(policy.digest, policy.text, settings.as_text())]
@@ -173,7 +173,7 @@ def _first_plan(here: Present, policy: Policy, new: Work, seed: int) -> ev.Plan:
 
 
 def _at_once(here: Present, new: Work, plan: ev.Plan) -> Submission:
-    """What the first session does with what is submitted."""
+    """Return what the first session does with the submitted objects."""
     groups = {key: record.group for key, record in here.state.groups.items()}
     groups |= {group.key: group for group in new.groups}
     places = {operation.key: operation.node for operation in plan.operations("bind")}
@@ -181,9 +181,9 @@ def _at_once(here: Present, new: Work, plan: ev.Plan) -> Submission:
     for key in sorted({pod.group_key for pod in new.pods}):
         pods = [pod for pod in new.pods if pod.group_key == key]
         waits = [one for one in plan.waiting if one.group == key and one.gate] or here.state.waiting.get(key, ())
-        jobs.append(_one(here, groups[key], pods, places, waits))
+        jobs.append(_forecast_of(here, groups[key], pods, places, waits))
     reasons = {operation.key: operation.reason for operation in plan.operations("evict")}
-    found = _asked_of(here, jobs, new.notes)
+    found = _without_runs(here, jobs, new.notes)
     found.unknown, found.refused = new.unknown, new.refused
     found.evicted = [
         ForecastVictim(key, "" if pod is None else job_name(pod.group_key, pod), 0, reason)
@@ -193,22 +193,22 @@ def _at_once(here: Present, new: Work, plan: ev.Plan) -> Submission:
     return found
 
 
-def _of_those_there(here: Present, asked: _Asked, groups: Iterable[str]) -> Submission:
-    """What is known before any run of groups that wait already."""
+def _of_waiting_jobs(here: Present, request: _ForecastRequest, groups: Iterable[str]) -> Submission:
+    """Return what is known without a run about groups that wait already."""
     pods = defaultdict[str, list[Pod]](list)
-    for unit in asked.work.units:
+    for unit in request.work.units:
         pods[unit.group].append(unit.pod)
     waits = here.state.waiting
-    jobs = [_one(here, here.state.groups[key].group, pods[key], {}, waits.get(key, ())) for key in groups]
-    return _asked_of(here, jobs, [])
+    jobs = [_forecast_of(here, here.state.groups[key].group, pods[key], {}, waits.get(key, ())) for key in groups]
+    return _without_runs(here, jobs, [])
 
 
-def _asked_of(here: Present, jobs: list[Forecast], notes: Sequence[str]) -> Submission:
-    """What is known before any run."""
+def _without_runs(here: Present, jobs: list[Forecast], notes: Sequence[str]) -> Submission:
+    """Return a submission without runs."""
     return Submission(here.whole_second, here.session, 0, 0, jobs, [], [], [], list(notes))
 
 
-def _one(
+def _forecast_of(
     here: Present, group: PodGroup, pods: Sequence[Pod], places: Mapping[str, str], waits: Sequence[ev.Waiting]
 ) -> Forecast:
     placed = {pod.key: places[pod.key] for pod in pods if pod.key in places}
@@ -228,45 +228,45 @@ def _one(
     )
 
 
-# --- what follows -----------------------------------------------------------------------------------------------------
+# --- simulated runs ---------------------------------------------------------------------------------------------------
 
 
-class _Asked(msgspec.Struct):
-    """The present, what is known of run times and of what will come, and what is asked of them."""
+class _ForecastRequest(msgspec.Struct):
+    """The present, what is known of run times and future arrivals, and the requested forecast."""
 
     policy: Policy
     seed: int
     period: int
     work: Workload
     past: Workload
-    meant: Meant
+    meant: ExpectedPods
     without_pods: list[str]
     without: Workload | None = None
     known: dict[str, int] = msgspec.field(default_factory=dict)
-    """How long (ns) units run of which their user says so, by key."""
+    """The run times (ns) that the user stated, by key of the unit."""
     submitted: frozenset[str] = frozenset()
-    """The keys of the pods that are submitted."""
+    """The keys of the submitted pods."""
 
     @classmethod
-    def of(cls, reader: LogReader, here: Present, policy: Policy, seed: int, period: int) -> _Asked:
-        """As a log shows it."""
+    def of(cls, reader: LogReader, here: Present, policy: Policy, seed: int, period: int) -> _ForecastRequest:
+        """Create from a log."""
         past = workload_of(reader, until=here.sequence)
-        going_on = GoingOn(reader, here, past)
+        going_on = PresentWorkload(reader, here, past)
         return cls(policy, seed, period, going_on.workload(), past, going_on.meant, going_on.without_pods)
 
     def waiting(self) -> list[str]:
-        """The groups of which something waits."""
+        """Return the groups with pods that wait."""
         return sorted({unit.group for unit in self.work.units if not unit.node and unit.group in self.work.groups})
 
     def submit(self, new: Work, runs_for: int | None, others: bool) -> None:
-        """Let more come now."""
-        self.without, self.work = self.work if others else None, _joined(self.work, new)
+        """Add submitted work."""
+        self.without, self.work = self.work if others else None, _with_submitted(self.work, new)
         self.submitted = frozenset(pod.key for pod in new.pods)
         if runs_for is not None:
             self.known = dict.fromkeys(self.submitted, runs_for)
 
     def answer(self, at_once: Submission, samples: int, processes: int, progress: Callable[[int], None]) -> Submission:
-        """What is known at once, and what comes of ``samples`` runs."""
+        """Return what is known at once, completed by the outcome of ``samples`` runs."""
         model, watched = RunTimes.of(self.past), tuple(job.key for job in at_once.jobs)
         never = hopeless(self.work, self.policy, self.seed, self.period)
         arrivals = Arrivals.of(self.past, self.meant)
@@ -299,7 +299,7 @@ class _Asked(msgspec.Struct):
         )
 
     def _unlike(self, model: RunTimes) -> list[str]:
-        """Return the jobs that run and like which nothing has ended, those with the most pods first."""
+        """Return the running jobs without similar jobs that ended, those with the most pods first."""
         running = [unit for unit in self.work.units if unit.node and unit.key not in self.known]
         pods = Counter(self._name(unit.group or unit.key) for unit in running if not model.has_like(unit.pod))
         return sorted(pods, key=lambda name: (-pods[name], name))
@@ -321,7 +321,7 @@ class _Asked(msgspec.Struct):
             starts=span_of(
                 [outcome.started[job.key] for outcome in outcomes],
                 [outcome.grains[job.key] for outcome in outcomes],
-                None if any(unit.key in never for unit in units) else self._followed(job.key, outcomes),
+                None if any(unit.key in never for unit in units) else self._followed_until(job.key, outcomes),
             ),
             ends=span_of([outcome.ended[job.key] for outcome in outcomes]),
             never=list(all_told(waits)),
@@ -329,21 +329,22 @@ class _Asked(msgspec.Struct):
         )
 
     @staticmethod
-    def _followed(group: str, outcomes: list[SampledRun]) -> int | None:
-        """Until when it had not started in any of the runs in which it does not start; None where it does in all."""
+    def _followed_until(group: str, outcomes: list[SampledRun]) -> int | None:
+        """Return until when it had not started in any of the runs in which it does not start; None if it starts in
+        all."""
         return min((outcome.until for outcome in outcomes if outcome.started[group] is None), default=None)
 
     def _runs_for(self, units: Sequence[Unit], model: RunTimes) -> Estimate:
-        """Of the pod of a job that is expected to run longest."""
+        """Return the run time of the job's pod that is expected to run longest."""
         if units and units[0].key in self.known:
-            told = self.known[units[0].key]
-            return Estimate(told, told, told, "", 0)
+            stated = self.known[units[0].key]
+            return Estimate(stated, stated, stated, "", 0)
         estimates = [estimate for unit in units if (estimate := model.estimate(unit.pod)) is not None]
         unknown = Estimate(UNKNOWN_RUN, UNKNOWN_RUN, UNKNOWN_RUN, "", 0)
         return max(estimates, key=lambda estimate: estimate.median, default=unknown)
 
     def _victims(self, at_once: Submission, outcomes: list[SampledRun]) -> list[ForecastVictim]:
-        """Who is evicted for it, in most runs first."""
+        """Return the evicted pods, those evicted in most runs first."""
         reasons = {victim.pod: victim.reason for victim in at_once.evicted}
         groups = {unit.key: unit.group for unit in self.work.units}
         runs = Counter(pod for outcome in outcomes for pod in outcome.victims)
@@ -353,7 +354,7 @@ class _Asked(msgspec.Struct):
         return sorted(found, key=lambda victim: (-victim.runs, victim.pod))
 
     def _delays(self, outcomes: list[SampledRun]) -> list[Delay]:
-        """The jobs whose start moves, the longest first: the medians of the runs."""
+        """Return the jobs whose start moves, by the medians of the runs, the longest delay first."""
         moved, causes = defaultdict[str, list[tuple[int, float]]](list), dict[str, str]()
         for outcome in reversed(outcomes):
             causes |= outcome.causes
@@ -371,11 +372,11 @@ class _Asked(msgspec.Struct):
         return Delay(self._name(key), queue, None if is_endless else round(by), before, after, why)
 
     def _name(self, group: str) -> str:
-        """What users call a job."""
+        """Return the name of a job that users know."""
         return job_name(group, next((unit.pod for unit in self.work.units if unit.group == group), None))
 
     def _caveats(self, arrivals: Arrivals, model: RunTimes, unlike: list[str]) -> Iterator[str]:
-        """What the forecast rests on."""
+        """Yield the assumptions of the forecast."""
         if arrivals.came:
             span = span_in_words(arrivals.span / SECOND)
             yield f"jobs go on coming like the last {len(arrivals.came)}, which came in {span}"
@@ -392,12 +393,12 @@ class _Asked(msgspec.Struct):
             )
 
     def _horizon(self, horizon: int, outcomes: list[SampledRun]) -> Iterator[str]:
-        """How far ahead was looked, where that was too short for some."""
+        """Yield how far the runs were followed if that was too short for some."""
         if any(None in outcome.started.values() for outcome in outcomes):
             yield f"no run is followed for more than {span_in_words((horizon - self.work.begin) / SECOND)}"
 
     def _notes(self) -> Iterator[str]:
-        """What was assumed beside."""
+        """Yield further assumptions."""
         if self.without_pods:
             yield (
                 f"{assumed(self.without_pods)} without pods yet: taken are such as the last group had that asked the"
@@ -405,15 +406,15 @@ class _Asked(msgspec.Struct):
             )
 
 
-def _joined(work: Workload, new: Work) -> Workload:
-    """The present's work and what is submitted."""
+def _with_submitted(work: Workload, new: Work) -> Workload:
+    """Return the present workload with the submitted work."""
     joined = copy(work)
     joined.base = [*work.base, *new.others]
     joined.units = list(work.units)
     joined.groups = dict(work.groups)
     joined.spared = work.spared.copy()
     for group_key in [*(group.key for group in new.groups), *(pod.group_key for pod in new.pods)]:
-        joined.spared.record_arrival(group_key)  # unlike what is there already
+        joined.spared.record_arrival(group_key)  # unlike what exists already
     for group in new.groups:
         joined.groups[group.key] = GroupLife(group.key, group, work.begin, waited=True)
     for pod in new.pods:

@@ -1,4 +1,4 @@
-"""Manifests of work as the groups and pods that controllers would make of them, for a cluster that a log knows."""
+"""Turn manifests into the groups and pods that controllers would create, for a cluster whose state is logged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NO_POD = "there is no pod in what is submitted"
 
 
 class NothingSubmitted(BadObject):
-    """There is no pod in what is submitted; the text says why, as do ``refused`` and ``unknown``."""
+    """The submitted manifests contain no pod; the text states why, as do ``refused`` and ``unknown``."""
 
     def __init__(self, refused: list[str], unknown: list[str]) -> None:
         super().__init__("Pod", "", "")
@@ -43,10 +43,10 @@ class NothingSubmitted(BadObject):
 
 
 def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Work:
-    """What manifests become when they are submitted to a cluster in ``state`` at ``created`` (RFC 3339).
+    """Return what manifests become when they are submitted to a cluster in ``state`` at ``created`` (RFC 3339).
 
-    Every pod is taken as this scheduler's. Queues, PriorityClasses, Namespaces and other objects that a scheduler reads
-    replace the cluster's. LimitRanges and RuntimeClasses apply where they are submitted: a log has none. Raises
+    Every pod is assigned to this scheduler. Queues, PriorityClasses, Namespaces and other objects that a scheduler
+    reads replace the cluster's. Only submitted LimitRanges and RuntimeClasses apply: a log has none. Raises
     NothingSubmitted if no pod is left.
     """
     keys = {"PodGroup": state.groups, "Namespace": state.others.get("Namespace", ())}
@@ -88,8 +88,8 @@ def _nodes_of(state: ClusterState) -> list[Node]:
 
 
 def job_name(group: str, pod: Pod | None) -> str:
-    """The name by which users know a job: of its group, without the uid that a Volcano Job's has in it; where the group
-    was made for a workload or a bare pod, of that, by one of its pods."""
+    """Return the name by which users know a job: of its group, without the uid in the group's name of a Volcano Job;
+    if the group was created for a workload or a bare pod, the name of that."""
     if pod is None or not group.partition("/")[2].startswith("podgroup-"):
         return UID.sub("", group)
     owner = next((owner.name for owner in pod.metadata.owner_references if owner.controller), "")
@@ -97,7 +97,7 @@ def job_name(group: str, pod: Pod | None) -> str:
 
 
 def _uid(manifest: Manifest) -> str:
-    """The uid that a manifest states, or one in the form of an API server's, the same for the same name."""
+    """Return the uid of a manifest, or a generated one that is the same for the same name."""
     meta = manifest["metadata"]
     same = f"{manifest['kind']}/{meta.get('namespace') or 'default'}/{meta['name']}"
     return str(meta.get("uid") or uuid.uuid5(uuid.NAMESPACE_URL, same))
@@ -108,7 +108,7 @@ def _with_uid(manifest: Manifest) -> Manifest:
 
 
 def _workloads_in(state: ClusterState) -> frozenset[tuple[str, str, str, str]]:
-    """Kind, API group, namespace and name of what owns groups and pods that are there."""
+    """Return kind, API group, namespace and name of the owners of existing groups and pods."""
     found = set()
     groups = (record.group for record in state.groups.values())
     pods = (pod for key in state.tasks.row_of if (pod := state.pod(key)) is not None)
@@ -123,7 +123,7 @@ def _workloads_in(state: ClusterState) -> frozenset[tuple[str, str, str, str]]:
 
 
 def _add_object(manifest: Manifest, found: Work, reading: Reading, scratch: ClusterState) -> None:
-    """Add a pod, a group, or another object as an event. One that cannot be read is refused."""
+    """Add a pod, a group, or another object as an event. An unreadable one is refused."""
     try:
         kind, obj = usable(manifest, scratch)
     except BadObject as error:
@@ -141,12 +141,12 @@ def _add_object(manifest: Manifest, found: Work, reading: Reading, scratch: Clus
 
 
 def _admit(found: Work, state: ClusterState, created: str, admission: PlanAdmission, reading: Reading) -> None:
-    """Fill in and refuse what the API server and Volcano's controllers do; every pod is in a group then."""
+    """Fill in and refuse what the API server and Volcano's controllers do; afterwards every pod is in a group."""
     groups: dict[str, PodGroup] = {}
     for group in found.groups:
         try:
             groups[group.key] = new = _new(group, group.key in state.groups, created)
-            GroupRecord.of(new)  # raises for quantities that cannot be read
+            GroupRecord.of(new)  # raises for quantities that cannot be parsed
         except BadObject as error:
             reading.bad.append(error)
             groups.pop(group.key, None)
@@ -177,10 +177,10 @@ def _new(obj: Any, there: bool, created: str) -> Any:
 
 
 def _in_its_group(pod: Pod, groups: dict[str, PodGroup], state: ClusterState) -> Pod:
-    """Return a pod as this scheduler's, pending, in its group; one that is implied is added to ``groups``."""
+    """Return a pod as this scheduler's, pending, in its group; an implied group is added to ``groups``."""
     names = state.settings.scheduler_names
-    ours = not names or pod.spec.scheduler_name in names
-    spec = {"node_name": "", "scheduler_name": pod.spec.scheduler_name if ours else names[0]}
+    is_own = not names or pod.spec.scheduler_name in names
+    spec = {"node_name": "", "scheduler_name": pod.spec.scheduler_name if is_own else names[0]}
     pod = altered(pod, spec=spec, status=type(pod.status)(phase="Pending"))
     if GROUP_NAME not in pod.metadata.annotations:
         implied = from_manifest(group_for(pod))[1]

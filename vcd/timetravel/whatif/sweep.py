@@ -1,4 +1,4 @@
-"""Many what-ifs at once: over configurations and seeds, on this machine's processors or an engine's workers."""
+"""Run many what-ifs at once: over configurations and seeds, in processes of this machine or on Dask workers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from vcd.eventlog import LogError, LogReader
-from vcd.timetravel.parallel import kept_from_ctrl_c, processes, processors
+from vcd.timetravel.parallel import ignoring_ctrl_c, processes, processors
 from vcd.timetravel.whatif.cluster import PERIOD
 from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, policy_of, recorded, simulated
 from vcd.timetravel.whatif.edits import edited
@@ -24,27 +24,28 @@ from vcd.timetravel.whatif.measure import GPU
 from vcd.timetravel.whatif.workload import Workload
 
 _CONNECT = 5
-"""Seconds in which an engine's scheduler has to answer."""
+"""Seconds within which a Dask scheduler has to answer."""
 
 
 class Stretch(NamedTuple):
-    """What of a log is run: from the state after one event (None: its oldest) to another (None: its end)."""
+    """The part of a log that is run: from the state after one event (None: its oldest) to another event (None: its
+    end)."""
 
     after: int | None = None
     until: int | None = None
 
     def workload(self, reader: LogReader) -> Workload:
-        """What the log holds of it. Raises LogError."""
+        """Return the workload of this part. Raises LogError."""
         return workload_of(reader, self.until, self.after)
 
 
 WHOLE = Stretch()
-"""All of a log."""
+"""The whole log."""
 
 
 class Sweep(msgspec.Struct):
-    """The runs of a sweep, in the order in which their variants were given; ``fidelity`` is how far the workload comes
-    out as recorded where it is decided again as it was."""
+    """The runs of a sweep, in the order of their variants; ``fidelity`` is how well the unchanged workload reproduces
+    the record."""
 
     file: str
     runs: list[Run]
@@ -52,7 +53,7 @@ class Sweep(msgspec.Struct):
 
 
 def variants_of(confs: Sequence[tuple[str, str | None]], seeds: Iterable[int], template: Variant) -> list[Variant]:
-    """Each configuration (name and text) with each seed; all else is the template's."""
+    """Return each configuration (name and text) with each seed; other fields are the template's."""
     seeds = list(seeds)
     return [
         Variant(f"{name} seed {seed}" if len(seeds) > 1 else name, text, template.edits, seed)
@@ -75,11 +76,11 @@ def sweep(
 ) -> Sweep:
     """Run a log's workload, or that of a ``stretch`` of it, under each variant.
 
-    ``jobs`` processes work at once (None: one for each processor); with ``scheduler``, the address of a Dask scheduler,
-    its workers do, and must be able to read ``path``. With ``explain``, the jobs that
-    wait are diagnosed. ``called`` names the log where ``path`` is a copy of it,
-    ``progress`` is told the name of each run that is done. Raises LogError, PolicyError, EditError before the first
-    run, LogError where a process ended early, and ModuleNotFoundError where Dask is not installed.
+    ``jobs`` processes work at once (None: one per processor); with ``scheduler``, the address of a Dask scheduler, its
+    workers do, and must be able to read ``path``. With ``explain``, the jobs that wait are diagnosed. ``called`` names
+    the log if ``path`` is a copy, ``progress`` is called with the name of each finished run. Raises LogError,
+    PolicyError, EditError before the first run, LogError if a process ended early, and ModuleNotFoundError if Dask is
+    not installed.
     """
     with LogReader(path) as reader:
         work = stretch.workload(reader)
@@ -89,10 +90,12 @@ def sweep(
     again = next((place for place, one in enumerate(variants) if _is_baseline(one, work)), len(variants))
     to_do = [*variants, *([Variant(BASELINE)] if again == len(variants) else [])]
     runs: dict[int, Run] = {}
-    with _executor(jobs, scheduler) as executor, _ends_told(path):
-        with kept_from_ctrl_c():
-            asked = (period, gpu, stretch, explain)
-            futures = {executor.submit(_one, str(path), one, *asked): place for place, one in enumerate(to_do)}
+    with _executor(jobs, scheduler) as executor, _report_early_end(path):
+        with ignoring_ctrl_c():
+            options = (period, gpu, stretch, explain)
+            futures = {
+                executor.submit(_run_variant, str(path), one, *options): place for place, one in enumerate(to_do)
+            }
         for future in as_completed(futures):
             place = futures[future]
             runs[place] = future.result()
@@ -102,22 +105,22 @@ def sweep(
 
 
 def _is_baseline(variant: Variant, work: Workload) -> bool:
-    """Whether a run is the one of the workload as it was."""
+    """Return whether a variant is the unchanged workload."""
     if variant.edits or variant.seed:
         return False
     return variant.conf is None or {variant.conf} == {work.policy, *(event.text for _, event in work.policies)}
 
 
-def _one(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch, explain: bool) -> Run:
-    """One run, in a worker."""
+def _run_variant(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch, explain: bool) -> Run:
+    """Return one run, in a worker."""
     with LogReader(path) as reader:
         work = stretch.workload(reader)
     return simulated(edited(work, variant.edits), variant, period, gpu, explain=explain)
 
 
 @contextmanager
-def _ends_told(path: str | Path) -> Iterator[None]:
-    """Let an error say that a process ended, be that seen when it is asked for more or when it should answer."""
+def _report_early_end(path: str | Path) -> Iterator[None]:
+    """Report the early end of a process, whether work is submitted or awaited."""
     try:
         yield
     except BrokenProcessPool:
@@ -130,6 +133,6 @@ def _executor(jobs: int | None, scheduler: str | None) -> Iterator[Executor]:
         with processes(jobs or processors()) as executor:
             yield executor
     else:
-        engine: Any = importlib.import_module("distributed")  # an extra, which few need
+        engine: Any = importlib.import_module("distributed")  # an optional dependency
         with engine.Client(scheduler, timeout=_CONNECT) as client, client.get_executor() as executor:
             yield executor

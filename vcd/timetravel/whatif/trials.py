@@ -1,4 +1,4 @@
-"""The present going on in simulated time, many times over, as far as it matters to some jobs."""
+"""Continue the present in simulated time, many times, as far as it matters for some jobs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vcd.model import events as ev
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.timetravel.parallel import Part, in_order
-from vcd.timetravel.whatif.arrivals import Arrivals, Came
+from vcd.timetravel.whatif.arrivals import Arrivals, ArrivedJob
 from vcd.timetravel.whatif.cluster import UNKNOWN_RUN, SimulatedCluster, SimulatedUnit
 from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.measure import Measure
@@ -25,32 +25,32 @@ from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
 
 PAIRED = 5
-"""In so many runs it is looked at how others fare without what is submitted."""
+"""Runs that are repeated without the submitted jobs, to see the effect on others."""
 EXACT = 30
-"""So many sessions of a run are each of one period; the others are later by an even factor of the time gone by."""
+"""Sessions of a run that are one period apart; later ones are apart by a constant factor of the elapsed time."""
 LIMIT = 150
-"""So many sessions a run has at most, the last of which is at its horizon."""
+"""Sessions of a run, at most; the last one is at its horizon."""
 FOLLOWED = 400
-"""A run goes on for the time in which so many jobs come, and at least as long as work usually runs; where none come,
-for so many times as long as that."""
+"""A run lasts the expected time of this many arrivals, and at least the usual run time of pods; without arrivals, this
+many times the usual run time."""
 _ENDLESS = 10**18
-"""A run time (ns) that ends in no run: of work like which nothing has ended."""
+"""A run time (ns) that ends in no run: of pods without similar ones that ended."""
 _COLLECTED = 20_000
-"""After runs of so many units what they leave behind is collected; to look for it takes longer than a small run."""
+"""Units that were simulated before garbage is collected; a collection takes longer than a small run."""
 _PEACEFUL = ("enqueue", "allocate", "backfill")
-"""Actions that evict nobody."""
+"""Actions that evict no pod."""
 _MOVES = "shuffle"
-"""The action that may evict though nobody waits."""
+"""The action that may evict although no pod waits."""
 
 
 class SampledRun(msgspec.Struct):
-    """What one run came to.
+    """The outcome of one run.
 
-    ``started`` and ``ended`` of each watched group, ns since the epoch: None is "not until ``until``", when the run
-    stopped; starts may be too late by up to ``grains`` (ns). ``reasons`` say what such a group waited for then.
-    ``moved`` is when others start without what is submitted, and with it (ns since the epoch; None: they still wait
-    long after it has ended), ``causes`` why they wait then; ``victims`` are evicted only with it. All are empty where
-    that was not looked at.
+    ``started`` and ``ended`` of each watched group are ns since the epoch; None means "not until ``until``", when the
+    run stopped. Starts may be late by up to ``grains`` (ns). ``reasons`` state what such a group waited for then.
+    ``moved`` is when other groups start without the submitted jobs, and with them (ns since the epoch; None: they
+    still wait long after these ended), ``causes`` why they wait then; ``victims`` are evicted only with them. All
+    three are empty if the run was not repeated.
     """
 
     until: int
@@ -65,13 +65,12 @@ class SampledRun(msgspec.Struct):
 
 @dataclass
 class SampledRuns:
-    """The present (``work``) as it goes on for the groups ``watched``, under ``policy``; everything is drawn by
-    ``seed``, run ``sample`` of ``samples`` always in the same way.
+    """The runs of the present (``work``) for the groups ``watched``, under ``policy``. All random values derive from
+    ``seed``; run ``sample`` of ``samples`` is deterministic.
 
-    ``known`` says how long (ns) units run, by key, of which that is known. ``submitted`` are keys of units whose run
-    time is drawn from other work if nothing like them has ended; other such units run on to the end. ``hopeless`` are
-    keys of units that nothing will ever place. ``without`` is the present without what is submitted, where others are
-    to be compared.
+    ``known`` has stated run times (ns) of units, by key. ``submitted`` are keys of units whose run time is drawn from
+    other work if no similar pod has ended; other such units run to the end. ``hopeless`` are keys of units that are
+    never placed. ``without`` is the present without the submitted jobs, for the comparison of others.
     """
 
     work: Workload
@@ -88,7 +87,8 @@ class SampledRuns:
     without: Workload | None = None
 
     def run(self, jobs: int, progress: Callable[[int], None]) -> list[SampledRun]:
-        """All runs, done by up to ``jobs`` processes; ``progress`` is told how many are done."""
+        """Return all runs, computed by up to ``jobs`` processes; ``progress`` is called with the number of finished
+        ones."""
         found: list[SampledRun] = []
         size = -(-self.samples // (4 * jobs))
         parts = [(at, min(at + size, self.samples) - 1) for at in range(0, self.samples, size)]
@@ -99,20 +99,20 @@ class SampledRuns:
         return found
 
     def __getstate__(self) -> dict[str, Any]:
-        """For another process, which reads the configuration anew."""
+        """Return the state for another process, which parses the configuration again."""
         return {**self.__dict__, "policy": self.policy.text}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = {**state, "policy": read_policy(state["policy"], logged=True)}
 
     def outcomes(self, part: Part) -> Iterator[SampledRun]:
-        """The runs with these numbers."""
+        """Yield the runs with these numbers."""
         garbage = 0
         for sample in range(part[0], part[1] + 1):
             yield self._outcome(sample)
             garbage += len(self.work.units)
             if garbage > _COLLECTED:
-                gc.collect()  # a run refers to itself, and its arrays are large, which the collector does not see
+                gc.collect()  # a run refers to itself, and the collector does not see the size of its arrays
                 garbage = 0
 
     def _outcome(self, sample: int) -> SampledRun:
@@ -142,18 +142,18 @@ class SampledRuns:
 
     @property
     def evicts(self) -> bool:
-        """Whether somebody may be evicted."""
+        """Whether a configured action may evict pods."""
         return any(action not in _PEACEFUL for action in self.policy.actions)
 
     def _others(self) -> tuple[str, ...]:
-        """Groups that wait now, and may start some time."""
+        """Return the groups that wait now, and may start at some time."""
         assert self.without is not None
         waiting = {unit.group for unit in self.without.units if not unit.node and unit.key not in self.hopeless}
         running = {unit.group for unit in self.without.units if unit.node}
         return tuple(sorted(waiting - running - set(self.watched)))
 
     def uniform(self, sample: int, name: str) -> float:
-        """A number from 0 to 1, without 1, for a name; over the runs, one in each of as many equal strata."""
+        """Return a number in [0, 1) for a name; over the runs, one in each of as many equal strata."""
         digest = hashlib.blake2b(f"{self.seed}/{name}".encode(), digest_size=8).digest()
         random = Random(int.from_bytes(digest, "big"))
         strata = list(range(self.samples))
@@ -163,10 +163,10 @@ class SampledRuns:
 
 
 class Continued(SimulatedCluster):
-    """One run: it goes on until every pod of the watched groups has had its node, and then until the ``others`` have
-    started, at most as long again as the watched work took to end; in any case to ``until`` or the horizon at most.
+    """One run, which continues until every pod of the watched groups has had its node, and then until the ``others``
+    have started, for at most as long again as the watched work took to end; at most to ``until`` or the horizon.
 
-    It decides only while somebody waits for whom there is hope.
+    It decides only while a pod waits that may be placed at some time.
     """
 
     def __init__(
@@ -204,15 +204,15 @@ class Continued(SimulatedCluster):
         }
         self._never = {unit.group for unit in work.units if unit.key in trials.hopeless}
 
-    # --- what it comes to ---------------------------------------------------------------------------------------------
+    # --- outcome ------------------------------------------------------------------------------------------------------
 
     def started(self, key: str) -> int | None:
-        """When a group first had its minimum on nodes."""
+        """Return when a group first had its minimum on nodes."""
         job = self.measure.jobs.get(key)
         return None if job is None else job.started
 
     def outcome(self) -> SampledRun:
-        """Of the watched groups."""
+        """Return the outcome of the watched groups."""
         watched = self._trials.watched
         started = {key: self.started(key) for key in watched}
         return SampledRun(
@@ -224,11 +224,11 @@ class Continued(SimulatedCluster):
         )
 
     def _end(self, key: str) -> int | None:
-        """When the last pod of a group ends, unless it is evicted meanwhile; None where one was never bound."""
+        """Return when the last pod of a group ends, unless it is evicted before; None if one was never bound."""
         ends = [piece.due for piece in self._gangs[key].pieces]
         return None if not ends or None in ends else max(end for end in ends if end is not None)
 
-    # --- when to stop, and how finely to look -------------------------------------------------------------------------
+    # --- when to stop, and the step between sessions ------------------------------------------------------------------
 
     def _settled(self) -> bool:
         until = self._trials.horizon if self._until is None else self._until
@@ -238,10 +238,10 @@ class Continued(SimulatedCluster):
             return False
         while self._others and self.started(self._others[-1]) is not None:
             self._others.pop()
-        return not self._others or self.now > self._last()
+        return not self._others or self.now > self._watch_until()
 
-    def _last(self) -> int:
-        """Until when the others are watched: until the watched work has ended, and as long again."""
+    def _watch_until(self) -> int:
+        """Return until when the others are watched: twice the time until the watched work has ended."""
         ends = [self._end(key) or self.now for key in self._trials.watched if key in self._gangs]
         end = max(ends, default=self.now)
         return 2 * end - self._work.begin if self._until is None else self._until
@@ -272,23 +272,23 @@ class Continued(SimulatedCluster):
             return False
         acted = super()._decide()
         if self._dirty:
-            # what came of it is seen by the next session, which is a period later, as vc-scheduler's is
+            # the next session observes the outcome, a period later, as vc-scheduler's does
             self._dirty = False
-            self._at(self.now + self._step(), self._look)
+            self._at(self.now + self._step(), self._mark_dirty)
         return acted
 
-    def _look(self) -> None:
+    def _mark_dirty(self) -> None:
         self._dirty = True
 
-    # --- what is drawn ------------------------------------------------------------------------------------------------
+    # --- random values ------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         super()._begin()
         coming = self._trials.arrivals.drawn(self._work.begin, self._trials.horizon, self._uniform)
         self._next(one for one in coming if one.of not in self._never)
 
-    def _next(self, coming: Iterator[Came]) -> None:
-        """Let the next job come, and the one after it when it has."""
+    def _next(self, coming: Iterator[ArrivedJob]) -> None:
+        """Schedule the next arrival, which schedules the one after it."""
         came = next(coming, None)
         if came is None:
             return
@@ -304,7 +304,7 @@ class Continued(SimulatedCluster):
             return known
         if unit.key not in self._trials.submitted and not self._trials.model.has_like(unit.pod):
             return _ENDLESS
-        # the pods of a job share their luck: they mostly end together
+        # the pods of a job share one draw: they mostly end together
         name = unit.group or unit.key
         if name not in self._luck:
             self._luck[name] = self._uniform(name)
@@ -313,11 +313,11 @@ class Continued(SimulatedCluster):
         return max(2 * elapsed, UNKNOWN_RUN) if drawn is None else drawn
 
 
-# --- hope -------------------------------------------------------------------------------------------------------------
+# --- pods that are never placed ---------------------------------------------------------------------------------------
 
 
 class _Emptied(SimulatedCluster):
-    """Everything that waits, on a cluster on which nothing else runs, each for a moment."""
+    """Everything that waits, on an otherwise empty cluster, each pod for a moment."""
 
     def __init__(self, work: Workload, policy: Policy, seed: int, period: int) -> None:
         super().__init__(
@@ -327,7 +327,7 @@ class _Emptied(SimulatedCluster):
 
     @property
     def stopped(self) -> bool:
-        """Whether it came to no end, so that it says nothing of what is not placed."""
+        """Whether the run was cut off, so that unplaced pods may be placeable."""
         return self.measure.sessions >= LIMIT
 
     def _settled(self) -> bool:
@@ -339,7 +339,8 @@ class _Emptied(SimulatedCluster):
 
 
 def hopeless(work: Workload, policy: Policy, seed: int, period: int) -> dict[str, tuple[ev.Waiting, ...]]:
-    """Units that wait and would not be placed though nothing else ran, by key, with what their group waits for then."""
+    """Return units that wait and would not be placed on an otherwise empty cluster, by key, with the reasons of their
+    group."""
     waiting = {unit.group for unit in work.units if not unit.node}
     emptied = copy(work)
     emptied.units = [_bare(unit) for unit in work.units if unit.group in waiting]
@@ -356,6 +357,6 @@ def _bare(unit: Unit) -> Unit:
 
 
 def _follows(unit: Unit) -> bool:
-    """Whether it goes only where others are, so that an empty cluster says nothing of it."""
+    """Return whether it has pod affinity, so that an empty cluster does not show whether it can be placed."""
     affinity = unit.pod.spec.affinity
     return affinity is not None and affinity.pod_affinity is not None

@@ -1,4 +1,4 @@
-"""What a log's users asked for and how long it ran, freed from what the scheduler of then made of it."""
+"""The workload of a log: what users submitted and how long it ran, without the scheduler's decisions."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from vcd.state.records import Settings, seconds_of
 SECOND = 1_000_000_000
 EVICTED = "evicted"
 _AGAIN = "~"
-"""Before the number of what came again under its name; no name of Kubernetes has it."""
+"""The separator before the number of a name that is used again; no Kubernetes name contains it."""
 
 
 def named_again(name: str, number: int) -> str:
-    """The name of the n-th, from 1, that came under a name: nothing else in a workload has it."""
+    """Return the name of the n-th object, from 1, that had a name: unique in a workload."""
     return name if number == 1 else f"{name}{_AGAIN}{number}"
 
 
 def name_in_log(name: str) -> str:
-    """The name, or key, that the log has for what came again."""
+    """Return the name, or key, in the log for a name in a workload."""
     return name.partition(_AGAIN)[0]
 
 
 class Unit(msgspec.Struct):
-    """A piece of work: a pod, with all that took its place after it was evicted or deleted.
+    """A piece of work: a pod, with all its replacements after evictions or deletions.
 
-    Times are ns since the epoch. ``pod`` is the pod as it was when it was decided on, without a node, and ``group`` the
-    one that it was in then; ``versions`` what others made of it while it waited: how long after its coming, and the pod
-    from then on (none: it came as ``pod``). ``delay`` is how long after its group's admission it was made, None where
-    it came by itself, at ``arrived``. ``node`` is where it was when the log first saw it, ``place`` where it was last.
-    ``bound`` is its last bind; ``ending`` how it ended: succeeded, failed, deleted, or evicted and never back ("": it
-    has not). ``requests`` are its amounts by resource, ``earlier`` what came to nothing: from when to when it was on
-    which node. ``seen_whole`` is whether it is known when it was bound, and that it had not ended before it was seen:
-    else it says nothing of how long such work runs.
+    Times are ns since the epoch. ``pod`` is the pod on which the last decision was made, without a node, and ``group``
+    its group then; ``versions`` are its changes while it waited: how long after its arrival, and the pod from then on
+    (none: it arrived as ``pod``). ``delay`` is how long after its group's admission it was created, None if it arrived
+    by itself, at ``arrived``. ``node`` is its node when the log first observed it, ``place`` its last one. ``bound``
+    is its last bind; ``ending`` how it ended: succeeded, failed, deleted, or evicted without replacement ("": it has
+    not). ``requests`` are its requests by resource, ``earlier`` its lost runs: begin, end and node. ``seen_whole``:
+    its bind is known, and it had not ended before it was observed; otherwise it does not count for run times.
     """
 
     key: str
@@ -61,26 +60,26 @@ class Unit(msgspec.Struct):
 
     @property
     def ready(self) -> int:
-        """When it was as it was decided on."""
+        """When its last version appeared."""
         return self.arrived + (self.versions[-1][0] if self.versions else 0)
 
     @property
     def run(self) -> int | None:
-        """How long it held its node, from bind, or from when it was first seen there, to end; None where it has not
-        ended, or was cut short."""
+        """How long it held its node, from its bind, or from when it was first observed there, to its end; None if it
+        has not ended, or was evicted."""
         if self.bound is None or self.ended is None or self.ending == EVICTED:
             return None
         return self.ended - self.bound
 
     def seen_running(self, end: int) -> int:
-        """How long it held its node at least, in a log that ends at ``end``."""
+        """Return how long it held its node at least, in a log that ends at ``end``."""
         return 0 if self.bound is None else (end if self.ended is None else self.ended) - self.bound
 
 
 class GroupLife(msgspec.Struct):
-    """A PodGroup as it was decided on, without status; when it came, and was admitted (None: never). ``waited``: it was
-    not admitted yet when it came. ``versions`` are as a unit's, also while it runs; ``withdrawn`` is when one went that
-    had no pods."""
+    """A PodGroup on which the last decision was made, without status; when it arrived, and was admitted (None: never).
+    ``waited``: it was not admitted yet when it arrived. ``versions`` are as a unit's, also while it runs;
+    ``withdrawn`` is when a group without pods was deleted."""
 
     key: str
     group: PodGroup
@@ -92,9 +91,9 @@ class GroupLife(msgspec.Struct):
 
 
 class Workload(msgspec.Struct):
-    """What happened to a cluster from outside: ``base`` is there at ``begin``, ``changes`` come at their times, and so
-    do ``groups`` and ``units``, each under a name of its own. ``policies`` are the configurations that came into force
-    after the first. ``end`` is the time of the last event."""
+    """What happened to a cluster from outside: ``base`` exists at ``begin``, ``changes``, ``groups`` and ``units``
+    arrive at their times, each with a unique name. ``policies`` are the configurations after the first. ``end`` is the
+    time of the last event."""
 
     begin: int
     end: int
@@ -106,38 +105,38 @@ class Workload(msgspec.Struct):
     units: list[Unit] = msgspec.field(default_factory=list)
     policies: list[tuple[int, ev.PolicyLoaded]] = msgspec.field(default_factory=list)
     leaving: list[int] = msgspec.field(default_factory=list)
-    """How long evicted pods took to go (ns)."""
+    """How long evicted pods took to terminate (ns)."""
     evictions: Counter[str] = msgspec.field(default_factory=Counter)
-    """How many were decided, by action."""
+    """Decided evictions, by action."""
     sessions: list[int] = msgspec.field(default_factory=list)
     """When the log's scheduler decided (ns)."""
     spared: Immunity = msgspec.field(default_factory=Immunity)
-    """What groups had lost to others when it begins: what took its place is not evicted again."""
+    """What groups had lost to others at the beginning: their replacements are not evicted again."""
     backoffs: dict[str, RefusalBackoff] = msgspec.field(default_factory=dict)
     released: dict[str, RefusalBackoff] = msgspec.field(default_factory=dict)
-    """What backs off when it begins, by the keys of pods and of groups."""
+    """Back-offs at the beginning, by the keys of pods and of groups."""
 
     def queue_of(self, group: str) -> str:
-        """The queue of a group; empty for a pod without one."""
+        """Return the queue of a group; empty for a pod without one."""
         life = self.groups.get(group)
         return "" if life is None else self.settings.queue_of(life.group)
 
     def job_of(self, unit: Unit) -> str:
-        """The job that a unit is of: its group, or itself where there is none."""
+        """Return the job of a unit: its group, or itself if there is none."""
         return unit.group if unit.group in self.groups else unit.key
 
     def ran_already(self) -> frozenset[str]:
-        """The jobs of which pods were on nodes when they were first seen: nobody placed these here, and they have no
-        wait."""
+        """Return the jobs with pods on nodes when they were first observed: they were not placed in this workload, and
+        have no wait."""
         return frozenset(self.job_of(unit) for unit in self.units if unit.node)
 
     def as_it_was(self) -> Workload:
-        """With the configurations that came into force, each at its time."""
+        """Return the workload with the log's configurations, each at its time."""
         changes: list[tuple[int, ev.Event]] = [*self.changes, *self.policies]
         return msgspec.structs.replace(self, changes=sorted(changes, key=lambda one: one[0]), policies=[])
 
     def starts(self) -> dict[str, int]:
-        """When groups first had their minimum of pods on nodes (ns), of those that had it."""
+        """Return when groups first had their minimum of pods on nodes (ns), for those that had it."""
         bound: dict[str, list[int]] = {}
         for unit in self.units:
             first = unit.earlier[0][0] if unit.earlier else unit.bound
@@ -149,13 +148,13 @@ class Workload(msgspec.Struct):
 
 
 def bare_pod(pod: Pod) -> Pod:
-    """A pod as it was asked for: with no node and no status."""
+    """Return a pod as its user created it: without a node and status."""
     meta = {"deletion_timestamp": None, "deletion_grace_period_seconds": None, "resource_version": ""}
     return altered(pod, metadata=meta, spec={"node_name": ""}, status=PodStatus())
 
 
 def started(pod: Pod) -> int | None:
-    """When a pod says that it began, in ns; None where it says nothing that can be read."""
+    """Return the start time in a pod's status, in ns; None if it is missing or unreadable."""
     try:
         return seconds_of(pod.status.start_time) * SECOND if pod.status.start_time else None
     except ValueError:
@@ -163,7 +162,7 @@ def started(pod: Pod) -> int | None:
 
 
 def fixed_objects(state: ClusterState) -> Iterable[tuple[str, str, Object]]:
-    """What a state holds beside groups and pods."""
+    """Yield the objects of a state other than groups and pods."""
     yield from (("Node", key, record.node) for key, record in sorted(state.nodes.items()))
     yield from (("Queue", key, record.queue) for key, record in sorted(state.queues.items()))
     for kind, objects in sorted(state.others.items()):

@@ -1,1 +1,1 @@
-"""Why: stories, sessions, queues, evictions and orders told from a log, and what would have been enough."""
+"""Explanations from a log: of jobs, sessions, queues, evictions and orders; and which change would have helped."""

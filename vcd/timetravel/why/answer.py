@@ -1,4 +1,5 @@
-"""The short answer about a job or a pod: how it stands, why, who is in its way, what would help, what happened."""
+"""The short answer about a job or a pod: its state, why it waits, which jobs hold capacity, what would help, its
+history."""
 
 from __future__ import annotations
 
@@ -18,9 +19,9 @@ from vcd.timetravel.why.verdict import Verdict
 from vcd.timetravel.words import UID
 
 _WIDTH = 9
-"""Columns of the names of the lines."""
+"""Width of the labels of the lines."""
 _HOLDERS, _AHEAD, _MARKS = 3, 3, 5
-"""How many are named of each; of more marks of the history those in the middle are counted."""
+"""Names in each list, at most; of more events in the history, those in the middle are counted."""
 _TOGETHER = timedelta(seconds=1)
 _MOST = 0.9
 """If a smaller share of a wait was examined, the answer states it."""
@@ -29,7 +30,7 @@ _OF_SHARES = (
     *(Cause.PARENT_LIMIT, Cause.OTHERS_GUARANTEE, Cause.ADMISSION),
 )
 """Causes for which the share of the job's queue may matter."""
-_TOLD = {
+_EPISODE_WORDS = {
     "created": "created",
     "admitted": "admitted",
     "bound": "bound",
@@ -40,7 +41,7 @@ _TOLD = {
     "gone": "deleted",
     "bad": "could not be read",
 }
-"""The episodes that the history names, and how."""
+"""The episodes in the history, with their words."""
 
 
 def answer_lines(
@@ -50,11 +51,10 @@ def answer_lines(
     change: Counterfactual | None = None,
     eta: Sequence[str] = (),
 ) -> Iterator[str]:
-    """Return the answer in lines: a head, and a line for each thing that there is to say; ``eta`` are the sentences of
-    a forecast."""
+    """Yield the answer in lines: a head, and a line for each part; ``eta`` are the sentences of a forecast."""
     waits = _waits(story, verdict)
     queue = f"queue {story.queue}" if story.queue else ""
-    yield "  ".join(filter(None, [_name(story.key), _state(story, verdict), queue, _asks(story)]))
+    yield "  ".join(filter(None, [_name(story.key), _state(story, verdict), queue, _needs_text(story)]))
     parts: list[tuple[str, str]] = []
     if verdict is not None:
         waited = f"waited {span_in_words(verdict.waited)}: " if not waits else ""
@@ -91,7 +91,8 @@ def _as_of(story: Explanation) -> str:
 
 
 def _name(key: str) -> str:
-    """A job or pod as users call it: a Volcano Job's group without the UID behind the Job's name."""
+    """Return the name of a job or pod that users know: for a Volcano Job's group, without the UID after the Job's
+    name."""
     name = UID.sub("", key)
     return key if name.endswith("/podgroup") else name
 
@@ -102,7 +103,7 @@ def _sentence(words: str) -> str:
 
 
 def _waits(story: Explanation, verdict: Verdict | None) -> bool:
-    """Whether it waits at the end; a verdict is on a job, of which a pod may run already."""
+    """Return whether it waits at the end; a verdict is about a job, of which a pod may run already."""
     return verdict is not None and verdict.still and (story.kind == "job" or story.state == "Pending")
 
 
@@ -114,8 +115,8 @@ def _state(story: Explanation, verdict: Verdict | None) -> str:
     return f"WAITING {'at least ' if verdict.older else ''}{span_in_words(verdict.waited)}"
 
 
-def _asks(story: Explanation) -> str:
-    """What its pods without a node ask for, and how many of a job have to start together."""
+def _needs_text(story: Explanation) -> str:
+    """Return what its pods without a node request, and how many pods of a job have to start together."""
     if not story.needs or story.kind == "pod":
         return story.needs
     if story.minimum <= 1:
@@ -125,8 +126,8 @@ def _asks(story: Explanation) -> str:
 
 
 def _holders(obstacles: Obstacles, cause: str) -> str:
-    """The jobs that hold most of what lacks: in the queue or the cluster whose limit it is, else on the nearest
-    node."""
+    """Return the jobs that hold most of the missing resource: in the queue or cluster whose limit it is, else on the
+    nearest node."""
     limits = [(one.resource, one.held_by) for one in obstacles.limits if one.held_by]
     nodes = [(next(iter(one.lacks), ""), one.held_by) for one in obstacles.nodes if one.held_by]
     if cause == Cause.CLUSTER_FULL and nodes:
@@ -137,7 +138,7 @@ def _holders(obstacles: Obstacles, cause: str) -> str:
 
 
 def _place(story: Explanation, obstacles: Obstacles, cause: str) -> str:
-    """What its queue has of its share, if that may matter, and where it is in the queue."""
+    """Return what its queue has of its deserved share, if that may matter, and the job's position in the queue."""
     place = obstacles.place
     if place is None:
         return ""
@@ -157,13 +158,13 @@ def _place(story: Explanation, obstacles: Obstacles, cause: str) -> str:
 
 
 def _ahead(obstacles: Obstacles) -> str:
-    """Who was served before it in its last session."""
+    """Return the jobs that were served before it in its last session."""
     names = [f"{_name(one.job)}{f' (priority {one.priority})' if one.priority else ''}" for one in obstacles.ahead]
     return some(names, _AHEAD)
 
 
 def _placed(episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:
-    """Where its pods were bound last, or would have been by a scheduler that is a shadow."""
+    """Yield where its pods were last bound, or would have been bound by a shadow."""
     last = next((one for one in reversed(episodes) if one.what == "bound"), None)
     if last is not None:
         where = f"{pods_on_nodes(last.places.values())}, session {last.session}"
@@ -171,16 +172,16 @@ def _placed(episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:
 
 
 def _history(episodes: Sequence[Episode]) -> str:
-    """What happened when (UTC), the first and the last of it; what happened within a second is told together."""
+    """Return the first and the last events with their times (UTC); events within a second are joined."""
     marks: list[tuple[datetime, list[str]]] = []
     for one in episodes:
-        if one.what in _TOLD and not one.shadow:
+        if one.what in _EPISODE_WORDS and not one.shadow:
             pods = one.pods or one.places
-            words = f"{counted(len(pods), 'pod')} {_TOLD[one.what]}" if pods else _TOLD[one.what]
+            words = f"{counted(len(pods), 'pod')} {_EPISODE_WORDS[one.what]}" if pods else _EPISODE_WORDS[one.what]
             if not marks or one.start - marks[-1][0] >= _TOGETHER:
                 marks.append((one.start, []))
             marks[-1][1].append(words)
-    told = [f"{time:%H:%M:%S} {', '.join(dict.fromkeys(words))}" for time, words in marks]
-    if len(told) > _MARKS:
-        told = [*told[:2], f"{len(told) - _MARKS + 1} more", *told[3 - _MARKS :]]
-    return "; ".join(told)
+    texts = [f"{time:%H:%M:%S} {', '.join(dict.fromkeys(words))}" for time, words in marks]
+    if len(texts) > _MARKS:
+        texts = [*texts[:2], f"{len(texts) - _MARKS + 1} more", *texts[3 - _MARKS :]]
+    return "; ".join(texts)

@@ -1,4 +1,4 @@
-"""For what a cluster's jobs lost most time: the causes of all waits of a stretch of the log, by pod-hours."""
+"""The causes of all waits in a part of a log, by lost pod-hours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vcd.model.words import counted, span_in_words
 from vcd.text.causes import said, shortened
 from vcd.text.remedies import remedy_of
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import History, shown
+from vcd.timetravel.history import History, object_in
 from vcd.timetravel.standing import as_of
 from vcd.timetravel.why.counterfactual import smallest_change
 from vcd.timetravel.why.verdict import served_between
@@ -27,23 +27,23 @@ from vcd.timetravel.why.waits import wait_at
 from vcd.timetravel.words import moment
 
 FIRST = 5
-"""How many causes are told."""
+"""Causes in the answer, at most."""
 ASKED = 12
-"""Waits of how many jobs are examined: each costs a session decided again."""
+"""Waits that are examined, at most: each one costs deciding a session again."""
 DAY = 24 * 3600 * 1_000_000_000
-"""How much of the log is looked at where nothing else is said (ns)."""
+"""The examined part of the log by default (ns)."""
 _HOUR = 3600 * 1_000_000_000
 _SECOND = 1_000_000_000
 _OF_ROOM = (Cause.SHAPE, Cause.NODE_ROOM, Cause.FRAGMENTATION, Cause.CLUSTER_FULL)
-"""Causes that are about a resource, whoever holds it."""
+"""Causes that are about a resource, not about its holders."""
 _MAIN_ROLES = ("clause", "term", "claim", "quota", "card", "gate", "ahead", "owner", "holder", "node", "field")
-"""Of what another cause is about, what names it in the table, beside the queue: the first that there is."""
+"""Roles, in this order, of which the first existing one is the subject in the table for causes without a queue."""
 
 
 class FirstCause(msgspec.Struct, frozen=True):
-    """A cause (a ``Cause``) and what it cost: ``hours`` pods waited for it, of how many ``jobs``, and the ``share`` of
-    all that was lost. ``subject`` is what most of that is about; ``job`` lost most by it, as ``text`` says, as of
-    ``session``. ``mend`` is what would let that job in, ``verified`` by deciding again."""
+    """A cause (a ``Cause``) and its cost: the ``hours`` that pods waited for it, in how many ``jobs``, and the
+    ``share`` of all lost hours. ``subject`` is that of most of these hours; ``job`` lost most by it, as ``text``
+    states, as of ``session``. ``mend`` is what would let that job start, ``verified`` by deciding again."""
 
     cause: str
     hours: float
@@ -58,12 +58,12 @@ class FirstCause(msgspec.Struct, frozen=True):
 
 
 class FirstCauses(msgspec.Struct, frozen=True):
-    """The causes of a stretch of the log, those that cost most first, at most FIRST of ``causes_in_all``.
+    """The causes in a part of a log, those that cost most first, at most FIRST of ``causes_in_all``.
 
     ``begin`` and ``end`` are times (RFC 3339), ``first`` and ``last`` sessions. ``hours`` are all pod-hours that
-    ``jobs`` lost. Waits of ``asked`` jobs were looked into, which are ``asked_share`` of these hours; ``likened`` is
-    the part that was counted as the wait of another job for the same reasons, ``as_logged`` the part of which only the
-    logged reasons were read.
+    ``jobs`` lost. The waits of ``asked`` jobs were examined, with ``asked_share`` of these hours; ``likened`` is the
+    part that was counted as another job's wait with equal reasons, ``as_logged`` the part for which only the logged
+    reasons were read.
     """
 
     begin: str
@@ -81,7 +81,7 @@ class FirstCauses(msgspec.Struct, frozen=True):
     causes: list[FirstCause]
 
     def lines(self) -> Iterator[str]:
-        """What was lost, a paragraph for each cause, and how it was counted."""
+        """Yield the total, a paragraph for each cause, and how it was counted."""
         what = "the log's last 24 h" if self.whole_day else "the stretch"
         where = f"{what}, {self.begin} to {self.end} (sessions {self.first} to {self.last})"
         if not self.causes:
@@ -107,25 +107,26 @@ class FirstCauses(msgspec.Struct, frozen=True):
 
 
 def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= 1 else f"{round(hours, 9):.2g}"  # a moment counts as a ns
+    return f"{hours:,.1f}" if hours >= 1 else f"{round(hours, 9):.2g}"  # a wait without duration counts as 1 ns
 
 
 def first_causes(
     history: History, first: int | None = None, last: int | None = None, *, change: bool = False
 ) -> FirstCauses:
-    """For what jobs lost most pod-hours, from one session to another; in the log's last 24 h where neither is given.
+    """Return the causes of most lost pod-hours, from one session to another; in the log's last 24 h if neither is
+    given.
 
-    A gang counts with the pods that it misses, another job with those that wait. With ``change`` the smallest change
-    is searched for the worst job of each cause, which takes a while. Raises LogError for what the log does not hold.
+    A gang counts with its missing pods, another job with its waiting pods. With ``change``, the smallest change is
+    searched for the worst job of each cause, which takes a while. Raises LogError for what the log does not have.
     """
     stretch = _stretch(history, first, last)
     tally = _Tally(history, stretch)
-    found = _told(history, stretch, tally)
+    found = _collect_causes(history, stretch, tally)
     return _with_changes(history, found) if change else found
 
 
 class _Stretch(NamedTuple):
-    """What is looked at: from a time to another (ns), and the sessions in it."""
+    """The examined part of a log: its times (ns), and the sessions in it."""
 
     begin: int
     end: int
@@ -145,12 +146,12 @@ def _stretch(history: History, first: int | None, last: int | None) -> _Stretch:
     return _Stretch(begin, end, inside[0], sessions[-1], day)
 
 
-# --- what was lost ----------------------------------------------------------------------------------------------------
+# --- losses -----------------------------------------------------------------------------------------------------------
 
 
 class _Loss(msgspec.Struct):
     """What a job lost by reasons of one kind in a queue, the longest span of them, and the session at which that wait
-    began, for whatever."""
+    began."""
 
     group: str
     queue: str
@@ -159,17 +160,17 @@ class _Loss(msgspec.Struct):
 
     @property
     def kind(self) -> Kind:
-        """Of its reasons."""
+        """The kind of the reasons."""
         return self.held.kind
 
     @property
     def lost(self) -> int:
-        """Pods times ns."""
+        """The loss in pods times ns."""
         return max(self.held.lost, 1)
 
 
 class _Tally:
-    """Adds up what each job lost by which kind of reasons; from plans and PodGroups alone, nothing is decided again."""
+    """Sums what each job lost by each kind of reasons, from plans and PodGroups alone, without deciding again."""
 
     def __init__(self, history: History, stretch: _Stretch) -> None:
         begin, until, first = stretch.first.head, stretch.last.sequence, stretch.first.number
@@ -177,7 +178,7 @@ class _Tally:
         self._settings = state.settings
         self._groups = {key: record.group for key, record in state.groups.items()}
         timeline = WaitTimeline(pods=self._pods)
-        # a group that waits before the first session does so at the end of the one before, where the log has that
+        # a group that waits before the first session does so at the end of the previous one, if the log has that
         timeline.last = first - 1
         timeline.known(stretch.begin, state.waiting, first if stretch.first.time <= stretch.begin else first - 1)
 
@@ -194,7 +195,7 @@ class _Tally:
                 self._add(group, wait)
 
     def _see(self, logged: Logged) -> None:
-        if isinstance(group := shown(logged.event), PodGroup):
+        if isinstance(group := object_in(logged.event), PodGroup):
             self._groups[group.key] = group
 
     def _add(self, group: str, wait: WholeWait) -> None:
@@ -207,8 +208,8 @@ class _Tally:
             self.losses[group, kind] = _Loss(group, queue, both, first)
 
     def _pods(self, group: str, reasons: Reasons) -> int:
-        """How many pods wait: those that are named, a pod having several reasons; of a group that waits as a whole,
-        what it misses of its minimum."""
+        """Return how many pods wait: those named by the reasons, each once; for a group that waits as a whole, the
+        pods missing to its minimum."""
         named = max(*(one.tasks for one in reasons), len({pod for one in reasons for pod in one.pods}))
         known = self._groups.get(group)
         if known is None or all(one.tasks for one in reasons):
@@ -216,18 +217,18 @@ class _Tally:
         return max(known.spec.min_member - known.status.running, named, 1)
 
 
-# --- what it comes to -------------------------------------------------------------------------------------------------
+# --- diagnoses --------------------------------------------------------------------------------------------------------
 
 
-class _Found(NamedTuple):
-    """What a loss comes to."""
+class _DiagnosedLoss(NamedTuple):
+    """A loss with its diagnosis."""
 
     loss: _Loss
     diagnosis: Diagnosis
 
     @property
     def subject(self) -> str:
-        """What it is about, in a few words: a queue with its field, a clause, a card ..."""
+        """The subject in a few words: a queue with its field, a clause, a card ..."""
         names = self.diagnosis.subject
         resource = next(filter(None, self.diagnosis.amounts), "")
         if self.diagnosis.cause in _OF_ROOM and resource:
@@ -240,21 +241,21 @@ class _Found(NamedTuple):
         return f"{'behind' if role == 'ahead' else role} {names[role]}"
 
 
-def _told(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
+def _collect_causes(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
     losses = sorted(tally.losses.values(), key=lambda loss: (-loss.lost, loss.group, sorted(loss.kind)))
     total = max(sum(loss.lost for loss in losses), 1)
-    asked = _asked(history, losses)
-    found, likened, logged = list(asked.values()), 0, 0
-    alike: dict[tuple[Kind, str], Diagnosis] = {}
-    for one in asked.values():
-        alike.setdefault((one.loss.kind, one.loss.queue), one.diagnosis)
+    examined = _diagnose_examined(history, losses)
+    found, likened, logged = list(examined.values()), 0, 0
+    diagnosis_of: dict[tuple[Kind, str], Diagnosis] = {}
+    for one in examined.values():
+        diagnosis_of.setdefault((one.loss.kind, one.loss.queue), one.diagnosis)
     for loss in losses:
-        if (loss.group, loss.kind) in asked:
+        if (loss.group, loss.kind) in examined:
             continue
-        known = alike.get((loss.kind, loss.queue))
+        known = diagnosis_of.get((loss.kind, loss.queue))
         likened, logged = likened + loss.lost * (known is not None), logged + loss.lost * (known is None)
-        found.append(_Found(loss, known or _by_log(loss)))
-    by_cause: dict[str, list[_Found]] = {}
+        found.append(_DiagnosedLoss(loss, known or _logged_diagnosis(loss)))
+    by_cause: dict[str, list[_DiagnosedLoss]] = {}
     for one in found:
         by_cause.setdefault(one.diagnosis.cause, []).append(one)
     causes = [_cause(of, total) for of in by_cause.values()]
@@ -262,40 +263,41 @@ def _told(history: History, stretch: _Stretch, tally: _Tally) -> FirstCauses:
     return FirstCauses(
         moment(stretch.begin), moment(stretch.end), stretch.first.number, stretch.last.number, stretch.whole_day,
         sum(loss.lost for loss in losses) / _HOUR, len({loss.group for loss in losses}), len(causes),
-        len({group for group, _ in asked}), sum(one.loss.lost for one in asked.values()) / total, likened / total,
+        len({group for group, _ in examined}), sum(one.loss.lost for one in examined.values()) / total, likened / total,
         logged / total, causes[:FIRST],
     )  # fmt: skip
 
 
-def _asked(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _Found]:
-    """What the waits come to that are examined: of each kind of reasons in each queue the one that cost most, then
-    those that cost most of the others."""
+def _diagnose_examined(history: History, losses: list[_Loss]) -> dict[tuple[str, Kind], _DiagnosedLoss]:
+    """Diagnose the examined waits: for each kind of reasons in each queue the one that cost most, then those that cost
+    most of the others."""
     first_of: dict[tuple[Kind, str], _Loss] = {}
     for loss in losses:
         first_of.setdefault((loss.kind, loss.queue), loss)
     heads = list(first_of.values())
     chosen = [*heads, *(loss for loss in losses if loss not in heads)][:ASKED]
     found = {}
-    for loss in sorted(chosen, key=lambda loss: (loss.held.last, loss.group)):  # in order: going back folds anew
+    # in order, since going back in the history is slow
+    for loss in sorted(chosen, key=lambda loss: (loss.held.last, loss.group)):
         try:
             wait = wait_at(history, loss.group, loss.held.last)
-        except NotFound:  # this version decides otherwise than it was decided then: the log's reasons are told
+        except NotFound:  # this version decides differently: the logged reasons are used
             continue
         served = served_between(history, loss.first, loss.held.last)
-        found[loss.group, loss.kind] = _Found(loss, diagnosed(wait, served))
+        found[loss.group, loss.kind] = _DiagnosedLoss(loss, diagnosed(wait, served))
     return found
 
 
-def _by_log(loss: _Loss) -> Diagnosis:
-    """What the logged reasons say, of which the first in the order of gates counts."""
+def _logged_diagnosis(loss: _Loss) -> Diagnosis:
+    """Return the diagnosis of the logged reasons, of which the first in the order of gates counts."""
     reason = in_order(loss.held.reasons)[0]
     given = as_given(reason)
     queue = {"queue": loss.queue} if reason.gate in ("enqueue", "queue") and loss.queue else {}
     return msgspec.structs.replace(given, subject={**queue, **given.subject})
 
 
-def _cause(found: list[_Found], total: int) -> FirstCause:
-    """All that was lost by one cause."""
+def _cause(found: list[_DiagnosedLoss], total: int) -> FirstCause:
+    """Return the sum of the losses with one cause."""
     lost, by_subject = sum(one.loss.lost for one in found), dict[str, int]()
     for one in found:
         by_subject[one.subject] = by_subject.get(one.subject, 0) + one.loss.lost
@@ -315,12 +317,12 @@ def _cause(found: list[_Found], total: int) -> FirstCause:
 
 
 def _with_changes(history: History, found: FirstCauses) -> FirstCauses:
-    """With the smallest change for the worst job of each cause."""
+    """Add the smallest change for the worst job of each cause."""
     causes = []
     for one in found.causes:
         try:
             change = smallest_change(history, one.job, one.session).change
-        except NotFound:  # this version decides otherwise than it was decided then
+        except NotFound:  # this version decides differently
             change = None
         with_it = {} if change is None else {"mend": change.text(), "verified": True}
         causes.append(msgspec.structs.replace(one, **with_it))

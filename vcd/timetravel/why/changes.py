@@ -1,7 +1,7 @@
-"""One thing of a snapshot changed, for who asks what would have been decided then.
+"""Snapshots with one change, to find out what would have been decided then.
 
-What is remembered of earlier sessions stays as it was: in the cluster a changed queue or node also makes the scheduler
-forget what evictions took (``ClusterState``), and then anything at all could be the change that lets a job in.
+Memory of earlier sessions stays unchanged: in the cluster, a changed queue or node also makes the scheduler forget
+earlier evictions (``ClusterState``), and then any change at all could be the one that lets a job start.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ from vcd.state.records import NodeRecord, QueueRecord, Shape
 from vcd.state.snapshot import Snapshot
 
 What = Literal["cordon", "label", "toleration", "term", "quota", "priority", "minimum", "room", "job", "node"]
-"""The kinds of change, the cheapest first: what a command mends before what takes a quota from others, that before
-hardware."""
+"""The kinds of change, the cheapest first: a single command, then a quota taken from others, then hardware."""
 
 _BY_GROUP = ("groups", "waiting", "stranded", "released", "admissions", "evicted")
 _BY_POD = ("volumes", "annotations", "lifting", "nominated", "nomination_turns")
-"""What a snapshot holds by the keys of groups, and of pods."""
+"""Mappings of a snapshot by the keys of groups, and of pods."""
 
 _NOWHERE = -1
 _NAMED = 2
-"""How many nodes a text names."""
+"""Nodes that a text names, at most."""
 
 CHANGED_CLASS = "(changed)"
 """The PriorityClass of a changed priority: no cluster can have one of this name."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One change. ``what`` it is of: nodes whose "cordon" is lifted, that get a "label", or one "node" more; a
-    "toleration" or "term" of the pods; a queue's "quota", the "priority" or "minimum" of the job, a node's "room", a
-    running "job" gone. ``subject`` names the queue, node, job, label, taint or term; ``field`` what is changed of it;
-    ``before`` and ``after`` are quantities by resource (under the empty name where there is but one number; both empty
-    for a job that is gone). ``by`` names the lowest PriorityClass there is that gives the job such a priority;
-    ``nodes`` are those that are uncordoned or get a label.
+    """One change.
+
+    ``what`` is its kind: nodes whose "cordon" is lifted, that get a "label", or one "node" more; a "toleration" or
+    "term" of the pods; a queue's "quota", the "priority" or "minimum" of the job, a node's "room", a running "job"
+    gone. ``subject`` names the queue, node, job, label, taint or term; ``field`` is the changed field; ``before`` and
+    ``after`` are quantities by resource (with the empty name for a plain number; both empty for a job that is gone).
+    ``by`` names the lowest existing PriorityClass with such a priority; ``nodes`` are the nodes that are uncordoned or
+    get a label.
     """
 
     what: What
@@ -59,7 +60,7 @@ class Change(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """``queue team-a's capability of cpu 40 -> 42``."""
+        """Return the change as text: ``queue team-a's capability of cpu 40 -> 42``."""
         if self.what in _PHRASES:
             count = self.after.get("", "1")
             nodes = "1 node" if count == "1" else f"{count} nodes"
@@ -82,12 +83,12 @@ _PHRASES: dict[What, str] = {
 
 
 def with_queue(snapshot: Snapshot, queue: Queue) -> Snapshot:
-    """With another content of a queue. Raises BadObject where its quantities cannot be read."""
+    """Return a snapshot with another content of a queue. Raises BadObject if its quantities cannot be parsed."""
     return dataclasses.replace(snapshot, queues={**snapshot.queues, queue.metadata.name: QueueRecord.of(queue)})
 
 
-def with_room(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapshot:
-    """With more allocatable on a node, by resource in the units of ``vcd.model.requests``."""
+def with_resources(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapshot:
+    """Return a snapshot with more allocatable on a node, by resource in the units of ``vcd.model.requests``."""
 
     def changed(node: Node) -> Node:
         offered = node.status.allocatable or node.status.capacity
@@ -101,7 +102,7 @@ def with_room(snapshot: Snapshot, name: str, more: Mapping[str, int]) -> Snapsho
 def _with_nodes(
     snapshot: Snapshot, names: Collection[str], change: Callable[[Node], Node], more: Iterable[Node] = ()
 ) -> Snapshot:
-    """With some nodes changed, and more of them. Tasks keep their places, which are numbers of rows."""
+    """Return a snapshot with some nodes changed, and some added. Tasks keep their nodes, which are row numbers."""
     facts = snapshot.facts
     records = {
         node.metadata.name: NodeRecord.of(change(node) if node.metadata.name in names else node) for node in facts.nodes
@@ -116,14 +117,14 @@ def _with_nodes(
 
 
 def with_labels(snapshot: Snapshot, names: Collection[str], labels: Mapping[str, str]) -> Snapshot:
-    """With more labels on some nodes."""
+    """Return a snapshot with more labels on some nodes."""
     return _with_nodes(
         snapshot, names, lambda node: altered(node, metadata={"labels": {**node.metadata.labels, **labels}})
     )
 
 
 def without_cordons(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """With some nodes uncordoned; the taint that stands for the cordon goes with it."""
+    """Return a snapshot with some nodes uncordoned, without the cordon's taint."""
 
     def changed(node: Node) -> Node:
         taints = tuple(taint for taint in node.spec.taints if taint.key != CORDON.key)
@@ -133,7 +134,7 @@ def without_cordons(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
 
 
 def with_more_nodes(snapshot: Snapshot, name: str, count: int) -> Snapshot:
-    """With so many nodes more that are like one, and empty."""
+    """Return a snapshot with ``count`` more nodes equal to one, and empty."""
     node = snapshot.facts.nodes[snapshot.facts.row_of[name]]
 
     def another(number: int) -> Node:
@@ -145,7 +146,7 @@ def with_more_nodes(snapshot: Snapshot, name: str, count: int) -> Snapshot:
 
 
 def with_minimum(snapshot: Snapshot, group: str, count: int) -> Snapshot:
-    """With another minMember of a group, and its minResources by so much less."""
+    """Return a snapshot with another minMember of a group, and proportionally less minResources."""
     record = snapshot.groups[group]
     before = max(record.group.spec.min_member, 1)
     stated = record.group.spec.min_resources
@@ -162,7 +163,7 @@ def with_minimum(snapshot: Snapshot, group: str, count: int) -> Snapshot:
 def with_pods(
     snapshot: Snapshot, group: str, change: Callable[[PodSpec], PodSpec], *, counted: bool = False
 ) -> Snapshot:
-    """With another spec of a group's pods; what they ask for stays, unless it is ``counted`` anew."""
+    """Return a snapshot with another spec of a group's pods; their requests stay, unless they are ``counted`` again."""
     tasks, shapes = snapshot.tasks, list(snapshot.shapes)
     (number,) = [number for number, key in enumerate(snapshot.job_keys) if key == group]
     rows = np.flatnonzero(tasks.job == number)
@@ -183,7 +184,7 @@ def with_pods(
 
 
 def with_priority(snapshot: Snapshot, group: str, value: int) -> Snapshot:
-    """With another priority of a group, as by a PriorityClass of that value."""
+    """Return a snapshot with another priority of a group, as by a PriorityClass of that value."""
     record = snapshot.groups[group]
     changed = msgspec.structs.replace(record, group=altered(record.group, spec={"priority_class_name": CHANGED_CLASS}))
     made: dict[str, Object] = {CHANGED_CLASS: PriorityClass(metadata=ObjectMeta(name=CHANGED_CLASS), value=value)}
@@ -194,7 +195,7 @@ def with_priority(snapshot: Snapshot, group: str, value: int) -> Snapshot:
 
 
 def _less(known: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:
-    """What is known by key, less what is gone."""
+    """Return a mapping without some keys."""
     left = dict(known)
     for key in gone:
         left.pop(key, None)
@@ -202,7 +203,7 @@ def _less(known: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:
 
 
 def without_jobs(snapshot: Snapshot, groups: Collection[str]) -> Snapshot:
-    """Without some groups and all of their pods, as if they had been deleted and were gone."""
+    """Return a snapshot without some groups and all of their pods, as if they had been deleted."""
     tasks = snapshot.tasks
     numbers = [number for number, key in enumerate(snapshot.job_keys) if key in groups]
     gone = np.isin(tasks.job, numbers)

@@ -1,4 +1,5 @@
-"""Why one job started and another did not: in what they differ that is read, who comes first, and what would help."""
+"""Why one job started and another did not: how they differ, which one comes first, and which change would have
+helped."""
 
 from __future__ import annotations
 
@@ -45,14 +46,14 @@ _TERMS = {
     "schedulingGates": "scheduling_gates",
     "volumes": "volumes",
 }
-"""Fields of a pod that keep it from nodes, as the API and as the code call them."""
-_SPENT = ("nodeName", "containers", "initContainers", "priority", "priorityClassName")
-"""Fields of a pod that are told otherwise, or that differ between any two pods."""
+"""Fields of a pod that exclude nodes, by their names in the API, with the names in the code."""
+_REPORTED_ELSEWHERE = ("nodeName", "containers", "initContainers", "priority", "priorityClassName")
+"""Fields of a pod that are reported elsewhere, or that differ between any two pods."""
 
 
 class Fact(msgspec.Struct, frozen=True):
-    """A thing in which two jobs differ, and what each has; empty where it has none. ``enough``: with the first one's
-    the other one starts, too, at its session; None where that was not tried."""
+    """A difference between two jobs, with the value of each; empty if it has none. ``enough``: with the first job's
+    value, the other job starts at its session, too; None if that was not tried."""
 
     name: str
     one: str
@@ -62,7 +63,7 @@ class Fact(msgspec.Struct, frozen=True):
 
 class Side(msgspec.Struct, frozen=True):
     """A job as of a session. ``started`` is the session that first gave nodes to pods of it, with its ``time`` (RFC
-    3339); None where none did. ``verdict`` says what it waited for, empty where it never did; ``waits`` what for at
+    3339); None if no session did. ``verdict`` states why it waited, empty if it never did; ``waits`` why it waits at
     this session."""
 
     job: str
@@ -75,13 +76,13 @@ class Side(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Without the namespace."""
+        """The name without the namespace."""
         return self.job.partition("/")[2]
 
 
 class JobDifference(msgspec.Struct, frozen=True):
-    """What tells two jobs apart, the one that started first as ``one``. ``order`` says who comes first and by which
-    key, where both are in one session; ``facts`` are what they differ in."""
+    """The difference between two jobs, the one that started first as ``one``. ``order`` states which comes first and
+    why, if both are in one session; ``facts`` are the differences."""
 
     one: Side
     other: Side
@@ -94,7 +95,7 @@ class JobDifference(msgspec.Struct, frozen=True):
         return (self.one.job, self.one.file) == (self.other.job, self.other.file)
 
     def sentence(self) -> str:
-        """Which started, and why the other did not."""
+        """Return which job started, and why the other did not."""
         enough = next((fact for fact in self.facts if fact.enough), None)
         what, why = self._what(), self.order
         if self.is_one_job:
@@ -119,7 +120,7 @@ class JobDifference(msgspec.Struct, frozen=True):
         return f"{mine} started at session {one.started}, {theirs} {then}"
 
     def _names(self) -> tuple[str, str]:
-        """Both by what tells them apart."""
+        """Return names that distinguish the two."""
         one, other = self.one, self.other
         if self.is_one_job:
             return f"session {one.session}", f"session {other.session}"
@@ -128,7 +129,7 @@ class JobDifference(msgspec.Struct, frozen=True):
         return (one.name, other.name) if one.name != other.name else (one.job, other.job)
 
     def lines(self) -> Iterator[str]:
-        """The sentence, what both waited for, the order, and a table of what differs."""
+        """Yield the sentence, why both waited, the order, and a table of the differences."""
         yield self.sentence()
         names = self._names()
         for name, side in zip(names, (self.one, self.other), strict=True):
@@ -149,7 +150,7 @@ _ENOUGH = {None: "", True: "starts, too", False: "does not start"}
 
 
 class _At(NamedTuple):
-    """A job of a history at a session as it begins."""
+    """A job of a history at the beginning of a session."""
 
     history: History
     group: str
@@ -167,13 +168,13 @@ def explain_difference(
     *,
     session: int | None = None,
 ) -> JobDifference:
-    """What tells two jobs apart: ``one`` of a log and ``other`` of the same or another, each named as ``explain`` takes
-    it, with ``@SESSION`` behind the name where it is asked for as of that session. Without ``other`` the same job is
-    meant.
+    """Return how two jobs differ: ``one`` of a log and ``other`` of the same or another log, each named as for
+    ``explain``, with ``@SESSION`` appended to compare it as of that session. Without ``other``, the same job is
+    compared with itself.
 
-    Unless a session is named the first of them that started is looked at as of that session, and the other one as of
-    the first session from then on in which it waits; of two logs each for itself. Raises NotFound, and LogError for
-    what a log does not hold.
+    By default, the job that started first is compared as of the session in which it did, and the other one as of the
+    first session from then on in which it waits; with two logs, each by its own log. Raises NotFound, and LogError for
+    what a log does not have.
     """
     sides = [
         _named(mine, one, namespace, session),
@@ -184,13 +185,13 @@ def explain_difference(
             f"event log {mine.reader.path}: that is one job at one session; name another job, session or log"
         )
     sides.sort(key=lambda side: _started(side[0], side[1]) or _LATEST)
-    pair = _placed(*sides)
+    pair = _at_sessions(*sides)
     return _compared(*pair)
 
 
 _LATEST = 2**62
 _DIGITS = 19
-"""So many digits no number of a session has."""
+"""More digits than a session number can have."""
 _Named = tuple[History, str, int | None]
 
 
@@ -202,13 +203,13 @@ def _named(history: History, text: str, namespace: str, session: int | None) -> 
 
 
 def _started(history: History, group: str) -> int | None:
-    """The first session that gave nodes to pods of a group."""
+    """Return the first session that gave nodes to pods of a group."""
     ((number,),) = history.reader.rows("served_in", group=group, first=0)
     return None if number is None else int(number)
 
 
-def _placed(one: _Named, other: _Named) -> tuple[_At, _At]:
-    """Both jobs at the sessions at which they are compared."""
+def _at_sessions(one: _Named, other: _Named) -> tuple[_At, _At]:
+    """Return both jobs at the sessions at which they are compared."""
     first = one[2] or _started(one[0], one[1]) or _last_wait(*one[:2])
     second = other[2]
     if second is None:
@@ -241,13 +242,13 @@ def _compared(one: _At, other: _At) -> JobDifference:
         order = _order(one.session, other.group, one.group) or _order(one.session, one.group, other.group)
     before, wait = _wait(one), _wait(other)
     if wait is not None and wait.job is not None and (one.history, one.group) != (other.history, other.group):
-        facts = [_tried(fact, one, wait, other.history) for fact in facts]
+        facts = [_try_equal(fact, one, wait, other.history) for fact in facts]
     facts.sort(key=lambda fact: fact.enough is not True)
     return JobDifference(_side(one, before), _side(other, wait), order, facts)
 
 
 def _wait(at: _At) -> Wait | None:
-    """The job as it waits at the session; None where it does not."""
+    """Return the job's wait at the session; None if it does not wait."""
     try:
         return wait_at(at.history, at.group, at.number)
     except NotFound:
@@ -259,15 +260,15 @@ def _side(at: _At, wait: Wait | None) -> Side:
     time = "" if started is None else moment(at.history.reader.session(started).now)
     try:
         window = LogWindow(session=at.history.reader.info(at.number))
-        told = verdict_on(at.history, at.group, waits_of(at.history, at.group, window), window).text
+        text = verdict_on(at.history, at.group, waits_of(at.history, at.group, window), window).text
     except NotFound:
-        told = ""
+        text = ""
     waits = "" if wait is None else reasons_text(all_told(wait.reasons))
-    return Side(at.group, str(at.history.reader.path), at.number, started, time, told, waits)
+    return Side(at.group, str(at.history.reader.path), at.number, started, time, text, waits)
 
 
 def _order(session: Session, second: str, first: str) -> str:
-    """That one comes before another in a session, and why; empty where it does not."""
+    """Return that ``first`` comes before ``second`` in a session, and why; empty if it does not."""
     indices = session.jobs.index(first), session.jobs.index(second)
     if indices[0] is None or indices[1] is None:
         return ""
@@ -275,19 +276,19 @@ def _order(session: Session, second: str, first: str) -> str:
     return "" if why is None else f"{first.partition('/')[2]} comes before {second.partition('/')[2]}: {why}"
 
 
-# --- what they differ in ----------------------------------------------------------------------------------------------
+# --- differences ------------------------------------------------------------------------------------------------------
 
 
 def _facts(one: _At, other: _At) -> Iterator[Fact]:
-    mine, theirs = dict(_told(one)), dict(_told(other))
+    mine, theirs = dict(_read_facts(one)), dict(_read_facts(other))
     names = [*mine, *(name for name in theirs if name not in mine)]
     if one.number == other.number and one.history is other.history:
         names = [name for name in names if not name.startswith("the cluster's ")]
     return (Fact(name, a, b) for name in names if (a := mine.get(name, "")) != (b := theirs.get(name, "")))
 
 
-def _told(at: _At) -> Iterator[tuple[str, str]]:
-    """What is read of a job, by name, as text; then of its queue and of the cluster."""
+def _read_facts(at: _At) -> Iterator[tuple[str, str]]:
+    """Yield what scheduling reads of a job, by name, as text; then of its queue and of the cluster."""
     job, spec = at.job, at.job.queue.record.queue.spec
     task = next(iter(job.pending()), None) or next(iter(job.tasks()), None)
     yield "queue", job.queue.name
@@ -296,7 +297,7 @@ def _told(at: _At) -> Iterator[tuple[str, str]]:
     yield "pods", f"{job.task_count}"
     yield "created", rfc3339(job.created * _SECOND)
     if task is not None:
-        yield "a pod requests", _asks(at.session, task)
+        yield "a pod requests", _requests_text(at.session, task)
         yield from _of_pod(task.pod)
     read = {name for plugin in plugins().values() for name in plugin.annotations}
     for name, text in sorted(job.record.group.metadata.annotations.items()):
@@ -307,7 +308,7 @@ def _told(at: _At) -> Iterator[tuple[str, str]]:
     yield from _of_cluster(at.session, task)
 
 
-def _asks(session: Session, task: Task) -> str:
+def _requests_text(session: Session, task: Task) -> str:
     amounts = zip(session.nodes.resources, task.request.tolist(), strict=True)
     return ", ".join(f"{shown(name, amount)} {name}" for name, amount in amounts if amount and name != "pods")
 
@@ -317,33 +318,33 @@ def _of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
     for name, value in plain.items():
         if name in _TERMS and value:
             yield name, "; ".join(f"{path} {text}".strip() for path, text in leaves(value))
-        elif name not in (*_SPENT, *_TERMS):
+        elif name not in (*_REPORTED_ELSEWHERE, *_TERMS):
             yield from leaves(value, name)
 
 
 def _of_cluster(session: Session, task: Task | None) -> Iterator[tuple[str, str]]:
     yield "the cluster's nodes", f"{len(session.nodes)}"
-    asked = () if task is None else np.flatnonzero(task.request).tolist()
-    for column in asked:
+    columns = () if task is None else np.flatnonzero(task.request).tolist()
+    for column in columns:
         name = session.nodes.resources[column]
         idle = int(sum_of(np.maximum(session.nodes.usage.idle[column], 0)))
         yield f"the cluster's free {name}", format_sum(name, idle)
 
 
-# --- made alike -------------------------------------------------------------------------------------------------------
+# --- trying equal values ----------------------------------------------------------------------------------------------
 
 
-def _tried(fact: Fact, one: _At, wait: Wait, history: History) -> Fact:
-    """Whether the job that waits starts with what the other one has."""
-    make = _alike(fact.name, one, wait)
+def _try_equal(fact: Fact, one: _At, wait: Wait, history: History) -> Fact:
+    """Return the fact with whether the waiting job starts with the other one's value."""
+    make = _equalizer(fact.name, one, wait)
     if make is None:
         return fact
     trials = Trials(wait, history.policy(wait.record), MOST_DECISIONS)
     return msgspec.structs.replace(fact, enough=trials.lets_in(make(wait.session.snapshot)))
 
 
-def _alike(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot] | None:
-    """What gives the job that waits the same as another one; None where nobody could."""
+def _equalizer(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot] | None:
+    """Return a function that gives the waiting job the other job's value; None if no change can."""
     job, key = one.job, wait.group
     task = next(iter(job.pending()), None) or next(iter(job.tasks()), None)
     makes: dict[str, Callable[[Snapshot], Snapshot]] = {

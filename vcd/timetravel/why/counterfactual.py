@@ -1,4 +1,4 @@
-"""The smallest change that would have let a job in at a session: found by trials, verified by deciding on it."""
+"""The smallest change that would have let a job start at a session: found by trials, verified by deciding again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment
 
 MOST_DECISIONS = 200
-"""How many changed snapshots are decided on before the search ends."""
+"""Changed snapshots that are decided, at most."""
 
 KINDS: tuple[What, ...] = get_args(What)
-"""The kinds of change, in the order in which they are looked at: by what they cost."""
+"""The kinds of change, in the order of their cost, in which they are tried."""
 
 _ONE: dict[What, str] = {
     "cordon": "cordons",
@@ -34,15 +34,15 @@ _ONE: dict[What, str] = {
     "priority": "its priority",
     "job": "one running job",
 }
-_SHOWN = 5
-"""How many pods, nodes or jobs a sentence names."""
+_NAMED = 5
+"""Pods, nodes or jobs that a sentence names, at most."""
 
 
 class Counterfactual(msgspec.Struct, frozen=True):
-    """The smallest change that would have let a job in at a session; None where no change alone does.
+    """The smallest change that would have let a job start at a session; None if no single change does.
 
-    ``time`` is the session's (RFC 3339); ``decisions`` counts all that were tried.
-    ``kinds`` are the kinds of change that were looked at; ``notes`` say what limits the answer.
+    ``time`` is the session's (RFC 3339); ``decisions`` counts all trials. ``kinds`` are the kinds of change that were
+    tried; ``notes`` state limits of the answer.
     """
 
     kind: Kind
@@ -58,23 +58,23 @@ class Counterfactual(msgspec.Struct, frozen=True):
     notes: list[str]
 
     def sentence(self) -> str:
-        """The change, and what happens then."""
+        """Return the change, and its effect."""
         if self.change is None or self.effect is None:
             return f"no change of {_or([_ONE[what] for what in self.kinds])} alone lets it in"
-        return f"{self.change.text()}: {_happens(self.effect, self.pods)}"
+        return f"{self.change.text()}: {_effect_in_words(self.effect, self.pods)}"
 
     def lines(self) -> Iterator[str]:
-        """The answer in sentences."""
+        """Yield the answer in sentences."""
         yield f"{self.kind} {self.key} at session {self.session} ({self.time})"
         yield f"smallest change: {self.sentence()}" if self.change else self.sentence()
         if self.effect is not None:
-            yield from (f"  besides, {line}" for line in _besides(self.effect))
+            yield from (f"  besides, {line}" for line in _side_effects(self.effect))
         tried = ", ".join(f"{one.of} ({counted(one.decisions, 'decision')})" for one in self.tried)
         yield f"tried: {tried or 'nothing'}"
         yield from (f"note: {note}" for note in self.notes)
 
 
-def _happens(effect: Effect, pods: int) -> str:
+def _effect_in_words(effect: Effect, pods: int) -> str:
     if effect.admitted:
         return "its group is admitted; it has no pods yet"
     words = []
@@ -83,11 +83,11 @@ def _happens(effect: Effect, pods: int) -> str:
             many = pods > 1
             count = f"all {pods} pods" if len(places) == pods and many else f"{len(places)} of {counted(pods, 'pod')}"
             verb = "are" if many else "is"
-            words.append(f"{count if many else 'the pod'} {verb} {done} {some(sorted(set(places.values())), _SHOWN)}")
+            words.append(f"{count if many else 'the pod'} {verb} {done} {some(sorted(set(places.values())), _NAMED)}")
     return " and ".join(words)
 
 
-def _besides(effect: Effect) -> Iterator[str]:
+def _side_effects(effect: Effect) -> Iterator[str]:
     bound = [f"{pod} to {node}" for pod, node in effect.others_bound.items()]
     for names, what in (
         (effect.evicted, "evicted only then"),
@@ -95,7 +95,7 @@ def _besides(effect: Effect) -> Iterator[str]:
         (effect.others_not_bound, "of other jobs no longer bound"),
     ):
         if names:
-            yield f"{counted(len(names), 'pod')} {what}: {some(names, _SHOWN)}"
+            yield f"{counted(len(names), 'pod')} {what}: {some(names, _NAMED)}"
 
 
 def _or(words: list[str]) -> str:
@@ -109,13 +109,13 @@ def smallest_change(
     kinds: Sequence[What] = KINDS,
     most_decisions: int = MOST_DECISIONS,
 ) -> Counterfactual:
-    """The smallest change that would have let a job in, at a session of a log, by default the last one in which it
-    waited.
+    """Return the smallest change that would have let a job start, at a session of a log, by default the last one in
+    which it waited.
 
-    The kinds are tried in the order of KINDS, which is that of their cost: the first that works, with its smallest
-    amount; only ``kinds`` if these are given. The search ends after ``most_decisions``, and says so. Names are those
-    that ``explain`` takes. Raises NotFound where nothing has the name or it does not wait there, and LogError for what
-    the log does not hold.
+    The kinds are tried in the order of KINDS, which is that of their cost; the first one that works is returned with
+    its smallest amount. Only ``kinds`` are tried if given. The search ends after ``most_decisions``, with a note.
+    Names are as for ``explain``. Raises NotFound if no job has the name or it does not wait there, and LogError for
+    what the log does not have.
     """
     wait = wait_of(history, name, session)
     search = Search(wait, history.policy(wait.record), most_decisions)

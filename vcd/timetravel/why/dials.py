@@ -1,4 +1,4 @@
-"""What can be turned to let a job in, step by step: quotas of queues, the room of a node."""
+"""Parameters that can be changed step by step to let a job start: quotas of queues, the resources of a node."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
-from vcd.timetravel.why.changes import Change, What, with_queue, with_room
+from vcd.timetravel.why.changes import Change, What, with_queue, with_resources
 
 _BASIC = (CPU, MEMORY)
 _MIB = 1024 * 1024
 
 
-class Dial(msgspec.Struct, frozen=True):
-    """What can be turned: amounts by resource as they are ``now``, each in steps of one ``unit`` (below zero: down).
+class Parameter(msgspec.Struct, frozen=True):
+    """A parameter: its quantities by resource as they are ``now``, changed in steps of one ``unit`` (negative:
+    downwards).
 
-    ``steps`` are the most, ``likely`` as many as the job's own needs come to; ``turned`` makes the snapshot with other
-    amounts, ``shown`` writes one. A step may be one more of some ``nodes``, in order.
+    ``steps`` are the most steps, ``likely`` as many as the job's own needs amount to; ``turned`` returns the snapshot
+    with other quantities, ``shown`` formats one. A step may also concern one more of some ``nodes``, in order.
     """
 
     what: What
@@ -43,11 +44,11 @@ class Dial(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
     def at(self, counts: Mapping[str, int]) -> Snapshot:
-        """The snapshot some steps away."""
+        """Return the snapshot after some steps."""
         return self.turned(self._amounts(counts))
 
     def change(self, counts: Mapping[str, int]) -> Change:
-        """The change of some steps."""
+        """Return the change of some steps."""
         after = {name: self.shown(name, amount) for name, amount in self._amounts(counts).items()}
         before = {name: self.shown(name, self.now[name]) for name in after}
         return Change(self.what, self.subject, self.field, before, after, nodes=self.nodes[: counts.get("", 0)])
@@ -57,22 +58,22 @@ class Dial(msgspec.Struct, frozen=True):
 
 
 def _unit_of(resource: str) -> int:
-    """A whole unit of a resource: a cpu, a Mi of what counts bytes, a pod, a card."""
+    """Return a whole unit of a resource: a cpu, a Mi of bytes, a pod, a card."""
     if resource == MEMORY or is_disk_or_huge_pages(resource):
         return _MIB
     return per_unit(resource)
 
 
 class _Needs(msgspec.Struct, frozen=True):
-    """What a job waits for (``own``, nothing of what it does not), and what all jobs hold, wait for and state as their
-    minimum: nobody ever needs more."""
+    """What a job waits for (``own``, without zeros), and the sum of what all jobs hold, wait for and state as their
+    minimum: no job ever needs more."""
 
     own: Amounts
     all: Amounts
 
     @classmethod
     def of(cls, session: Session, job: Job) -> _Needs:
-        """The needs of a job in a session."""
+        """Return the needs of a job in a session."""
         jobs, names = session.jobs, session.nodes.resources
         own = np.maximum(jobs.pending[job.index], jobs.min_resources[job.index]).tolist()
         total = sum_of(jobs.allocated + jobs.pending + jobs.min_resources).tolist()
@@ -81,7 +82,7 @@ class _Needs(msgspec.Struct, frozen=True):
 
 
 def _steps(amounts: Mapping[str, int], unit: Amounts, most: Mapping[str, int]) -> Amounts:
-    """Amounts in whole units, rounded up, where ``most`` leaves any."""
+    """Return quantities in whole units, rounded up, as far as ``most`` allows."""
     counts = {name: min(-(-amounts[name] // abs(each)), most.get(name, _ANY)) for name, each in unit.items()}
     return {name: count for name, count in counts.items() if count > 0}
 
@@ -89,18 +90,19 @@ def _steps(amounts: Mapping[str, int], unit: Amounts, most: Mapping[str, int]) -
 _ANY = 2**62
 
 
-def quota_dials(session: Session, job: Job) -> Iterator[tuple[str, list[Dial]]]:
-    """What can be changed of the quota of the job's queue, then of the queues above it, then what is kept for others.
+def quota_parameters(session: Session, job: Job) -> Iterator[tuple[str, list[Parameter]]]:
+    """Yield the parameters of the quotas of the job's queue, then of its parents, then of the guarantees of other
+    queues.
 
-    Weights are quotas, too: of what plugins divide by weight a queue deserves so much.
+    Weights are quotas, too: plugins divide resources by weight.
     """
     needs, lineage = _Needs.of(session, job), session.lineage(job.queue)
     for queue in lineage:
-        dials = [_field_dial(session, queue, "capability", needs)]
-        dials += _quota_dials(session, job, queue, needs)
-        dials += [_field_dial(session, queue, field, needs) for field in ("deserved", "guarantee")]
-        dials.append(_weight_dial(session, queue))
-        yield queue.name, [dial for dial in dials if dial.steps]
+        parameters = [_field_parameter(session, queue, "capability", needs)]
+        parameters += _plugin_quotas(session, job, queue, needs)
+        parameters += [_field_parameter(session, queue, field, needs) for field in ("deserved", "guarantee")]
+        parameters.append(_weight_parameter(session, queue))
+        yield queue.name, [parameter for parameter in parameters if parameter.steps]
     for queue in session.queue_list:
         if queue not in lineage and any(queue.record.guarantee.get(name) for name in needs.own):
             yield queue.name, [_lowered(session, queue, needs)]
@@ -114,12 +116,13 @@ def _with_amounts(session: Session, queue: Queue, field: str, amounts: Amounts) 
     return with_queue(session.snapshot, altered(queue.record.queue, spec={field: whole}))
 
 
-def _field_dial(session: Session, queue: Queue, field: str, needs: _Needs) -> Dial:
-    """A queue's capability, deserved or guarantee, upwards; what is deserved and guaranteed up to the capability."""
+def _field_parameter(session: Session, queue: Queue, field: str, needs: _Needs) -> Parameter:
+    """Return a queue's capability, deserved or guarantee as a parameter, upwards; the latter two up to the
+    capability."""
     capability = queue.record.capability
     now: Amounts = {name: getattr(queue.record, field).get(name, 0) for name in needs.own}
     bounds: list[Mapping[str, int]] = []
-    if field == "capability":  # where none is set there is no limit here
+    if field == "capability":  # an unset capability is no limit
         limits_zero = any(plugin.limits_zero for plugin in framework_of(session).plugins)
         silent = () if limits_zero else _BASIC
         now = {name: most for name, most in now.items() if most or (name in capability and name not in silent)}
@@ -130,11 +133,13 @@ def _field_dial(session: Session, queue: Queue, field: str, needs: _Needs) -> Di
     unit = {name: _unit_of(name) for name in now}
     most = {name: min((bound.get(name, _ANY) - now[name]) // unit[name] for bound in (*bounds, {})) for name in now}
     likely, steps = _steps(needs.own, unit, most), _steps(needs.all, unit, most)
-    return Dial("quota", queue.name, field, now, unit, likely, steps, partial(_with_amounts, session, queue, field))
+    return Parameter(
+        "quota", queue.name, field, now, unit, likely, steps, partial(_with_amounts, session, queue, field)
+    )
 
 
 def _left_to_guarantee(session: Session, queue: Queue) -> Amounts:
-    """What the guarantees of the queues beside one leave of the cluster: more could not be kept."""
+    """Return what the guarantees of other queues leave of the cluster: more cannot be guaranteed."""
     totals = zip(session.nodes.resources, session.nodes.total.tolist(), strict=True)
     apart = [
         one for one in session.queue_list if one not in session.lineage(queue) and queue not in session.lineage(one)
@@ -142,17 +147,17 @@ def _left_to_guarantee(session: Session, queue: Queue) -> Amounts:
     return {name: total - sum(one.record.guarantee.get(name, 0) for one in apart) for name, total in totals}
 
 
-def _lowered(session: Session, queue: Queue, needs: _Needs) -> Dial:
-    """What is guaranteed to a queue of others, downwards."""
+def _lowered(session: Session, queue: Queue, needs: _Needs) -> Parameter:
+    """Return another queue's guarantee as a parameter, downwards."""
     now = {name: queue.record.guarantee[name] for name in needs.own if queue.record.guarantee.get(name)}
     unit = {name: -_unit_of(name) for name in now}
     most = _steps(now, unit, {})
     turned = partial(_with_amounts, session, queue, "guarantee")
-    return Dial("quota", queue.name, "guarantee", now, unit, _steps(needs.own, unit, most), most, turned)
+    return Parameter("quota", queue.name, "guarantee", now, unit, _steps(needs.own, unit, most), most, turned)
 
 
-def _weight_dial(session: Session, queue: Queue) -> Dial:
-    """A queue's weight, up to a hundred times that of all queues together."""
+def _weight_parameter(session: Session, queue: Queue) -> Parameter:
+    """Return a queue's weight as a parameter, up to a hundred times that of all queues together."""
 
     def turned(amounts: Amounts) -> Snapshot:
         return with_queue(session.snapshot, altered(queue.record.queue, spec={"weight": amounts[""]}))
@@ -160,11 +165,11 @@ def _weight_dial(session: Session, queue: Queue) -> Dial:
     total, most = sum(max(one.weight, 1) for one in session.queue_list), {"": 2**31 - 1 - queue.weight}
     unit, now = {"": 1}, {"": queue.weight}
     likely, steps = _steps({"": total}, unit, most), _steps({"": 100 * total}, unit, most)
-    return Dial("quota", queue.name, "weight", now, unit, likely, steps, turned, lambda _, value: str(value))
+    return Parameter("quota", queue.name, "weight", now, unit, likely, steps, turned, lambda _, value: str(value))
 
 
-def _quota_dials(session: Session, job: Job, queue: Queue, needs: _Needs) -> Iterator[Dial]:
-    """The quotas of a queue that only plugins count; none that cannot be read, since no number mends that."""
+def _plugin_quotas(session: Session, job: Job, queue: Queue, needs: _Needs) -> Iterator[Parameter]:
+    """Yield the quotas of a queue that only plugins count. Unreadable ones are skipped, since no number fixes them."""
     metadata = queue.record.queue.metadata
     for quota in [each for plugin in framework_of(session).plugins for each in plugin.quotas]:
         text = metadata.annotations.get(quota.annotation)
@@ -182,12 +187,12 @@ def _quota_dials(session: Session, job: Job, queue: Queue, needs: _Needs) -> Ite
             return with_queue(session.snapshot, altered(queue.record.queue, metadata={"annotations": texts}))
 
         likely, steps = _steps(own, unit, {}), _steps(most, unit, {})
-        yield Dial("quota", queue.name, quota.name, now, unit, likely, steps, turned)
+        yield Parameter("quota", queue.name, quota.name, now, unit, likely, steps, turned)
 
 
-def room_dial(session: Session, job: Job, task: Task, row: int) -> Dial:
-    """A node's room, by no more than the largest node has or one pod asks for: beyond that it is no longer about one
-    node."""
+def node_parameter(session: Session, job: Job, task: Task, row: int) -> Parameter:
+    """Return a node's resources as a parameter, by no more than the largest node has or one pod requests: with more,
+    the limit would no longer be that of one node."""
     facts, needs, column_of = session.nodes.facts, _Needs.of(session, job), session.nodes.column_of
     now = {name: int(facts.allocatable[row, column_of[name]]) for name in needs.own}
     unit = {name: _unit_of(name) for name in now}
@@ -198,7 +203,7 @@ def room_dial(session: Session, job: Job, task: Task, row: int) -> Dial:
     name = facts.names[row]
 
     def turned(amounts: Amounts) -> Snapshot:
-        return with_room(session.snapshot, name, {key: amount - now[key] for key, amount in amounts.items()})
+        return with_resources(session.snapshot, name, {key: amount - now[key] for key, amount in amounts.items()})
 
     likely, steps = _steps(needs.own, unit, most), _steps(needs.all, unit, most)
-    return Dial("room", name, "room", now, unit, likely, steps, turned)
+    return Parameter("room", name, "room", now, unit, likely, steps, turned)

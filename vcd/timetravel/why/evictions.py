@@ -1,4 +1,5 @@
-"""Why a pod was evicted: for whom, by which numbers, why it and not another one, and what became of it."""
+"""Why a pod was evicted: for which pod or job, by which quantities, why not another victim, and what happened
+afterwards."""
 
 from __future__ import annotations
 
@@ -32,14 +33,14 @@ from vcd.timetravel.words import moment
 Fate = Literal["evicted", "spared", "not needed", "not asked"]
 
 SHOWN_CANDIDATES = 10
-"""How many rows of others the lines show."""
+"""Rows of other pods in the output, at most."""
 
 
 class Candidate(msgspec.Struct, omit_defaults=True):
-    """Another pod that could have gone: of the same node, or, where a gang makes room, of those asked about for it.
+    """Another possible victim: on the same node or, if the preemptor is a gang, among the pods considered for it.
 
-    ``place`` is its place among those that the plugins let go (0: it is none of them), ``fate`` what became of it,
-    ``plugin`` who spared it, ``why`` the reason in words.
+    ``place`` is its position among the pods that the plugins permitted (0: it is not among them), ``fate`` what
+    happened to it, ``plugin`` the one that protected it, ``why`` the reason in words.
     """
 
     pod: str
@@ -55,16 +56,16 @@ class Candidate(msgspec.Struct, omit_defaults=True):
 class Eviction(msgspec.Struct, omit_defaults=True):
     """One eviction of a pod, as its session decided it.
 
-    ``group`` and ``queue`` are the pod's own; ``for_pod``, ``for_group`` and ``for_queue`` whom it made room for (a
-    whole gang has no ``for_pod``); ``reason`` what the log says. ``queues`` holds the figures of both queues when the
-    plugins were asked, ``resources`` those that mattered. ``freed`` is what it held, ``asked`` and ``lacked`` what was
-    asked for and what of it the node had not, as quantities. ``place`` is its place among those that the plugins
-    ``let_go`` let go, ``chosen_before`` the next who did not have to, ``difference`` why. ``needed`` says why anybody
-    had to go, by the ``funnel`` of the nodes then, ``elsewhere`` what came of asking on other nodes first; ``ran`` are
-    the seconds that the pod had run, whose work is lost. ``result`` is the API
-    server's answer to the call (empty: none yet), ``dropped`` why there was no call at all. ``came_back`` is the pod
-    that took its place, and ``bound_to`` that pod's node. ``text`` tells it in a sentence, ``why`` what else there is
-    to say.
+    ``group`` and ``queue`` are the pod's own; ``for_pod``, ``for_group`` and ``for_queue`` those of the preemptor (a
+    whole gang has no ``for_pod``); ``reason`` is the logged one. ``queues`` has the statistics of both queues when the
+    plugins voted, ``resources`` the relevant ones. ``freed`` is what the victim held, ``asked`` and ``lacked`` are
+    what the preemptor requested and what the node lacked of it, as quantities. ``place`` is the victim's position
+    among those that the plugins in ``let_go`` permitted, ``chosen_before`` the next one that was not evicted,
+    ``difference`` why. ``needed`` states why an eviction was necessary, with the ``funnel`` of the nodes then,
+    ``elsewhere`` the outcome of the search on other nodes before; ``ran`` is the run time in seconds that was lost.
+    ``result`` is the API server's answer to the call (empty: none yet), ``dropped`` why there was no call.
+    ``came_back`` is the pod that replaced the victim, and ``bound_to`` that pod's node. ``text`` is the explanation in
+    a sentence, ``why`` has further sentences.
     """
 
     pod: str
@@ -100,7 +101,7 @@ class Eviction(msgspec.Struct, omit_defaults=True):
     why: list[str] = []
 
     def lines(self) -> Iterator[str]:
-        """The sentence, what else there is to say, and the others in a table."""
+        """Yield the sentence, further sentences, and the other possible victims in a table."""
         yield f"{self.time}  session {self.session}: {self.pod} on {self.node} {self.text}"
         yield from (f"  {line}" for line in self.why)
         if self.candidates:
@@ -113,10 +114,10 @@ class Eviction(msgspec.Struct, omit_defaults=True):
 
 
 def _merged(candidates: list[Candidate]) -> list[list[str]]:
-    """The rows of a table, one for those of a job that follow each other and share fate and reason."""
+    """Return the rows of a table, one for adjacent pods of a job with equal fate and reason."""
     rows = []
-    alike = groupby(candidates, lambda one: (one.group, one.queue, one.priority, one.fate, one.plugin, one.why))
-    for (group, queue, priority, fate, plugin, why), of_kind in alike:
+    adjacent = groupby(candidates, lambda one: (one.group, one.queue, one.priority, one.fate, one.plugin, one.why))
+    for (group, queue, priority, fate, plugin, why), of_kind in adjacent:
         first, *more = [one.pod for one in of_kind]
         pods = f"{first} and {len(more)} more" if more else first
         rows.append([pods, group, queue, str(priority), fate, f"{plugin}: {why}" if plugin else why])
@@ -125,7 +126,7 @@ def _merged(candidates: list[Candidate]) -> list[list[str]]:
 
 class EvictionExplanation(msgspec.Struct):
     """The evictions of a pod, or of a job's pods, in order. ``key`` is ``namespace/name``; ``until`` the time of the
-    last event that was looked at."""
+    last examined event."""
 
     kind: Literal["job", "pod"]
     key: str
@@ -133,7 +134,7 @@ class EvictionExplanation(msgspec.Struct):
     evictions: list[Eviction]
 
     def lines(self) -> Iterator[str]:
-        """The explanation in sentences, with times in UTC."""
+        """Yield the explanation in sentences, with times in UTC."""
         if not self.evictions:
             yield f"{self.kind} {self.key}: no session evicted it up to {self.until}"
             return
@@ -147,8 +148,8 @@ def explain_eviction(
 ) -> EvictionExplanation:
     """Explain from a log why a pod, or pods of a job, were evicted.
 
-    ``name`` may be ``namespace/name``; a job is named as in ``explain``. Raises NotFound where there is neither, and
-    LogError for what the log does not hold.
+    ``name`` may be ``namespace/name``; a job is named as for ``explain``. Raises NotFound if neither exists, and
+    LogError for what the log does not have.
     """
     kind, key, group = named(history, None, name, namespace)
     pods = [key] if kind == "pod" else _evicted_pods(history, group)
@@ -159,12 +160,12 @@ def explain_eviction(
     for number, of_session in groupby(found, key=lambda info: info.session):
         evictions += _of_session(history, number, list(of_session))
     for eviction, after in zip(evictions, _aftermath(history, group, found, window), strict=True):
-        _tell_aftermath(eviction, after)
+        _add_aftermath(eviction, after)
     return EvictionExplanation(kind, key, moment(window.end(history.reader)), evictions)
 
 
 def _evicted_pods(history: History, group: str) -> list[str]:
-    """The keys of a group's pods that sessions decided to evict."""
+    """Return the keys of a group's pods that sessions decided to evict."""
     namespace = group.partition("/")[0] + "/"
     keys: dict[str, None] = {}
     for logged in history.reader.find(type="session"):
@@ -174,21 +175,21 @@ def _evicted_pods(history: History, group: str) -> list[str]:
     return [key for key in keys if group_of(history, key) == group]
 
 
-# --- the session again ------------------------------------------------------------------------------------------------
+# --- the session decided again ----------------------------------------------------------------------------------------
 
 
 def _of_session(history: History, number: int, found: list[OperationInfo]) -> list[Eviction]:
-    """The evictions of one session: it is decided again, and writes down who was asked about."""
+    """Return the evictions of one session, which is decided again with a trace of its victim searches."""
     record = history.reader.session(number)
     plan = ev.decode_plan(record.plan)
     stale = dict(record.stale)
-    made: dict[str, EvictedTask] = {}
+    evicted_tasks: dict[str, EvictedTask] = {}
     failed, session = "", None
     try:
-        session, made = evicted(history, number, {info.key for info in found}, {info.group for info in found})
+        session, evicted_tasks = evicted(history, number, {info.key for info in found}, {info.group for info in found})
     except LogError:
         raise
-    except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
+    except Exception as error:  # noqa: BLE001 - a plugin may fail now; the logged facts are returned anyway
         failed = f"running the session again fails with {type(error).__name__}: {error}"
     made_for = {
         operation.key: (place, statement.group)
@@ -206,23 +207,23 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
         if session is None:
             eviction.text, eviction.why = f"evicted by {info.action}: {operation.reason}", [failed]
         else:
-            _work_out(eviction, session, made.get(info.key), made_for)
+            _work_out(eviction, session, evicted_tasks.get(info.key), made_for)
         evictions.append(eviction)
     return evictions
 
 
 def _work_out(
-    eviction: Eviction, session: Session, made: EvictedTask | None, made_for: dict[str, tuple[int, str]]
+    eviction: Eviction, session: Session, evicted_task: EvictedTask | None, made_for: dict[str, tuple[int, str]]
 ) -> None:
-    if made is None:
+    if evicted_task is None:
         eviction.text = f"evicted by {eviction.action}: {eviction.reason}"
         eviction.why.append("deciding it again does not evict it: vcd replay tells why it differs")
         return
-    task, ask = made.task, made.question
+    task, ask = evicted_task.task, evicted_task.question
     eviction.group, eviction.queue = task.job.key, task.job.queue.name
     eviction.freed = _without_pods(session.amounts(task.request.tolist()))
     if ask is None:
-        wanted_by = " and ".join(made.wanted_by)
+        wanted_by = " and ".join(evicted_task.wanted_by)
         because = f"{wanted_by} wants it elsewhere" if wanted_by else eviction.reason
         eviction.text = f"evicted by {eviction.action}: {because}"
         return
@@ -235,7 +236,7 @@ def _work_out(
 
 
 def _fill(eviction: Eviction, ask: VictimQuestion, session: Session) -> None:
-    """What was asked, for whom, and how the queues stood then."""
+    """Fill in the request, the preemptor, and the queues' statistics then."""
     eviction.for_pod = "" if ask.asker is None else ask.asker.key
     eviction.for_queue = ask.job.queue.name
     eviction.place, eviction.let_go = ask.offers[eviction.pod].place, ask.let_go
@@ -245,12 +246,12 @@ def _fill(eviction: Eviction, ask: VictimQuestion, session: Session) -> None:
     names = list(_without_pods(ask.lacked) or _without_pods(ask.asked))
     counted_names = {name for figures in eviction.queues.values() for have in figures.amounts.values() for name in have}
     held = eviction.queues[eviction.queue].amounts.get("allocated", {})
-    cards = sorted(set(held) - set(session.nodes.resources))  # by model; a pod asks for them by their resource
+    cards = sorted(set(held) - set(session.nodes.resources))  # by model; a pod requests them by their resource
     eviction.resources = [name for name in names if name in counted_names] + cards
 
 
 def _ran(task: Task, now: int) -> float:
-    """For how many seconds a pod has run; 0 where it does not say since when."""
+    """Return for how many seconds a pod has run; 0 if its status has no start time."""
     since = task.pod.status.start_time
     try:
         return max(now / 1e9 - seconds_of(since), 0.0) if since else 0.0
@@ -263,7 +264,7 @@ def _without_pods(amounts: dict[str, str]) -> dict[str, str]:
 
 
 def _candidates(eviction: Eviction, ask: VictimQuestion, made_for: dict[str, tuple[int, str]]) -> list[Candidate]:
-    """The others, those that may go first."""
+    """Return the other possible victims, in eviction order."""
     mine = ask.offers[eviction.pod]
     others = [offer for offer in ask.offers.values() if offer is not mine]
     others.sort(key=lambda offer: (not offer.place, not offer.rank, offer.place, offer.rank))
@@ -296,7 +297,8 @@ def _candidate(offer: Offer, mine: Offer, ask: VictimQuestion, made_for: dict[st
 
 
 def _choose_next(eviction: Eviction, ask: VictimQuestion) -> None:
-    """The next in order who could have gone and did not have to, else the next who was spared for what went first."""
+    """Note the next victim in order that was not evicted, else the next one that was protected because of earlier
+    victims."""
     later = [offer for offer in ask.offers.values() if offer.rank > ask.offers[eviction.pod].rank]
     stayed = {one.pod for one in eviction.candidates if one.fate != "evicted"}
     for other in [offer for offer in later if offer.place] + [offer for offer in later if offer.alone]:
@@ -306,14 +308,15 @@ def _choose_next(eviction: Eviction, ask: VictimQuestion) -> None:
             return
 
 
-# --- in words ---------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def _sentence(eviction: Eviction, task: Task, ask: VictimQuestion) -> str:
-    """``evicted by reclaim of queue b (deserved 40 cpu, had 12) because queue a held 61 cpu over 40; ...``"""
+    """Return the explanation, such as ``evicted by reclaim of queue b (deserved 40 cpu, had 12) because queue a held
+    ...``."""
     theirs = eviction.for_queue
     if eviction.queue != theirs:
-        words = f"evicted by {eviction.action} of queue {theirs}{_share_of(eviction)}{_because(eviction)}"
+        words = f"evicted by {eviction.action} of queue {theirs}{_share_text(eviction)}{_reason_text(eviction)}"
     elif task.job is ask.job:
         words = f"evicted by {eviction.action} for {eviction.for_pod or eviction.for_group} of its own job"
     else:
@@ -326,12 +329,13 @@ def _sentence(eviction: Eviction, task: Task, ask: VictimQuestion) -> str:
 
 
 def _measure(figures: QueueFigures) -> str:
-    """What a queue's plugin measures it by: what it deserves, or, with cards, its quota; empty where none does."""
+    """Return the series by which a queue's plugin limits it: deserved or, with cards, capability; empty if none
+    does."""
     return next((series for series in ("deserved", "capability") if series in figures.amounts), "")
 
 
-def _share_of(eviction: Eviction) -> str:
-    """What the asking queue deserved and had: `` (deserved 40 cpu, had 12)``."""
+def _share_text(eviction: Eviction) -> str:
+    """Return what the preemptor's queue deserved and had: `` (deserved 40 cpu, had 12)``."""
     figures = eviction.queues[eviction.for_queue]
     measure = _measure(figures)
     parts = []
@@ -342,8 +346,8 @@ def _share_of(eviction: Eviction) -> str:
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _because(eviction: Eviction) -> str:
-    """What the evicted pod's queue held: over its measure, where it was."""
+def _reason_text(eviction: Eviction) -> str:
+    """Return what the victim's queue held, and over which limit."""
     figures = eviction.queues[eviction.queue]
     measure = _measure(figures)
     limits, allocated = figures.amounts.get(measure, {}), figures.amounts.get("allocated", {})
@@ -380,11 +384,11 @@ def _details(eviction: Eviction, ask: VictimQuestion) -> list[str]:
     return details
 
 
-# --- what became of it ------------------------------------------------------------------------------------------------
+# --- afterwards -------------------------------------------------------------------------------------------------------
 
 
 class _After(msgspec.Struct):
-    """What became of an evicted pod; times in nanoseconds since the epoch, 0 where it did not happen."""
+    """What happened after an eviction; times in nanoseconds since the epoch, 0 if it did not happen."""
 
     info: OperationInfo
     gone: int = 0
@@ -396,27 +400,26 @@ class _After(msgspec.Struct):
     waiting: str = ""
 
     def is_open(self, sequence: int) -> bool:
-        """Whether a pod that is new with an event may have come in its place."""
+        """Return whether a pod created by an event may be the replacement."""
         return not self.came and sequence > self.info.sequence and self.info.verdict != "stale"
 
 
-class _Later(Story):
-    """What came of evictions: for each the pod of the same group that took its place, of its name, else the next new
-    one."""
+class _ReplacementFinder(Story):
+    """Follows evictions: for each finds the pod of the same group that replaced it, by name, else the next new pod."""
 
     def __init__(self, group: str, found: list[OperationInfo]) -> None:
         super().__init__(group)
         self.evictions = [_After(info) for info in found]
         self._sequence = 0
         self._names: set[str] = set()
-        """Of all pods that the group ever had: who comes under one of these takes the place of that one."""
+        """The names of all pods that the group ever had: a pod with one of them replaces the former one."""
 
     def see(self, logged: Logged) -> None:
         self._sequence = logged.sequence
         super().see(logged)
 
-    def _gone(self, kind: str, key: str, time: int) -> None:
-        super()._gone(kind, key, time)
+    def _note_deleted(self, kind: str, key: str, time: int) -> None:
+        super()._note_deleted(kind, key, time)
         for after in self.evictions:
             if (kind, key) == ("Pod", after.info.key) and not after.gone and self._sequence > after.info.sequence:
                 after.gone = time
@@ -439,10 +442,10 @@ class _Later(Story):
 
 def _aftermath(history: History, group: str, found: list[OperationInfo], window: LogWindow) -> list[_After]:
     """Follow the group from the first eviction on."""
-    later = _Later(group, found)
+    later = _ReplacementFinder(group, found)
     if found and group:
         until = window.until or history.reader.head()
-        history.tell_of(later, group, None, until)
+        history.feed_concerning(later, group, None, until)
         later.add_waits(every_wait(history, group, None, until, later.time))
     for after in later.evictions:
         if after.came and not after.bound and after.key in later.pods:
@@ -450,7 +453,7 @@ def _aftermath(history: History, group: str, found: list[OperationInfo], window:
     return later.evictions
 
 
-def _tell_aftermath(eviction: Eviction, after: _After) -> None:
+def _add_aftermath(eviction: Eviction, after: _After) -> None:
     eviction.came_back, eviction.bound_to = after.key, after.node
     if eviction.dropped:
         eviction.text = f"was to be {eviction.text}"

@@ -1,4 +1,4 @@
-"""Why a job or a pod waited, and why it went where it went, over time, from the log alone."""
+"""The story of a job or a pod from a log: its waits and their reasons, and its placement and the reasons for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod
 from vcd.model.words import did_you_mean, some
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import WHOLE, History, LogWindow, shown
+from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
 from vcd.timetravel.why.jobtimeline import every_wait
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.sentences import pending_seconds, pods_without_node, present, reasons, sentence, state
@@ -22,10 +22,10 @@ from vcd.timetravel.words import UID, moment
 Kind = Literal["job", "pod"]
 
 CHOICES = 3
-"""Of how many pods of a job, for each session, the choice of the node is worked out."""
+"""Pods of a job, per session, whose choice of a node is explained, at most."""
 
 NEAR = 3
-"""Names at most that are told where one that was given is not there."""
+"""Similar names that are suggested for an unknown one, at most."""
 
 _NO_GROUP = "; for a Volcano Job look whether Volcano's controllers run: they make its PodGroup"
 
@@ -35,11 +35,11 @@ _WIDTH = len("2026-01-01 00:00:00 - 00:00:00")
 class Explanation(msgspec.Struct, omit_defaults=True):
     """The story of a job (a PodGroup and its pods) or of a pod.
 
-    ``key`` and ``group`` are ``namespace/name``; ``now`` says in a sentence how things stand at ``until``, the time
-    of the last event that was looked at (RFC 3339), and ``state`` in a few words. ``needs`` is what its pods without a
-    node ask for; of its ``pods`` a job needs ``minimum`` together. ``pending`` is for how long (seconds) the oldest pod
-    without a node has been there, or the group while it has no pods, up to ``as_of`` (RFC 3339): now for a log that is
-    being written, which is ``quiet`` seconds after ``until``.
+    ``key`` and ``group`` are ``namespace/name``; ``now`` describes in a sentence the state at ``until``, the time of
+    the last examined event (RFC 3339), and ``state`` in a few words. ``needs`` is what its pods without a node
+    request; of its ``pods`` a job needs ``minimum`` together. ``pending`` is the age (seconds) of the oldest pod
+    without a node, or of the group while it has no pods, up to ``as_of`` (RFC 3339): now for a log that is being
+    written, which is ``quiet`` seconds after ``until``.
     """
 
     kind: Kind
@@ -58,7 +58,7 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     quiet: float = 0.0
 
     def lines(self) -> Iterator[str]:
-        """The explanation in sentences, with times in UTC."""
+        """Yield the explanation in sentences, with times in UTC."""
         yield f"{self.kind} {self.key}" + (f" in queue {self.queue}" if self.queue else "")
         for episode in self.episodes:
             yield f"  {_span(episode)}  {episode.text}"
@@ -81,9 +81,8 @@ def explain(
 ) -> Explanation:
     """Explain a job or pod from a log.
 
-    ``name`` may be ``namespace/name``. A job is named by its PodGroup, by the beginning of the PodGroup's name, or
-    by the name of the Volcano Job that the PodGroup was made for. Raises NotFound, and LogError for what
-    the log does not hold.
+    ``name`` may be ``namespace/name``. A job is named by its PodGroup, by a unique prefix of the PodGroup's name, or
+    by the Volcano Job that the PodGroup belongs to. Raises NotFound, and LogError for what the log does not have.
     """
     _, key, group = named(history, kind, name, namespace)
     oldest = history.oldest()
@@ -92,15 +91,15 @@ def explain(
     if window.session is not None and first >= window.session.sequence:
         number = window.session.number
         raise NotFound(f"event log {history.reader.path}: session {number}: {kind} {key} is not there yet")
-    return _told(history, kind, key, group, min(last, window.until or last), window)
+    return _explain_story(history, kind, key, group, min(last, window.until or last), window)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
 def named(history: History, kind: Kind | None, name: str, namespace: str = "default") -> tuple[Kind, str, str]:
-    """What a name means, as kind, key and the group's key; of no given kind, a pod first, else a job. Raises
-    NotFound."""
+    """Resolve a name to kind, key and the group's key; without a given kind, to a pod if there is one, else a job.
+    Raises NotFound."""
     if "/" in name:
         namespace, _, name = name.partition("/")
     key = f"{namespace}/{name}"
@@ -118,11 +117,11 @@ def _was_pod(history: History, key: str) -> bool:
 
 
 def group_of(history: History, key: str) -> str:
-    """The key of the group that a pod is in, as it was last; empty where it names none. Raises NotFound."""
+    """Return the key of a pod's last group; empty if it has none. Raises NotFound."""
     reader, oldest = history.reader, history.oldest()
     pod, seen = oldest.pod(key), key in oldest.tasks.row_of
     for logged in reader.object_history("Pod", key):
-        seen, obj = True, shown(logged.event)
+        seen, obj = True, object_in(logged.event)
         pod = obj if isinstance(obj, Pod) else pod
     if not seen:
         near = _nearest(key, keys_of(reader, "Pod").union(oldest.tasks.row_of))
@@ -131,7 +130,7 @@ def group_of(history: History, key: str) -> str:
 
 
 def _group_named(history: History, namespace: str, name: str) -> str:
-    """The key of the one group that a name means: its own, its Job's, or the beginning of its own."""
+    """Return the key of the one group that a name means: its own, its Volcano Job's, or a unique prefix of its own."""
     reader, keys = history.reader, set(history.oldest().groups)
     exact = f"{namespace}/{name}"
     if exact in keys or next(reader.object_history("PodGroup", exact), None) is not None:
@@ -151,7 +150,7 @@ def _group_named(history: History, namespace: str, name: str) -> str:
 
 
 def _nearest(key: str, keys: Iterable[str]) -> str:
-    """Which names of the namespace may have been meant, else which keys of others; of a Job's group, the Job's."""
+    """Suggest names in the namespace, else keys in others; for a Volcano Job's group, the Job's name."""
     namespace, _, name = key.partition("/")
     there = sorted({UID.sub("", one) for one in keys})
     own = [one.partition("/")[2] for one in there if one.startswith(f"{namespace}/")]
@@ -160,15 +159,16 @@ def _nearest(key: str, keys: Iterable[str]) -> str:
 
 
 def keys_of(reader: LogReader, kind: str) -> set[str]:
-    """The keys of all objects of a kind that the log's events name."""
+    """Return the keys of all objects of a kind in the log's events."""
     return {str(key) for _, _, _, of, key, _ in reader.cursor("columns") if of == kind}
 
 
-# --- telling ----------------------------------------------------------------------------------------------------------
+# --- the story --------------------------------------------------------------------------------------------------------
 
 
 def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int]:
-    """The events to look at: after the first number, up to the second. ``known``: it is older than the log."""
+    """Return the range of events to read: after the first number, up to the second. ``known``: it is older than the
+    log."""
     history = reader.object_history("Pod" if kind == "pod" else "PodGroup", key)
     events = [(logged.sequence, isinstance(logged.event, ObjectGone)) for logged in history]
     first = reader.oldest() if known or not events else events[0][0] - 1
@@ -176,9 +176,9 @@ def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int
     return first, last
 
 
-def _told(history: History, kind: Kind, key: str, group: str, last: int, window: LogWindow) -> Explanation:
+def _explain_story(history: History, kind: Kind, key: str, group: str, last: int, window: LogWindow) -> Explanation:
     story = Story(group, only=key if kind == "pod" else None)
-    history.tell_of(story, group, story.only, last)
+    history.feed_concerning(story, group, story.only, last)
     story.add_waits(every_wait(history, group, story.only, last, story.time) if group else ())
     time = next((logged.time for logged in history.reader.read(last - 1, last)), story.time) if last else 0
     now = max(window.end(history.reader), time) if last == history.reader.head() else time
@@ -195,7 +195,7 @@ def _told(history: History, kind: Kind, key: str, group: str, last: int, window:
 
 
 def _work_out(history: History, story: Story, episode: Episode) -> None:
-    """Why pods went where they went: the session is run again."""
+    """Explain why pods were placed on their nodes, by deciding the session again."""
     if not history.reader.sessions_with_state(episode.session, episode.session):
         episode.why = [f"retention took away what session {episode.session} was decided from"]
         return
@@ -204,7 +204,7 @@ def _work_out(history: History, story: Story, episode: Episode) -> None:
         made = choices(history, episode.session, pods)
     except LogError:
         raise
-    except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
+    except Exception as error:  # noqa: BLE001 - a plugin may fail now; the logged facts are returned anyway
         episode.why = [f"running the session again fails with {type(error).__name__}: {error}"]
         return
     episode.choices = tuple(made[pod] for pod in pods if pod in made)

@@ -1,4 +1,4 @@
-"""What is new in a cluster between two events of a log, in words and counted."""
+"""What changed in a cluster between two events of a log, in words and counted."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import History
 
 NAMED = 4
-"""How many of many things a line names; the data has them all."""
+"""Keys that a line names, at most; the data has all of them."""
 
 _NOT_NEWS = {
     "Node": ("status.capacity", "status.images", "metadata.resourceVersion"),
     "PodGroup": ("status.", "metadata.resourceVersion"),
     "Queue": ("status.allocated", "metadata.resourceVersion"),
 }
-"""Fields that a session does not look at, or that the scheduler itself writes, by kind: they are nothing new to it."""
+"""Fields that a session does not read, or that the scheduler itself writes, by kind: they are no changes for it."""
 
 
 class New(msgspec.Struct, omit_defaults=True):
-    """What is new about objects of a kind (or calls, answers, the configuration), those to which the same happened
-    together; ``details`` says of the first of them what exactly, ``count`` of how many where a key stands for more
-    than one."""
+    """A change of objects of a kind (or of calls, answers, the configuration) that happened to all ``keys``;
+    ``details`` describes it for the first of them, ``count`` is their number if one key means several."""
 
     kind: str
     what: str
@@ -41,7 +40,7 @@ class New(msgspec.Struct, omit_defaults=True):
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """What a state shows of the cluster: pods as UID and standing, everything else as objects by kind and key."""
+    """The cluster in a state: pods with UID and status, other objects by kind and key."""
 
     pods: Mapping[str, tuple[str, str, Pod]] = msgspec.field(default_factory=dict)
     objects: Mapping[str, Mapping[str, Object]] = msgspec.field(default_factory=dict)
@@ -51,7 +50,7 @@ class Sight(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, state: ClusterState) -> Sight:
-        """The state changes when history goes on; this does not."""
+        """Copy a state, which changes when the history continues."""
         pods = {}
         for key, row in state.tasks.row_of.items():
             pod = state.pods[row]
@@ -73,7 +72,7 @@ def _standing(pod: Pod, node: str) -> str:
 
 
 def news_of_objects(before: Sight, after: Sight) -> Iterator[New]:
-    """What is another than it was: configuration, leadership, objects by kind, pods by what became of them."""
+    """Yield the changes: configuration, leadership, objects by kind, pods by their new status."""
     if after.policy != before.policy:
         yield New("configuration", "loaded", [after.policy[:16]])
     if after.leader != before.leader:
@@ -87,8 +86,8 @@ def news_of_objects(before: Sight, after: Sight) -> Iterator[New]:
     yield from _pod_news(before, after)
     bad = sorted(place for place, message in after.bad.items() if before.bad.get(place) != message)
     if bad:
-        told = [f"{kind} {key} ({after.bad[kind, key]})" for kind, key in bad]
-        yield New("object", "set aside", [f"{kind} {key}" for kind, key in bad], told[:NAMED])
+        texts = [f"{kind} {key} ({after.bad[kind, key]})" for kind, key in bad]
+        yield New("object", "set aside", [f"{kind} {key}" for kind, key in bad], texts[:NAMED])
 
 
 def _object_news(
@@ -127,7 +126,8 @@ def _pod_news(before: Sight, after: Sight) -> Iterator[New]:
 
 
 def changed_fields(kind: str, before: Object, after: Object) -> list[str]:
-    """What is not as it was in an object, as ``status.allocatable.cpu 8 to 24``; not what the scheduler writes."""
+    """Return the changed fields of an object, as ``status.allocatable.cpu 8 to 24``, without those that the scheduler
+    writes."""
     old, new = dict(leaves(msgspec.to_builtins(before))), dict(leaves(msgspec.to_builtins(after)))
     ignored = _NOT_NEWS.get(kind, ("metadata.resourceVersion",))
     paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
@@ -139,7 +139,7 @@ def changed_fields(kind: str, before: Object, after: Object) -> list[str]:
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """The leaves of nested mappings by their dotted paths; lists are leaves."""
+    """Yield the leaves of nested mappings by their dotted paths; lists are leaves."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from leaves(inner, f"{path}.{name}" if path else str(name))
@@ -150,7 +150,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def news_of_calls(history: History, after: int, until: int) -> Iterator[New]:
-    """Outcomes and answers that came between two events; not those by which an imported log rebuilds a state."""
+    """Yield the outcomes and answers between two events, without those by which an imported log rebuilds a state."""
     found: dict[tuple[str, str], list[str]] = {}
     answers = history.reader.find(type="answer", after=after, until=until)
     for logged in (*history.reader.find(type="outcome", after=after, until=until), *answers):

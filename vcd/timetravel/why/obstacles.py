@@ -1,4 +1,4 @@
-"""What stands in a job's way at a session: who was served before it, and who holds what it needs."""
+"""The obstacles of a job at a session: which jobs were served before it, and which hold what it needs."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment
 
 _UNASKED = int(np.iinfo(np.int64).min)
-"""What ``room_needed`` says of a resource that is not asked for."""
+"""The value in ``room_needed`` for a resource that is not requested."""
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A quota, or the bound of an admission, that the job runs into in one resource, as quantities.
+    """A quota, or the bound of an admission, that the job reaches in one resource, as quantities.
 
-    ``bound`` says what the limit is ("capability", "deserved"; "limit" of the whole cluster, then ``queue`` is empty);
-    ``taken`` what counts against it already, ``own`` what of that are other pods of the job itself, which were taken
-    back since not enough of them had room; ``held_by`` the jobs of the queue (of the cluster) that hold most.
+    ``bound`` is what the limit is ("capability", "deserved"; "limit" of the whole cluster, then ``queue`` is empty);
+    ``taken`` what counts against it already, ``own`` the part of that which other pods of the job had before they were
+    rolled back, since not enough of them fit; ``held_by`` the jobs of the queue (of the cluster) that hold most.
     """
 
     gate: str
@@ -57,8 +57,8 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class NearNode(msgspec.Struct, frozen=True):
-    """A node that all but its room would let take the pod: how many more such pods it has room for (``fits``), and of
-    the resources that lack for the next one what is free, what the node has in all, and what lacks, as quantities."""
+    """A node that passes all filters of the pod except resources: how many more such pods fit (``fits``), and of the
+    resources that are short for the next one what is free, the node's total, and what is missing, as quantities."""
 
     name: str
     fits: int
@@ -69,9 +69,8 @@ class NearNode(msgspec.Struct, frozen=True):
 
 
 class Ahead(msgspec.Struct, frozen=True):
-    """A job that was served before in the session: what it was given then of what lacks, as quantities by resource.
-
-    ``how`` is "admitted" (its minimum is reserved) or "placed"."""
+    """A job that was served earlier in the session, and what it got of the missing resources, as quantities. ``how``
+    is "admitted" (its minimum is reserved) or "placed"."""
 
     job: str
     queue: str
@@ -82,14 +81,13 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class Obstacles(msgspec.Struct, frozen=True):
-    """What stands in the way of a job at a session; ``time`` is the session's (RFC 3339).
+    """The obstacles of a job at a session; ``time`` is the session's (RFC 3339).
 
-    ``asks`` is what a pod that found no node asks for, ``fits`` for how many
-    such pods the nodes in ``nodes`` and all others like them have room, ``wants`` how many the job waits with.
-    ``ahead`` is in the order in which they were served, ``nodes`` the nearest first, ``held_by`` the largest first.
-    ``held_by`` are the jobs of the cluster that hold most of what lacks on the nearest node, at most 20. ``evicts``
-    says why nothing is evicted for it, empty where no action looked for victims; ``place`` is where it is among the
-    jobs of its queue that wait.
+    ``asks`` is what a pod that found no node requests, ``fits`` how many such pods fit on all nodes that it may use,
+    ``wants`` with how many pods the job waits. ``ahead`` is in the order of service, ``nodes`` has the nearest first,
+    ``held_by`` the jobs of the cluster that hold most of what the nearest node lacks, at most 20. ``evicts`` states
+    why nothing is evicted for it, empty if no action searched victims; ``place`` is its position among the waiting
+    jobs of its queue.
     """
 
     kind: Kind
@@ -110,23 +108,23 @@ class Obstacles(msgspec.Struct, frozen=True):
 
 
 def obstacles(history: History, name: str, session: int | None = None) -> Obstacles:
-    """What stands in the way of a job at a session of a log, by default the last one in which it waited.
+    """Return the obstacles of a job at a session of a log, by default the last one in which it waited.
 
-    Names are those that ``explain`` takes. Raises NotFound where nothing has the name or it does not wait there, and
-    LogError for what the log does not hold.
+    Names are as for ``explain``. Raises NotFound if no job has the name or it does not wait there, and LogError for
+    what the log does not have.
     """
     _, group, _ = named(history, "job", name)
     wait = wait_of(history, group, session)
-    return _told(wait, _Turns(wait.session, trace_of(wait.session)))
+    return _obstacles_of(wait, _ServiceOrder(wait.session, trace_of(wait.session)))
 
 
 def _not_evicted(wait: Wait) -> str:
-    """Why the actions that evict found no victims, as the reasons for its wait say it."""
+    """Return why the evicting actions found no victims, from the reasons of its wait."""
     remarks = [(one.gate, one.reason.code, one.plugin) for one in wait.reasons if isinstance(one.reason, Reason)]
     return spared_in_words(remarks)
 
 
-def _told(wait: Wait, turns: _Turns) -> Obstacles:
+def _obstacles_of(wait: Wait, turns: _ServiceOrder) -> Obstacles:
     session, job = wait.session, wait.job
     record = session.snapshot.groups[wait.group]
     task = None if job is None else task_without_node(job, wait)
@@ -158,9 +156,9 @@ def _told(wait: Wait, turns: _Turns) -> Obstacles:
 
 
 class Nearness(msgspec.Struct, frozen=True):
-    """The nodes that all but their room would let take a task, as they are at the end of the session, with what is
-    being freed counted as free: ``rows`` those first to which least lacks for one more of it; per node of the session
-    ``fits`` how many more it takes, and per resource its ``room`` and what ``lacks``."""
+    """The nodes that pass all filters of a task except resources, at the end of the session, with future idle
+    resources: ``rows`` has those first that lack least for one more such task; per node of the session ``fits`` is how
+    many more fit, and per resource ``room`` what is free and ``lacks`` what is missing."""
 
     rows: list[int]
     fits: Ints
@@ -169,16 +167,16 @@ class Nearness(msgspec.Struct, frozen=True):
 
 
 def nearness(session: Session, task: Task) -> Nearness:
-    """How near nodes are to taking a task."""
+    """Return how near each node is to fitting a task."""
     usage = session.nodes.usage
     room = usage.future_idle
     may, takes = np.ones(len(session.nodes), np.bool_), (room[:2] >= 0).all(axis=0)
     for predicate in framework_of(session).evaluator.predicates:
-        if predicate.applies(task):  # those that look at usage are about room, too
+        if predicate.applies(task):  # filters that depend on usage are about resources, too
             passed = takes if predicate.depends & Depends.USAGE else may
             passed &= predicate.mask(task, usage)
-    asked = task.request > 0
-    fits = np.maximum(room[asked] // task.request[asked][:, None], 0).min(axis=0) * takes
+    requested = task.request > 0
+    fits = np.maximum(room[requested] // task.request[requested][:, None], 0).min(axis=0) * takes
     floor = room_needed(task.request)[:, None]
     lacks = np.where(floor > _UNASKED, np.maximum(floor + task.request[:, None] * fits - room, 0), 0)
     far = (lacks / np.maximum(task.request, 1)[:, None]).sum(axis=0)
@@ -201,44 +199,46 @@ def _near_node(session: Session, near: Nearness, row: int) -> NearNode:
 # --- limits -----------------------------------------------------------------------------------------------------------
 
 
-def _limits(session: Session, job: Job, reason: ev.Waiting, turns: _Turns) -> Iterator[Limit]:
-    """The quotas that a reason says are short, resource by resource, in the order of its numbers."""
-    for told in limits_of(reason):
-        if told.bound and (told.asks is not None or _asks_for(session, job, told.resource)):
-            queue = None if told.bound == OF_THE_CLUSTER else session.queues.get(told.queue, job.queue)
+def _limits(session: Session, job: Job, reason: ev.Waiting, turns: _ServiceOrder) -> Iterator[Limit]:
+    """Yield the limits that a reason states as too low, by resource, in the order of its numbers."""
+    for queue_limit in limits_of(reason):
+        if queue_limit.bound and (queue_limit.asks is not None or _requests(session, job, queue_limit.resource)):
+            queue = None if queue_limit.bound == OF_THE_CLUSTER else session.queues.get(queue_limit.queue, job.queue)
             asks, taken, limit = (
-                "" if amount is None else format_resource(told.resource, amount)
-                for amount in (told.asks, told.taken, told.limit)
+                "" if amount is None else format_resource(queue_limit.resource, amount)
+                for amount in (queue_limit.asks, queue_limit.taken, queue_limit.limit)
             )
-            own, held = turns.own_before(reason, told.resource), held_in(session, queue, told.resource)
+            own, held = turns.own_before(reason, queue_limit.resource), held_in(session, queue, queue_limit.resource)
             name = "" if queue is None else queue.name
-            yield Limit(reason.gate, reason.plugin, name, told.resource, told.bound, asks, taken, limit, own, held)
+            yield Limit(
+                reason.gate, reason.plugin, name, queue_limit.resource, queue_limit.bound, asks, taken, limit, own, held
+            )
 
 
-def _asks_for(session: Session, job: Job, resource: str) -> bool:
-    """Whether a job's next pod asks for a resource."""
+def _requests(session: Session, job: Job, resource: str) -> bool:
+    """Return whether a job's next pod requests a resource."""
     task, column = pending_task(session, job), session.nodes.column_of.get(resource)
     return task is not None and column is not None and bool(task.amounts[column])
 
 
-# --- who is ahead -----------------------------------------------------------------------------------------------------
+# --- jobs ahead -------------------------------------------------------------------------------------------------------
 
 
-class _Turns:
-    """In which order jobs were admitted and given room in a session, as it wrote down."""
+class _ServiceOrder:
+    """The order in which jobs were admitted and placed in a session, from its trace."""
 
     def __init__(self, session: Session, trace: Trace) -> None:
         self.session = session
         self._waiting = session.snapshot.tasks.status == TaskStatus.PENDING
         self._admitted: list[Job] = []
-        self._asked: dict[int, int] = {}
-        """Before which admission a job was looked at, by the job's index."""
+        self._admissions_before: dict[int, int] = {}
+        """The number of admissions before a job was considered, by the job's index."""
         self._turns: dict[int, int] = {}
-        """Before which question a job's first turn came, by the job's index."""
+        """The question with which a job's first turn began, by the job's index."""
         self._turns_of_pods: dict[str, int] = {}
         for number, (point, asked, _, _) in enumerate(trace.questions):
             if point == "job_enqueueable":
-                self._asked.setdefault(asked[0].index, len(self._admitted))
+                self._admissions_before.setdefault(asked[0].index, len(self._admitted))
             elif point == "job_enqueued":
                 self._admitted.append(asked[0])
             elif point in ("allocatable", "allocatable_together"):
@@ -247,21 +247,24 @@ class _Turns:
         self._moves = trace.moves()
 
     def ahead_of(self, job: Job, lacking: Mapping[str, Queue | None]) -> list[Ahead]:
-        """The jobs served before a job that got some of what lacks, by resource, in a queue and those below it (None:
-        anywhere); all that did, where its turn never came."""
+        """Return the jobs served before a job that got some of the missing resources in a queue's subtree (None:
+        anywhere); all such jobs if its turn never came."""
         by_job: dict[int, list[Task]] = {}
         for task, _ in self._placed_before(self._turns.get(job.index)):
             if task.job is not job:
                 by_job.setdefault(task.job.index, []).append(task)
         found = []
         if job.is_pending():
-            found = [_admitted(self.session, one, lacking) for one in self._admitted[: self._asked.get(job.index)]]
+            found = [
+                _admitted(self.session, one, lacking)
+                for one in self._admitted[: self._admissions_before.get(job.index)]
+            ]
         found += [_placed(self.session, tasks, lacking) for tasks in by_job.values()]
         return [one for one in found if one.amounts]
 
     def own_before(self, reason: ev.Waiting, resource: str) -> str:
-        """What other pods of a job had taken of a resource when the first pod of a reason was asked about, and do not
-        have at the end: a quantity, empty for nothing."""
+        """Return what other pods of a job had of a resource when a reason's first pod was considered, and lost before
+        the end: a quantity, empty for none."""
         if not reason.pods:
             return ""
         placed = self._placed_before(self._turns_of_pods.get(reason.pods[0], 0))
@@ -272,15 +275,15 @@ class _Turns:
         return format_resource(resource, amount) if amount else ""
 
     def _placed_before(self, question: int | None) -> Iterable[tuple[Task, int]]:
-        """The pods that waited when the session began and had a node before a question (None: at the end), with its
-        row."""
+        """Return the pods that waited when the session began and had a node before a question (None: at the end), with
+        its row."""
         placed: dict[int, tuple[Task, int]] = {}
         for task, row, number in self._moves:
             if question is not None and number >= question:
                 break
             if row is None:
                 placed.pop(task.row, None)
-            elif self._waiting[task.row]:  # an eviction that is taken back places a pod, too
+            elif self._waiting[task.row]:  # rolling back an eviction places a pod, too
                 placed[task.row] = (task, row)
         return placed.values()
 

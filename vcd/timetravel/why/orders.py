@@ -1,4 +1,4 @@
-"""Who is served before whom, and by which plugin's word: the orders of a session, factor by factor."""
+"""The order in which a session serves queues and jobs, and the plugins' values that determine it."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from vcd.timetravel.history import History
 from vcd.timetravel.words import moment
 
 SHOWN_JOBS = 20
-"""How many jobs of a queue the lines show."""
+"""Jobs of a queue in the output, at most."""
 
 
 class Factor(msgspec.Struct, frozen=True):
-    """What one plugin says for an order: its values by name, as text. An earlier factor counts before a later one,
-    and so does an earlier value."""
+    """One plugin's values for an order, by name, as text. An earlier factor counts before a later one, and so does an
+    earlier value."""
 
     plugin: str
     values: dict[str, str]
 
 
 class OrderedQueue(msgspec.Struct, omit_defaults=True):
-    """A queue's place: 1 is served first. ``waiting`` counts its jobs that wait; ``passed_over`` says why none of
-    them is tried, where that is so; ``before_next`` why it comes before the next one."""
+    """A queue's position: 1 is served first. ``waiting`` counts its waiting jobs; ``passed_over`` states why none of
+    them is tried, if so; ``before_next`` why it comes before the next queue."""
 
     position: int
     name: str
@@ -53,7 +53,7 @@ class OrderedQueue(msgspec.Struct, omit_defaults=True):
 
 
 class OrderedJob(msgspec.Struct, omit_defaults=True):
-    """A waiting job's place in its queue: 1 is served first. ``pending`` counts its pods without a node."""
+    """A waiting job's position in its queue: 1 is served first. ``pending`` counts its pods without a node."""
 
     position: int
     key: str
@@ -65,9 +65,9 @@ class OrderedJob(msgspec.Struct, omit_defaults=True):
 
 
 class OrderExplanation(msgspec.Struct):
-    """The orders of a session as it began, before anything was placed; what is placed may move them.
+    """The orders at the beginning of a session, which placements may change.
 
-    ``jobs`` holds the waiting jobs by queue: those with pods without a node, and groups not admitted yet.
+    ``jobs`` has the waiting jobs by queue: those with pods without a node, and groups that are not admitted.
     """
 
     session: int
@@ -76,7 +76,7 @@ class OrderExplanation(msgspec.Struct):
     jobs: dict[str, list[OrderedJob]]
 
     def lines(self) -> Iterator[str]:
-        """Tables, each with what puts its first before its second."""
+        """Yield tables, each with the reason why its first row comes before the second."""
         yield f"session {self.session} at {self.time}, as it began: in which order queues and jobs are served"
         if not self.queues:
             yield "no job waits in any queue"
@@ -88,10 +88,10 @@ class OrderExplanation(msgspec.Struct):
 
 
 def explain_order(history: History, queue: str | None = None, session: int | None = None) -> OrderExplanation:
-    """The order of the queues in which jobs wait, and of these jobs: of one queue, or of all.
+    """Return the order of the queues with waiting jobs, and of these jobs: of one queue, or of all.
 
-    ``session`` is the session's number, the last one unless given. Raises NotFound for a queue or session that is not
-    there, and LogError for what the log does not hold.
+    ``session`` is the session's number, by default the last. Raises NotFound for an unknown queue or session, and
+    LogError for what the log does not have.
     """
     number = _session_number(history.reader, session)
     record, found = history.rerun(number, actions=False)
@@ -103,12 +103,12 @@ def explain_order(history: History, queue: str | None = None, session: int | Non
     waiting = {one.index: jobs for one in found.queue_list if (jobs := waiting_in_order(found, one))}
     queues = [one for one in found.queue_list if one.index in waiting or one.name == queue]
     queues.sort(key=framework_of(found).queue_key)
-    shown = [one for one in queues if queue in (None, one.name)]
+    displayed = [one for one in queues if queue in (None, one.name)]
     return OrderExplanation(
         number,
         moment(record.now),
         _ordered_queues(found, queues, waiting),
-        {one.name: _ordered_jobs(found, waiting.get(one.index, [])) for one in shown},
+        {one.name: _ordered_jobs(found, waiting.get(one.index, [])) for one in displayed},
     )
 
 
@@ -125,7 +125,7 @@ def waiting_in_order(session: Session, queue: Queue) -> list[Job]:
     """Return the jobs of a queue with pending pods, and those not admitted yet, in the order in which they are
     served."""
     jobs = session.jobs
-    waited = (jobs.counts[:, TaskStatus.PENDING] > 0) | (jobs.phase == Phase.PENDING)  # as the session began
+    waited = (jobs.counts[:, TaskStatus.PENDING] > 0) | (jobs.phase == Phase.PENDING)  # at the beginning of the session
     found = [session.job(index) for index in np.flatnonzero(waited & (jobs.queue == queue.index)).tolist()]
     waiting = [job for job in found if job.is_pending() or job.counts[TaskStatus.PENDING]]
     return sorted(waiting, key=framework_of(session).job_key)
@@ -150,7 +150,7 @@ def _ordered_queues(session: Session, queues: list[Queue], waiting: dict[int, li
 
 
 def _before_next(standings: Sequence[OrderStanding]) -> list[Precedence | None]:
-    """What puts each before the next one; None for the last."""
+    """Return why each comes before the next one; None for the last."""
     return [one.before(other) for one, other in pairwise(standings)] + [None] * bool(standings)
 
 
@@ -191,7 +191,7 @@ def _ordered_jobs(session: Session, jobs: list[Job]) -> list[OrderedJob]:
 
 
 def _columns(factors: Iterable[Factor]) -> list[str]:
-    """A plugin's name where it has one value, else plugin and value."""
+    """Return a plugin's name if it has one value, else plugin and value."""
     return [
         factor.plugin if len(factor.values) == 1 else f"{factor.plugin}.{name}"
         for factor in factors

@@ -1,4 +1,4 @@
-"""Why a pod went where it went: the session is decided again, and writes down how its nodes were rated."""
+"""Why a pod was placed on its node: the session is decided again with a trace of the nodes' scores."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from vcd.scheduling.search.static import SCALE
 from vcd.timetravel.history import History
 
 SHOWN_NODES = 3
-"""How many of the best nodes a choice lists, the chosen one aside."""
+"""The best nodes in a choice, in addition to the chosen one."""
 
 
 class Rated(msgspec.Struct, frozen=True):
-    """A node that takes a pod: whether it has room now, its points, and the points by score (weights applied)."""
+    """A feasible node: whether it has free resources now, its points, and the points by score (with weights)."""
 
     node: str
     room_now: bool
@@ -26,11 +26,12 @@ class Rated(msgspec.Struct, frozen=True):
 
 
 class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a session put a pod, at the moment when it did.
+    """Where a session placed a pod, and the nodes' scores at that time.
 
-    ``passed`` of ``nodes`` took the pod; ``best`` rates the best of them in order, and the chosen one last where it
-    is none of these; ``refused`` counts the other nodes by reason. ``nominated``: an earlier eviction made room for
-    the pod there, and nothing was rated. ``beside`` rates another node that was asked for, where it took the pod.
+    ``passed`` of ``nodes`` were feasible; ``best`` has the scores of the best of them in order, and the chosen one
+    last if it is not among them; ``refused`` counts the other nodes by reason. ``nominated``: an earlier eviction had
+    freed capacity for the pod there, and nothing was scored. ``beside`` has the scores of another requested node, if
+    feasible.
     """
 
     pod: str
@@ -46,30 +47,30 @@ class Placement(msgspec.Struct, frozen=True, omit_defaults=True):
 def choices(
     history: History, session: int, pods: Collection[str], beside: Mapping[str, str] | None = None
 ) -> dict[str, Placement]:
-    """The choices that a session made for some pods, by key; what it took back or never placed is not there.
+    """Return the choices that a session made for some pods, by key, without those that were rolled back or never made.
 
-    ``beside`` names, by pod, a node that shall be rated in any case.
+    ``beside`` names, by pod, a node whose scores are included in any case.
     """
     about = frozenset(pods)
     _, decided = history.rerun(session, about=about)
     trace = trace_of(decided)
-    names, made = decided.nodes.facts.names, {}
+    names, placements = decided.nodes.facts.names, {}
     for key, row in trace.places().items():
         if key in about:
             choice = trace.choice_of(key)
-            made[key] = (
+            placements[key] = (
                 Placement(key, names[row], nominated=True)
                 if choice is None
                 else _placement(choice, row, names, (beside or {}).get(key, ""))
             )
-    return made
+    return placements
 
 
 def _placement(choice: NodeChoice, chosen: int, names: list[str], beside: str) -> Placement:
-    """A choice, with another node to rate by its name."""
+    """Return a choice, with the scores of another node by name."""
     rating = choice.rating
     order = [row for row in np.argsort(-rating.keys, kind="stable").tolist() if rating.passed[row]]
-    shown = order[:SHOWN_NODES] + [row for row in (chosen,) if row not in order[:SHOWN_NODES]]
+    displayed = order[:SHOWN_NODES] + [row for row in (chosen,) if row not in order[:SHOWN_NODES]]
 
     def rated(row: int) -> Rated:
         points = {name: int(of_score[row]) for name, of_score in rating.points.items()}
@@ -82,7 +83,7 @@ def _placement(choice: NodeChoice, chosen: int, names: list[str], beside: str) -
         names[chosen],
         len(names),
         len(order),
-        tuple(map(rated, shown)),
+        tuple(map(rated, displayed)),
         {reason.words: nodes for reason, nodes in rating.refused.items()},
         beside=None if other is None else rated(other),
     )

@@ -1,5 +1,5 @@
-"""What can be turned for a job beside quotas: labels, cordons and number of nodes, what its pods ask of nodes, its
-minimum."""
+"""Parameters other than quotas that may let a job start: labels, cordons and number of nodes, its pods' requirements,
+its minimum."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.why.changes import What, with_labels, with_minimum, with_more_nodes, with_pods, without_cordons
-from vcd.timetravel.why.dials import Dial
+from vcd.timetravel.why.dials import Parameter
 
 _TYPES = 3
-"""How many types of nodes are tried for a node more."""
+"""Types of nodes of which more are tried, at most."""
 
 
-def pod_dials(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
-    """All of them, for a pod that found no node."""
+def pod_parameters(session: Session, job: Job, funnel: Funnel) -> Iterator[Parameter]:
+    """Yield all parameters for a pod that found no node."""
     missing = max(1, job.min_available - job.ready_count)
-    yield from _uncordoned(session, funnel, missing)
-    yield from _labelled(session, funnel, missing)
-    yield from _tolerant(session, job, funnel)
+    yield from _cordons(session, funnel, missing)
+    yield from _labels(session, funnel, missing)
+    yield from _tolerations(session, job, funnel)
     yield from _without_terms(session, job, funnel.task.shape.spec)
     yield from _with_fewer(session, job)
     yield from _more_nodes(session, funnel, missing)
@@ -39,25 +39,25 @@ def pod_dials(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
 def _counting(
     what: What, subject: str, field: str, most: int, missing: int, turned: Callable[[int], Snapshot], now: int = 0,
     nodes: Sequence[str] = (),
-) -> Dial:  # fmt: skip
-    """A dial that counts up from ``now`` (down where that is above 0)."""
+) -> Parameter:  # fmt: skip
+    """Return a parameter that counts up from ``now`` (down if that is above 0)."""
     unit = -1 if now else 1
     steps = {"": most} if most > 0 else {}
     likely = {"": min(missing, most)} if most > 0 else {}
-    return Dial(
+    return Parameter(
         what, subject, field, {"": now}, {"": unit}, likely, steps, lambda amounts: turned(amounts[""]),
         lambda _, value: str(value), tuple(nodes),
     )  # fmt: skip
 
 
 def _nearest(funnel: Funnel, among: Mask) -> list[str]:
-    """The names of some nodes, those first that have room for most pods."""
+    """Return the names of some nodes, those first on which most pods fit."""
     rows = np.flatnonzero(among & (funnel.empty > 0))
     order = rows[np.argsort(-funnel.now[rows], kind="stable")]
     return [funnel.session.nodes.facts.names[row] for row in order.tolist()]
 
 
-def _uncordoned(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
+def _cordons(session: Session, funnel: Funnel, missing: int) -> Iterator[Parameter]:
     facts = session.nodes.facts
     cordoned = np.array([node.spec.unschedulable for node in facts.nodes], np.bool_)
     names = _nearest(funnel, cordoned)
@@ -68,7 +68,7 @@ def _uncordoned(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial
         )  # fmt: skip
 
 
-def _labelled(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
+def _labels(session: Session, funnel: Funnel, missing: int) -> Iterator[Parameter]:
     wanted = _wanted_labels(funnel.task.shape.spec)
     if not wanted:
         return
@@ -85,7 +85,7 @@ def _labelled(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
 
 
 def _wanted_labels(spec: PodSpec) -> dict[str, str]:
-    """Labels that let a node pass selector and required affinity, where these can be had so."""
+    """Return labels with which a node passes the selector and the required affinity, as far as labels can."""
     wanted, required = dict(spec.node_selector), required_nodes(spec)
     if required is not None and len(required.node_selector_terms) == 1:
         for need in required.node_selector_terms[0].match_expressions:
@@ -94,29 +94,31 @@ def _wanted_labels(spec: PodSpec) -> dict[str, str]:
     return wanted
 
 
-def _tolerant(session: Session, job: Job, funnel: Funnel) -> Iterator[Dial]:
+def _tolerations(session: Session, job: Job, funnel: Funnel) -> Iterator[Parameter]:
     known = funnel.task.shape.spec.tolerations
     taints = {taint for node in session.nodes.facts.nodes for taint in node.spec.taints if taint.effect in HARD_EFFECTS}
     for taint in sorted(taints, key=taint_clause):
         if not tolerates(known, taint):
             more = Toleration(key=taint.key, operator=EQUAL, value=taint.value, effect=taint.effect)
             change = partial(_with_toleration, more)
-            yield _switch(session, job, "toleration", taint_clause(taint), change)
+            yield _single_step(session, job, "toleration", taint_clause(taint), change)
 
 
 def _with_toleration(more: Toleration, spec: PodSpec) -> PodSpec:
     return msgspec.structs.replace(spec, tolerations=(*spec.tolerations, more))
 
 
-def _switch(session: Session, job: Job, what: What, subject: str, change: Callable[[PodSpec], PodSpec]) -> Dial:
-    """Something of the pods that is there, or not."""
+def _single_step(
+    session: Session, job: Job, what: What, subject: str, change: Callable[[PodSpec], PodSpec]
+) -> Parameter:
+    """Return a parameter with a single step that changes the pods' specs."""
     return _counting(what, subject, "", 1, 1, lambda _: with_pods(session.snapshot, job.key, change))
 
 
-def _without_terms(session: Session, job: Job, spec: PodSpec) -> Iterator[Dial]:
-    """Each required thing of the pods' specs gone."""
+def _without_terms(session: Session, job: Job, spec: PodSpec) -> Iterator[Parameter]:
+    """Yield the removal of each requirement in the pods' specs."""
     for subject, change in _terms(spec):
-        yield _switch(session, job, "term", subject, change)
+        yield _single_step(session, job, "term", subject, change)
 
 
 def _terms(spec: PodSpec) -> Iterator[tuple[str, Callable[[PodSpec], PodSpec]]]:
@@ -143,7 +145,7 @@ def _without_required(field: str, spec: PodSpec) -> PodSpec:
     return msgspec.structs.replace(spec, affinity=msgspec.structs.replace(affinity, **{field: part}))
 
 
-def _with_fewer(session: Session, job: Job) -> Iterator[Dial]:
+def _with_fewer(session: Session, job: Job) -> Iterator[Parameter]:
     least = job.record.group.spec.min_member
     if least > 1:
         yield _counting(
@@ -157,8 +159,8 @@ def _with_fewer(session: Session, job: Job) -> Iterator[Dial]:
         )
 
 
-def _more_nodes(session: Session, funnel: Funnel, missing: int) -> Iterator[Dial]:
-    """More nodes like those there are, the types first of which one takes most of the pods when empty."""
+def _more_nodes(session: Session, funnel: Funnel, missing: int) -> Iterator[Parameter]:
+    """Yield more nodes of each existing type, those types first on whose empty nodes most of the pods fit."""
     seen: set[Mapping[str, str] | tuple[object, ...]] = set()
     rows = np.flatnonzero((funnel.empty > 0) & funnel.allowed)
     for row in rows[np.argsort(-funnel.empty[rows], kind="stable")].tolist():

@@ -1,4 +1,4 @@
-"""What is known of a queue, and how an answer about it reads: the short one, and the whole story."""
+"""The explanation of a queue, and its text: the short answer, and the whole story."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from vcd.timetravel.why.queuewaits import WaitedFor, WaitingJob
 from vcd.timetravel.why.sessions import EvictedPod
 
 _LAST = 5
-"""How many evictions are listed that were last."""
+"""The last evictions that are listed."""
 _LAST_EDITS = 3
 
 
 class QueueEdit(msgspec.Struct):
-    """The queue was created, changed or deleted by somebody: when, and in which fields."""
+    """A change of the queue's object: when, and in which fields."""
 
     time: str
     text: str
 
 
 class QueueSpan(msgspec.Struct, omit_defaults=True):
-    """A time in which the queue's figures stayed as they were, from one session to the next that had others.
+    """A time in which the queue's statistics stayed the same, between sessions with different ones.
 
-    ``sessions`` are the first and the last that were decided again in it. ``figures`` are those of the first one, None
-    while the queue did not exist. ``overused``: it had something, and its plugin gave it nothing more, since that is
-    all it deserves.
+    ``sessions`` are the first and the last of it that were decided again. ``figures`` are those of the first one, None
+    while the queue did not exist. ``overused``: it used resources, and its plugin gave it no more, since that is all
+    it deserves.
     """
 
     start: str
@@ -46,13 +46,12 @@ class QueueSpan(msgspec.Struct, omit_defaults=True):
 class QueueExplanation(msgspec.Struct, omit_defaults=True):
     """One queue from session ``first`` to session ``last``, over ``seconds``; times are RFC 3339.
 
-    ``spans`` come from ``sampled`` sessions that were decided again, and so does ``overused_seconds``; ``reasons``,
-    ``longest`` and the evictions from the records of all sessions, of the queue's jobs and of those of the queues
-    ``below`` it. ``waited`` jobs waited at some time, ``waiting`` do at the end. A gang's missing minimum is counted as
-    a reason only where there is no other. ``evictions`` are those of these jobs' pods, ``evictions_for`` those that
-    made room for these jobs. ``notes`` say what is unknown.
-    ``waits`` are the 20 longest waits at the end with their causes, ``waits_for`` how long (seconds) the oldest pod
-    without a node has been there.
+    ``spans`` and ``overused_seconds`` come from ``sampled`` sessions that were decided again; ``reasons``, ``longest``
+    and the evictions from the records of all sessions, about the queue's jobs and those of the queues ``below`` it.
+    ``waited`` jobs waited at some time, ``waiting`` do at the end. A gang's missing minimum counts as a reason only if
+    there is no other. ``evictions`` are those of these jobs' pods, ``evictions_for`` those that freed capacity for
+    these jobs. ``notes`` state what is unknown. ``waits`` are the 20 longest waits at the end with their causes,
+    ``waits_for`` the age (seconds) of the oldest pod without a node.
     """
 
     queue: str
@@ -78,7 +77,7 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
     waits_for: list[float] = []
 
     def lines(self) -> Iterator[str]:
-        """Return the short answer: how the queue stands, what waits in it and why, evictions, changes."""
+        """Yield the short answer: the queue's state, its waiting jobs and why they wait, evictions, changes."""
         figures = self.spans[-1].figures if self.spans else None
         waiting = f"{self.waiting:,} waiting{self._below(' in it and')}"
         if figures is None:
@@ -100,7 +99,7 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
                 yield f"{name:<9}{text}"
 
     def all_lines(self) -> Iterator[str]:
-        """Return the explanation in sentences, with times in UTC: its figures, waits and evictions over time."""
+        """Yield the explanation in sentences, with times in UTC: its statistics, waits and evictions over time."""
         seconds = span_in_words(self.seconds)
         yield f"queue {self.queue}, sessions {self.first} to {self.last}, {seconds} until {self.until}"
         yield from (f"  {edit.time}  {edit.text}" for edit in self.edits)
@@ -148,14 +147,14 @@ _SERIES = ("allocated", "deserved", "request", "guarantee", "capability")
 
 
 def _amount_rows(figures: QueueFigures) -> Iterator[Sequence[str]]:
-    """A row for each resource that the queue uses, deserves, requests or has guaranteed, or that limits it."""
+    """Yield a row for each resource that the queue uses, deserves, requests or has guaranteed, or that limits it."""
     for resource in _resources(figures):
         amounts = [figures.amounts.get(series, {}).get(resource) for series in _SERIES]
         yield resource_name(resource), *("-" if each is None else number(resource, each) for each in amounts)
 
 
 def _wait_rows(found: QueueExplanation) -> Iterator[Sequence[str]]:
-    """A row for each job that waits at the end."""
+    """Yield a row for each job that waits at the end."""
     for one, seconds in zip(found.waits, found.waits_for, strict=True):
         yield one.job, one.needs, span_in_words(round(seconds)), one.why
     if found.waiting > len(found.waits):
@@ -163,7 +162,8 @@ def _wait_rows(found: QueueExplanation) -> Iterator[Sequence[str]]:
 
 
 def _evictions_in_short(found: QueueExplanation) -> str:
-    """``7 pods of it by reclaim for queue production; 2 pods for it by preempt of queue default``."""
+    """Return the evictions: ``7 pods of it by reclaim for queue production; 2 pods for it by preempt of queue
+    default``."""
     lost = Counter((one.action, one.for_queue or "none") for one in found.evictions)
     won = Counter((one.action, one.queue or "none") for one in found.evictions_for)
     parts = [f"{counted(n, 'pod')} of it by {action} for queue {queue}" for (action, queue), n in lost.most_common()]
@@ -172,7 +172,7 @@ def _evictions_in_short(found: QueueExplanation) -> str:
 
 
 def _eviction_lines(title: str, evictions: Sequence[EvictedPod]) -> Iterator[str]:
-    """Who from whom by which action, counted, and the last of them one by one."""
+    """Yield the evictions, counted by queues and action, and the last of them one by one."""
     if not evictions:
         return
     yield f"{counted(len(evictions), 'pod')} {title}:"
@@ -187,7 +187,7 @@ def _eviction_lines(title: str, evictions: Sequence[EvictedPod]) -> Iterator[str
 
 
 def standing(figures: QueueFigures | None) -> list[str]:
-    """Return how a queue stands: its state, then ``38 of 40 cpu deserved, requested 44, guarantee 10, limit 60`` for
+    """Return a queue's statistics: its state, then ``38 of 40 cpu deserved, requested 44, guarantee 10, limit 60`` for
     each resource."""
     if figures is None:
         return ["the queue does not exist"]
@@ -197,13 +197,13 @@ def standing(figures: QueueFigures | None) -> list[str]:
 
 
 def _resources(figures: QueueFigures) -> list[str]:
-    """The resources that say something of a queue: cpu and memory first, the others by name."""
+    """Return the relevant resources of a queue: cpu and memory first, the others by name."""
     named: set[str] = set()
     for series in _SERIES:
         amounts = figures.amounts.get(series, {})
         named.update(name for name, value in amounts.items() if value or series == "capability")
     if PODS not in figures.amounts.get("capability", {}):
-        named.discard(PODS)  # every pod asks for one of them, and nothing limits that
+        named.discard(PODS)  # every pod requests one of them, and nothing limits that
     first = [name for name in (CPU, MEMORY) if name in named]
     return [*first, *sorted(named.difference(first))]
 

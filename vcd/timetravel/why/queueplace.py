@@ -1,4 +1,4 @@
-"""Where a job that waits is in its queue, and what the queue has of its share."""
+"""The position of a waiting job in its queue, and what the queue has of its deserved share."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from vcd.timetravel.figures import queue_figures
 from vcd.timetravel.why.orders import waiting_in_order
 
 BEFORE = 3
-"""How many jobs that are served before it are named."""
+"""Jobs ahead that are named, at most."""
 
 
 class QueuePlace(msgspec.Struct, frozen=True):
     """A job's ``position`` (1 is served first) among the ``waiting`` jobs of its queue.
 
-    ``before`` has the jobs directly before it with their priorities, the nearest last. ``allocated`` and ``deserved``
-    (None: no plugin counts it) are the queue's amounts of the ``resource`` that the job is known by.
+    ``before`` has the jobs directly ahead with their priorities, the nearest last. ``allocated`` and ``deserved``
+    (None: no plugin counts it) are the queue's quantities of the job's main ``resource``.
     """
 
     position: int
@@ -31,7 +31,7 @@ class QueuePlace(msgspec.Struct, frozen=True):
 
 
 def place_in_queue(session: Session, job: Job) -> QueuePlace | None:
-    """Return where a job is in its queue at the end of a session; None if it does not wait any more."""
+    """Return a job's position in its queue at the end of a session; None if it does not wait any more."""
     waiting, task = waiting_in_order(session, job.queue), pending_task(session, job)
     if job not in waiting:
         return None

@@ -1,4 +1,5 @@
-"""A queue over the time of a log: what it had and was owed, who waited in it for what, who was evicted for whom."""
+"""A queue over the time of a log: what it used and deserved, which jobs waited in it and why, which pods were
+evicted."""
 
 from __future__ import annotations
 
@@ -23,11 +24,11 @@ from vcd.timetravel.why.queuewaits import QueueHistory, first_sessions_after
 from vcd.timetravel.words import moment
 
 SAMPLES = 40
-"""How many sessions are decided again for the figures, the last one aside."""
+"""Sessions that are decided again for the statistics, in addition to the last one."""
 FOLDED = 20_000
-"""Of a stretch of more events only sessions that follow checkpoints are decided again: nothing is folded for them."""
+"""Over more events than this, only sessions right after checkpoints are decided again, since folding takes long."""
 LOADED = 2
-"""So many of these: to load a checkpoint takes a tenth of a second."""
+"""The number of these: loading a checkpoint takes a tenth of a second."""
 
 _SECOND = 1e9
 
@@ -37,11 +38,10 @@ def explain_queue(
 ) -> QueueExplanation:
     """Explain a queue from session ``first`` to session ``last`` of a log (None: from its beginning, to its end).
 
-    Waits and evictions are those of all sessions of the range, in the queue and in those below it; for the figures at
-    most ``samples`` of them (None: ``SAMPLES``, of a long log ``LOADED``) and the last one are decided again, of a long
-    log those that follow its checkpoints. Raises
-    NotFound when there is no such queue or session, naming those there are, and LogError for what the log does not
-    hold.
+    Waits and evictions are those of all sessions of the range, in the queue and in those below it. For the statistics,
+    at most ``samples`` of them (None: ``SAMPLES``, of a long log ``LOADED``) and the last one are decided again; of a
+    long log, those after its checkpoints. Raises NotFound with the existing names if there is no such queue or
+    session, and LogError for what the log does not have.
     """
     reader, oldest = history.reader, history.oldest()
     infos = _sessions(reader, first, last)
@@ -52,7 +52,7 @@ def explain_queue(
         raise NotFound(f"event log {reader.path}: no queue {name} is in it{did_you_mean(name, keys)}; {there}")
     since = reader.oldest() if first is None else infos[0].head
     edits = list(_edits(reader, name, known, since, infos[-1].sequence))
-    return _explained(history, name, infos, edits, samples)
+    return _explain(history, name, infos, edits, samples)
 
 
 # --- names ------------------------------------------------------------------------------------------------------------
@@ -62,17 +62,17 @@ def _sessions(reader: LogReader, first: int | None, last: int | None) -> list[Se
     infos = reader.sessions_with_state(first, last)
     if infos:
         return infos
-    kept = reader.sessions_with_state()
-    there = f"; it has sessions {kept[0].number} to {kept[-1].number}" if kept else ""
-    asked = f" from {first or 1} to {last or 'the end'}" if kept else ""
-    raise NotFound(f"event log {reader.path}: it has no sessions{asked}{there}")
+    existing = reader.sessions_with_state()
+    there = f"; it has sessions {existing[0].number} to {existing[-1].number}" if existing else ""
+    range_text = f" from {first or 1} to {last or 'the end'}" if existing else ""
+    raise NotFound(f"event log {reader.path}: it has no sessions{range_text}{there}")
 
 
 # --- the queue's own object -------------------------------------------------------------------------------------------
 
 
 def _edits(reader: LogReader, name: str, known: Object | None, after: int, until: int) -> Iterator[QueueEdit]:
-    """What was done to the queue between two events; ``known`` is how it was when the log begins."""
+    """Yield the changes of the queue's object between two events; ``known`` is its content when the log begins."""
     for logged in reader.object_history("Queue", name):
         if logged.sequence > until:
             return
@@ -80,12 +80,12 @@ def _edits(reader: LogReader, name: str, known: Object | None, after: int, until
         event = logged.event
         if isinstance(event, ev.ObjectPut) and event.payload is not None:
             try:
-                shown = decode_payload("Queue", event.payload)
+                content = decode_payload("Queue", event.payload)
             except BadObject as error:
                 text = f"set aside: {error}"
             else:
-                text = "created" if known is None else ", ".join(changed_fields("Queue", known, shown))
-                known = shown
+                text = "created" if known is None else ", ".join(changed_fields("Queue", known, content))
+                known = content
         elif isinstance(event, ev.ObjectBad):
             text = f"set aside: {event.message}"
         elif isinstance(event, ev.ObjectGone):
@@ -94,11 +94,11 @@ def _edits(reader: LogReader, name: str, known: Object | None, after: int, until
             yield QueueEdit(moment(logged.time), text)
 
 
-# --- figures ----------------------------------------------------------------------------------------------------------
+# --- statistics -------------------------------------------------------------------------------------------------------
 
 
 class _Samples:
-    """The queue's figures in sessions that were decided again, merged while they say the same."""
+    """The queue's statistics in sessions that were decided again; equal consecutive ones are merged."""
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
@@ -106,14 +106,14 @@ class _Samples:
         self.spans: list[QueueSpan] = []
         self.failed: list[str] = []
         self.unreadable: LogError | None = None
-        """Why the last session that could not be read was not."""
+        """The error of the last unreadable session."""
         self.count = 0
 
     def take(self, history: History, info: SessionInfo) -> None:
-        """Decide a session again and look at the queue."""
+        """Decide a session again and note the queue's statistics."""
         try:
             record, session = history.rerun(info.number)
-        except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
+        except Exception as error:  # noqa: BLE001 - a plugin may fail now; the logged facts are returned anyway
             self.unreadable = error if isinstance(error, LogError) else self.unreadable
             self.failed.append(f"deciding session {info.number} again fails with {type(error).__name__}: {error}")
             return
@@ -129,14 +129,14 @@ class _Samples:
         self.spans.append(QueueSpan(moment(info.time), 0.0, (info.number, info.number), overused, figures))
 
     def finish(self, time: int) -> None:
-        """The last span ends; each lasted until the next began."""
+        """End the last span; each lasted until the next began."""
         ends = [*self._starts, time][1:]
         for span, start, end in zip(self.spans, self._starts, ends, strict=True):
             span.seconds = (end - start) / _SECOND
 
 
-def _chosen(reader: LogReader, infos: Sequence[SessionInfo], samples: int | None) -> list[SessionInfo]:
-    """At most so many sessions, evenly spaced, and the last."""
+def _choose_sessions(reader: LogReader, infos: Sequence[SessionInfo], samples: int | None) -> list[SessionInfo]:
+    """Return at most ``samples`` sessions, evenly spaced, and the last."""
     among, most = infos, SAMPLES
     if infos[-1].head - infos[0].head > FOLDED:
         among = first_sessions_after(infos, [one.sequence for one in reader.checkpoints()])
@@ -146,16 +146,16 @@ def _chosen(reader: LogReader, infos: Sequence[SessionInfo], samples: int | None
     return chosen if chosen[-1:] == [infos[-1]] else [*chosen, infos[-1]]
 
 
-# --- telling ----------------------------------------------------------------------------------------------------------
+# --- the answer -------------------------------------------------------------------------------------------------------
 
 
-def _explained(
+def _explain(
     history: History, name: str, infos: Sequence[SessionInfo], edits: list[QueueEdit], samples: int | None
 ) -> QueueExplanation:
     reader = history.reader
-    course, end = _course(history, name, infos)
+    course, end = _read_history(history, name, infos)
     figures = _Samples(name)
-    for info in _chosen(reader, infos, samples):
+    for info in _choose_sessions(reader, infos, samples):
         figures.take(history, info)
     if figures.unreadable is not None and not figures.count:
         raise figures.unreadable
@@ -185,8 +185,8 @@ def _explained(
 def _diagnosed(
     history: History, last: SessionInfo, course: QueueHistory, end: int
 ) -> tuple[list[DiagnosedWait], list[float]]:
-    """The causes of the longest waits at a time (ns), and how long each is; none where the last session cannot be
-    decided again, which a note says."""
+    """Return the causes of the longest waits at a time (ns), and their lengths; none if the last session cannot be
+    decided again, which a note states."""
     try:
         jobs = {job.key: job for job in overview(history, last.number).jobs if job.queue in course.inside}
         waits = longest_waits(history, last.number, jobs.values())
@@ -195,9 +195,9 @@ def _diagnosed(
     return waits, [(end - (jobs[one.group].since or end)) / _SECOND for one in waits]
 
 
-def _course(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[QueueHistory, int]:
-    """What happened to the queue's jobs, and the time up to which what the last session left counts: the next
-    session's, or now for a log that is being written, else that of its last event."""
+def _read_history(history: History, name: str, infos: Sequence[SessionInfo]) -> tuple[QueueHistory, int]:
+    """Return the history of the queue's jobs, and the time up to which the state after the last session counts: the
+    next session's, or now for a log that is being written, else that of its last event."""
     reader, last = history.reader, infos[-1]
     following = next(reader.sessions(last.number + 1, None, 1), None)
     head, time = (reader.head(), as_of(reader)) if following is None else (following.head, following.time)

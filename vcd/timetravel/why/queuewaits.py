@@ -1,7 +1,8 @@
-"""The jobs of a queue, and of those below it: how long they waited there for what, and which pods were evicted.
+"""The jobs of a queue, and of those below it: how long they waited there for which reasons, and which pods were
+evicted.
 
-Waits are those of the wait timeline; this module follows only in which queue each group was, through sessions, groups
-and queues alone, so that nothing else of a long log is folded.
+Waits are those of the wait timeline; this module only determines in which queue each group was, from sessions, groups
+and queues, so that nothing else of a long log is folded.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from vcd.scheduling.session.session import ROOT_QUEUE
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QueueRecord, Settings
 from vcd.text.reasons import reasons_text
-from vcd.timetravel.history import shown
+from vcd.timetravel.history import object_in
 from vcd.timetravel.why.sessions import EvictedPod, evicted_by, kinds_of
 
 T = TypeVar("T")
 StateAt = Callable[[int], ClusterState]
-"""The state as of an event, which changes with the next call."""
+"""Returns the state as of an event; the next call changes it."""
 _LONGEST = 5
-"""How many jobs are listed that waited longest."""
+"""Jobs with the longest waits that are listed."""
 _SECOND = 1e9
 
 
@@ -51,8 +52,8 @@ class WaitedFor(msgspec.Struct):
 
 
 class WaitingJob(msgspec.Struct, omit_defaults=True):
-    """A job that waited, ``seconds`` in all; ``still`` at the end for what ``waiting`` says. ``queue`` is where it
-    waited last, if that is below the one that is asked about."""
+    """A job that waited, ``seconds`` in total; ``still``: it waits at the end, because of ``waiting``. ``queue`` is
+    where it waited last, if that is below the explained queue."""
 
     group: str
     seconds: float
@@ -62,8 +63,8 @@ class WaitingJob(msgspec.Struct, omit_defaults=True):
 
 
 class JobWait(msgspec.Struct):
-    """How long a job waited in the queue or below it, in ns, and by reason; in which queue last, and for what it waits
-    there at the end."""
+    """How long a job waited in the queue or below it, in ns, and by reason; its last queue, and its reasons there at
+    the end."""
 
     queue: str = ""
     total: int = 0
@@ -82,13 +83,13 @@ class JobWait(msgspec.Struct):
 
 
 def _reasons(waits: Sequence[ev.Waiting]) -> list[str]:
-    """What a wait is counted for: the gang's minimum only where nothing else says why it is missing."""
+    """Return the reasons that a wait counts for: the gang's minimum only if no other reason explains it."""
     held = list(filter(keeps_back, waits))
     return list((kinds_of(one for one in held if one.gate != "gang") or kinds_of(held)).values())
 
 
 class _Stay(NamedTuple):
-    """A time (ns) in which a group was in a queue; without an end, it is there."""
+    """A time (ns) in which a group was in a queue; without an end, it still is."""
 
     queue: str
     start: int
@@ -96,30 +97,31 @@ class _Stay(NamedTuple):
 
 
 class QueueHistory:
-    """What happened to the jobs of a queue, and of those below it, in some sessions of a log.
+    """The history of the jobs of a queue, and of those below it, in some sessions of a log.
 
     A session decides on the cluster as of its head: a group that moves is in its new queue from the first session that
     sees it there.
     """
 
     def __init__(self, queue: str, reader: LogReader, infos: Sequence[SessionInfo], state: ClusterState) -> None:
-        """``state`` is that before the first event that `follow` reads; it must not change until all are read."""
+        """Create from ``state``, the one before the first event that `follow` reads; it must not change until all are
+        read."""
         self.queue = queue
         self.jobs: dict[str, JobWait] = {}
         self.evictions: list[EvictedPod] = []
         """Of pods of its jobs."""
         self.evictions_for: list[EvictedPod] = []
-        """Of pods that made room for its jobs."""
+        """Of pods that were evicted for its jobs."""
         self._reader, self._infos, self._heads = reader, infos, [info.head for info in infos]
         self._info_of = {info.sequence: info for info in infos}
         self._timeline = WaitTimeline(most_spans=sys.maxsize)
         self._timeline.last = infos[0].number - 1
         self._timeline.known(infos[0].time, state.waiting)
         self._queues: dict[str, list[tuple[int, str | None]]] = {}
-        """By group, the events that changed its queue, and the queue: empty if it states none, None if no group is
-        there."""
+        """By group, the events that changed its queue, and the queue: empty if it states none, None if there is no
+        such group."""
         self._insides: list[tuple[int, frozenset[str]]] = []
-        """The events that changed which queues count, and these."""
+        """The events that changed the queue's subtree, and the queues in it."""
         self._know(state, state.sequence)
 
     def _know(self, state: ClusterState, sequence: int) -> None:
@@ -143,7 +145,7 @@ class QueueHistory:
         for group in sorted(self._queues):
             self._add_job(group, end)
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def _see(self, logged: Logged) -> None:
         event = logged.event
@@ -151,7 +153,7 @@ class QueueHistory:
             if (info := self._info_of.get(logged.sequence)) is not None:
                 self._note_evictions(event.accepted(), info)
         elif isinstance(event, ev.ObjectPut) and event.payload is None:
-            pass  # it is as it was
+            pass  # an unchanged object
         elif isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) and event.kind == "PodGroup":
             self._note_queue(event.key, logged.sequence, group_queue(event))
         else:
@@ -168,8 +170,8 @@ class QueueHistory:
             self._settings = Settings.from_text(event.settings)
         elif isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad):
             self._parent_of.pop(event.key, None)
-            with suppress(BadObject):  # it is set aside, as one that is not there
-                if isinstance(queue := shown(event), Queue):
+            with suppress(BadObject):  # it is set aside, like a missing one
+                if isinstance(queue := object_in(event), Queue):
                     self._parent_of[event.key] = QueueRecord.of(queue).queue.spec.parent
 
     def _note_evictions(self, plan: ev.Plan, info: SessionInfo) -> None:
@@ -181,7 +183,7 @@ class QueueHistory:
                     self.evictions_for.append(one)
 
     def _add_job(self, group: str, end: int) -> None:
-        """Count what of a job's waits was spent in the queue."""
+        """Count the parts of a job's waits that were spent in the queue."""
         job, waits = JobWait(), self._timeline.every_wait(group, end)
         stays = list(self._stays(group, end)) if waits else []
         for span in chain.from_iterable(wait.spans for wait in waits):
@@ -192,10 +194,10 @@ class QueueHistory:
         if job.total or job.waits:
             self.jobs[group] = job
 
-    # --- what is where ------------------------------------------------------------------------------------------------
+    # --- membership in the queue --------------------------------------------------------------------------------------
 
     def _stays(self, group: str, end: int) -> Iterator[_Stay]:
-        """Return when a group was in the queue or below it, by the sessions that saw it there."""
+        """Yield when a group was in the queue or below it, by the sessions that saw it there."""
         heads = self._heads
         changes = sorted({sequence for sequence, _ in (*self._queues[group], *self._insides)})
         for since, until in zip_longest(changes, changes[1:]):
@@ -206,7 +208,7 @@ class QueueHistory:
                 yield _Stay(queue or self._settings.default_queue, self._infos[first].time, stop)
 
     def _below(self) -> frozenset[str]:
-        """Return the queue, and those whose way up leads to it; the empty name if the default queue is one of them."""
+        """Return the queue and its descendants; with the empty name if the default queue is one of them."""
         found = {self.queue}
         for name in self._parent_of:
             way = [name]
@@ -222,10 +224,12 @@ class QueueHistory:
         return "" if queue is None else queue or self._settings.default_queue
 
     def _group_of(self, pod: str, session: SessionInfo) -> str:
-        """The group of a pod as of a session's head; empty where it names none."""
+        """Return the group of a pod as of a session's head; empty if it has none."""
         found = self._state.pod(pod)
         for logged in self._reader.object_history("Pod", pod):
-            if self._state.sequence < logged.sequence <= session.head and isinstance(one := shown(logged.event), Pod):
+            if self._state.sequence < logged.sequence <= session.head and isinstance(
+                one := object_in(logged.event), Pod
+            ):
                 found = one
         return "" if found is None else found.group_key
 
@@ -234,33 +238,33 @@ class QueueHistory:
         """The queue and those below it."""
         return self._insides[-1][1] - {""}
 
-    # --- what it comes to ---------------------------------------------------------------------------------------------
+    # --- results ------------------------------------------------------------------------------------------------------
 
     @property
     def below(self) -> int:
-        """How many queues are below it."""
+        """The number of queues below it."""
         return len(self.inside) - 1
 
     @property
     def waiting(self) -> int:
-        """How many wait now."""
+        """The number of jobs that wait at the end."""
         return sum(bool(job.waits) for job in self.jobs.values())
 
     def by_reason(self) -> list[WaitedFor]:
-        """Time by reason, the longest first."""
+        """Return the time by reason, the longest first."""
         found: dict[str, dict[str, int]] = {}
         for group, job in sorted(self.jobs.items()):
             for reason, length in job.by_reason.items():
                 found.setdefault(reason, {})[group] = length
-        told = []
+        totals = []
         for reason, lengths in sorted(found.items()):
             longest = max(lengths, key=lambda group: lengths[group])
             total = sum(lengths.values()) / _SECOND
-            told.append(WaitedFor(reason, total, len(lengths), longest, lengths[longest] / _SECOND))
-        return sorted(told, key=lambda one: -one.seconds)
+            totals.append(WaitedFor(reason, total, len(lengths), longest, lengths[longest] / _SECOND))
+        return sorted(totals, key=lambda one: -one.seconds)
 
     def longest(self) -> list[WaitingJob]:
-        """The jobs that waited longest."""
+        """Return the jobs that waited longest."""
         jobs = sorted(self.jobs.items(), key=lambda item: (-item[1].total, item[0]))[:_LONGEST]
         return [
             WaitingJob(
@@ -275,13 +279,13 @@ class QueueHistory:
 
 
 def _as_of(changes: Sequence[tuple[int, T]], sequence: int) -> T | None:
-    """Return what held after an event; None before the first change."""
+    """Return the value after an event; None before the first change."""
     place = bisect_right(changes, sequence, key=itemgetter(0))
     return changes[place - 1][1] if place else None
 
 
 def first_sessions_after(infos: Sequence[SessionInfo], sequences: Iterable[int]) -> list[SessionInfo]:
-    """The first session after each of some events, of those that have one here."""
+    """Return the first session after each of some events, if it is among ``infos``."""
     found = {}
     for sequence in sequences:
         following = next((info for info in infos if info.head >= sequence), None)

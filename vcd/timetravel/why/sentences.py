@@ -16,16 +16,16 @@ from vcd.timetravel.why.placement import Placement, Rated
 from vcd.timetravel.why.story import Episode, Story, created_at
 
 _NAMED = 4
-"""How many nodes a sentence names."""
+"""Nodes that a sentence names, at most."""
 
 
 def sentence(episode: Episode, story: Story) -> str:
-    """What happened in an episode."""
+    """Return what happened in an episode."""
     return _SENTENCES[episode.what](episode, story)
 
 
 def present(story: Story) -> str:
-    """How things stand after the last event."""
+    """Return the state after the last event, in a sentence."""
     if story.only is not None:
         return _pod_now(story, story.only)
     if story.group is None:
@@ -37,7 +37,7 @@ def present(story: Story) -> str:
 
 
 def state(story: Story) -> str:
-    """How its pods stand after the last event, in a few words: ``3 Running, 1 Pending``."""
+    """Return the status of its pods after the last event, in a few words: ``3 Running, 1 Pending``."""
     if story.group is None and not story.pods:
         return "gone"
     phases = Counter(_standing(key, pod, story) for key, pod in story.pods.items())
@@ -47,7 +47,7 @@ def state(story: Story) -> str:
 
 
 def pods_without_node(story: Story) -> str:
-    """What its pods without a node ask for."""
+    """Return what its pods without a node request."""
     try:
         return needs([pod_requests(pod.spec) for pod in _pending(story)])
     except QuantityError:
@@ -55,8 +55,8 @@ def pods_without_node(story: Story) -> str:
 
 
 def pending_seconds(story: Story, now: int) -> float | None:
-    """Return for how long the oldest pod without a node has been there at a time (ns), the group while it has no pods;
-    None where no such object says when it was created."""
+    """Return the age of the oldest pod without a node at a time (ns), or of the group while it has no pods; None if
+    none of these states when it was created."""
     objects: Sequence[Pod | PodGroup] = _pending(story)
     if not story.pods and story.group is not None:
         objects = [story.group]
@@ -98,14 +98,14 @@ def _pod_now(story: Story, key: str) -> str:
         return f"{words}; its schedulerName is {pod.spec.scheduler_name}, and this scheduler serves {', '.join(names)}"
     if not pod.group_key:
         lacks = f"it has no annotation {GROUP_NAME}, so it is in no group that a session could place"
-        return f"{words}; {lacks}; {_who_makes_groups(story)}"
+        return f"{words}; {lacks}; {_group_controller_hint(story)}"
     if story.group is None:
         return f"{words}; its group {story.group_key} is not there"
     return f"{words}; {_why_pending(story)}" if pod.status.phase in ("", "Pending") else words
 
 
-def _who_makes_groups(story: Story) -> str:
-    """What becomes of a pod that names no group."""
+def _group_controller_hint(story: Story) -> str:
+    """Return what happens to a pod without a group."""
     if "podgroup" in story.settings.controllers:
         return "vcd makes its PodGroup next, and tells in an Event of the pod where it cannot"
     return "Volcano's controllers make its PodGroup; where they do not run, vcd run --controllers=podgroup does"
@@ -126,12 +126,12 @@ def _standing(key: str, pod: Pod, story: Story) -> str:
 
 
 def _names(keys: Iterable[str], story: Story) -> str:
-    """Pods by name, the first of many; in the story of one pod, the noun alone."""
+    """Return pods by name, the first of many; in the story of one pod, the noun alone."""
     return "the pod" if story.only is not None else some([key.partition("/")[2] for key in keys])
 
 
 def _placed(episode: Episode, story: Story) -> str:
-    """Pods and their nodes: ``a to n1, b to n2 and 8 more``."""
+    """Return pods and their nodes: ``a to n1, b to n2 and 8 more``."""
     if story.only is not None:
         return f"the pod to {episode.places[story.only]}"
     return some([f"{key.partition('/')[2]} to {node}" for key, node in episode.places.items()])
@@ -147,15 +147,15 @@ def _nodes(episode: Episode) -> str:
 
 def _created(episode: Episode, story: Story) -> str:
     if not episode.pods:
-        return "created" if story.group is None else f"created: {_asked_by_group(story.group)}"
-    asked = {_asked(story.pods[key]) for key in episode.pods if key in story.pods}
+        return "created" if story.group is None else f"created: {_group_text(story.group)}"
+    requests = {_requests_text(story.pods[key]) for key in episode.pods if key in story.pods}
     each = "each " if len(episode.pods) > 1 else ""
-    wants = f", {each}requesting {asked.pop()}" if len(asked) == 1 else ""
+    wants = f", {each}requesting {requests.pop()}" if len(requests) == 1 else ""
     count = "" if story.only is not None else f"{counted(len(episode.pods), 'pod')} created: "
     return f"{count}{_names(episode.pods, story)}{wants}" if count else f"created{wants}"
 
 
-def _asked_by_group(group: PodGroup) -> str:
+def _group_text(group: PodGroup) -> str:
     words = f"queue {group.spec.queue or 'not named'}, at least {counted(group.spec.min_member, 'pod')} together"
     minimum = group.spec.min_resources
     if minimum:
@@ -164,7 +164,7 @@ def _asked_by_group(group: PodGroup) -> str:
     return f"{words}, priority class {priority}" if priority else words
 
 
-def _asked(pod: Pod) -> str:
+def _requests_text(pod: Pod) -> str:
     try:
         requests = pod_requests(pod.spec)
     except QuantityError as error:
@@ -205,12 +205,12 @@ def _by(episode: Episode) -> str:
 
 
 def _would(episode: Episode, have: str, did: str) -> str:
-    """What a session did, or what a shadow's would have done."""
+    """Return what a session did, or what a shadow's session would have done."""
     return f"would {have}" if episode.shadow else did
 
 
 def reasons(episode: Episode, story: Story) -> list[str]:
-    """Why pods went where they went; the same reason once."""
+    """Return why pods were placed on their nodes, each reason once."""
     return list(dict.fromkeys(_why(choice, episode, story) for choice in episode.choices))
 
 
@@ -229,7 +229,7 @@ def _why(choice: Placement, episode: Episode, story: Story) -> str:
 
 
 def _compared(choice: Placement) -> str:
-    """The chosen node against the best of the others."""
+    """Return the comparison of the chosen node with the best other one."""
     chosen = next(one for one in choice.best if one.node == choice.node)
     other = next(one for one in choice.best if one is not chosen)
     if choice.best[0] is not chosen:
@@ -244,7 +244,7 @@ def _compared(choice: Placement) -> str:
 
 
 def rates_in_words(rated: Rated) -> str:
-    """A node's points, and what they are made of."""
+    """Return a node's points, and their sum by score."""
     parts = ", ".join(f"{name} {points:g}" for name, points in rated.scores.items() if points)
     return f"{rated.points:g} points" + (f" ({parts})" if parts else "")
 
@@ -289,10 +289,10 @@ _RESULTS = {
 }
 
 
-def _shown(verb: str, plural: str) -> Callable[[Episode, Story], str]:
-    """A sentence about pods that do the same."""
+def _pods_sentence(verb: str, plural: str) -> Callable[[Episode, Story], str]:
+    """Return a function for sentences about pods that do the same."""
 
-    def tell(episode: Episode, story: Story) -> str:
+    def describe(episode: Episode, story: Story) -> str:
         many = story.only is None and len(episode.pods) > 1
         place = f" on {_nodes(episode)}" if episode.places else ""
         detail = f": {episode.detail}" if episode.detail else ""
@@ -300,11 +300,12 @@ def _shown(verb: str, plural: str) -> Callable[[Episode, Story], str]:
             return f"the job {verb}{detail}"
         return f"{_names(episode.pods, story)} {plural if many else verb}{place}{detail}"
 
-    return tell
+    return describe
 
 
-def _found(episode: Episode, story: Story) -> str:
-    """Of pods that the log shows with a node from the first on: who placed them is not in it."""
+def _found_sentence(episode: Episode, story: Story) -> str:
+    """Return the sentence about pods with a node in their first event: the log does not show which scheduler placed
+    them."""
     did = {"Running": "ran", "Succeeded": "had succeeded", "Failed": "had failed"}.get(episode.detail)
     one = story.only is not None or len(episode.pods) == 1
     did, them = did or ("was" if one else "were"), "it" if one else "them"
@@ -322,12 +323,12 @@ _SENTENCES: dict[str, Callable[[Episode, Story], str]] = {
     "ungated": _ungated,
     "dropped": _dropped,
     "outcome": _outcome,
-    "placed": _shown("was placed by another scheduler", "were placed by another scheduler"),
-    "found": _found,
-    "running": _shown("runs", "run"),
-    "succeeded": _shown("succeeded", "succeeded"),
-    "failed": _shown("failed", "failed"),
-    "leaving": _shown("is being deleted", "are being deleted"),
-    "gone": _shown("is gone", "are gone"),
-    "bad": _shown("is set aside", "are set aside"),
+    "placed": _pods_sentence("was placed by another scheduler", "were placed by another scheduler"),
+    "found": _found_sentence,
+    "running": _pods_sentence("runs", "run"),
+    "succeeded": _pods_sentence("succeeded", "succeeded"),
+    "failed": _pods_sentence("failed", "failed"),
+    "leaving": _pods_sentence("is being deleted", "are being deleted"),
+    "gone": _pods_sentence("is gone", "are gone"),
+    "bad": _pods_sentence("is set aside", "are set aside"),
 }

@@ -1,4 +1,5 @@
-"""What a session found new, what it decided and what became of it, and how it differs from the ones beside it."""
+"""The explanation of a session: what changed before it, what it decided, what happened then, and how it differs from
+the sessions before and after it."""
 
 from __future__ import annotations
 
@@ -25,16 +26,16 @@ from vcd.timetravel.history import History
 from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects
 from vcd.timetravel.words import ANOTHER, moment, operation_in_words, status_in_words
 
-_SHOWN = 12
-"""How many entries of a list become lines."""
+_MOST_LINES = 12
+"""Entries of a list that become lines, at most."""
 
 Waits = tuple[ev.Waiting, ...]
 
 
 class EvictedPod(msgspec.Struct, omit_defaults=True):
-    """A pod that a session chose to evict, its group and queue, and for which group and queue it had to go.
+    """A pod that a session chose to evict, its group and queue, and the group and queue that it was evicted for.
 
-    ``group`` and ``queue`` are empty where the pod is in none that is known.
+    ``group`` and ``queue`` are empty if the pod is in no known one.
     """
 
     session: int
@@ -50,11 +51,11 @@ class EvictedPod(msgspec.Struct, omit_defaults=True):
 
 
 class Decided(msgspec.Struct, omit_defaults=True):
-    """A statement: what one action decided for one group, all or none of it.
+    """A statement: what one action decided for one group, all or nothing.
 
-    ``binds`` and ``held`` (room for pods that wait for what leaves) give pods their nodes. ``dropped`` says why the
-    statement no longer held when it was to be carried out; nothing of it was done then. ``outcomes`` counts the
-    calls by their last result, ``failures`` tells of those that were not done.
+    ``binds`` and ``held`` (resources reserved for pods until victims terminate) give pods their nodes. ``dropped``
+    states why the statement no longer held when it was to be carried out; then nothing of it was done. ``outcomes``
+    counts the calls by their last result, ``failures`` describes those that were not done.
     """
 
     statement: int
@@ -70,7 +71,7 @@ class Decided(msgspec.Struct, omit_defaults=True):
 
 
 class WaitChange(msgspec.Struct, omit_defaults=True):
-    """What a group waited for before a session, and what after it; nothing when it did not wait."""
+    """What a group waited for before a session, and after it; empty if it did not wait."""
 
     group: str
     was: tuple[Told, ...] = ()
@@ -84,9 +85,9 @@ class WaitChange(msgspec.Struct, omit_defaults=True):
 
 
 class QueueChange(msgspec.Struct, omit_defaults=True):
-    """What the jobs of a queue had before and after a session, and what the queue deserved in it, as quantities.
+    """What the jobs of a queue held before and after a session, and what the queue deserved in it, as quantities.
 
-    ``deserved`` is None where no plugin counts it.
+    ``deserved`` is None if no plugin counts it.
     """
 
     queue: str
@@ -105,7 +106,7 @@ class QueueChange(msgspec.Struct, omit_defaults=True):
 class Contrast(msgspec.Struct, omit_defaults=True):
     """How another session differs: operations and waits (without their numbers) that only one of the two has.
 
-    ``seconds`` lie between them; ``configuration`` tells that the other was decided by another one.
+    ``seconds`` is the time between them; ``configuration``: the other one was decided with another configuration.
     """
 
     session: int
@@ -117,7 +118,7 @@ class Contrast(msgspec.Struct, omit_defaults=True):
     waits_there: list[str] = []
 
     def lines(self, here: int) -> Iterator[str]:
-        """The differences, each with the session that has it."""
+        """Yield the differences, each with the session that has it."""
         if self.configuration:
             yield f"session {self.session} was decided by another configuration"
         for number, operations, waits in (
@@ -130,11 +131,12 @@ class Contrast(msgspec.Struct, omit_defaults=True):
 class SessionExplanation(msgspec.Struct, omit_defaults=True):
     """One session.
 
-    ``time`` is when it was logged, ``now`` the time it was decided for (RFC 3339); ``head`` the last event it saw, and
-    ``meanwhile`` how many came while it decided. ``previous`` and ``next`` are the sessions beside it, None at the
-    ends of the log. ``waiting`` tells what changed in who waits for what, ``still`` counts the groups that wait after
-    it by reason. ``again`` is empty when the session comes out the same today, else says what happens instead;
-    ``queues`` needs that it can be decided again. ``shadow``: nothing of what it decided was done.
+    ``time`` is when it was logged, ``now`` the time it was decided for (RFC 3339); ``head`` is its last input event,
+    and ``meanwhile`` the number of events logged while it decided. ``previous`` and ``next`` are the adjacent
+    sessions, None at the ends of the log. ``waiting`` has the groups whose reasons changed, ``still`` counts the
+    groups that wait after it by reason. ``again`` is empty if this version makes the same plan, else it states the
+    difference; ``queues`` is empty if the session cannot be decided again. ``shadow``: nothing that it decided was
+    done.
     """
 
     session: int
@@ -160,7 +162,7 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
     shadow: bool = False
 
     def lines(self) -> Iterator[str]:
-        """The explanation in sentences, with times in UTC."""
+        """Yield the explanation in sentences, with times in UTC."""
         by = "by a shadow: nothing of it was done" if self.shadow else f"epoch {self.epoch}"
         yield f"session {self.session} at {self.now}, decided from event {self.head} ({by})"
         since = "since the log begins"
@@ -193,23 +195,23 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
             yield "a bound on one session's work was reached: the next session goes on with the rest"
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- text -------------------------------------------------------------------------------------------------------------
 
 
 def _section(title: str, lines: Iterable[str], otherwise: str = "") -> Iterator[str]:
-    """A title and its lines; in one line when there are none, and nothing at all without words for that."""
-    shown = list(lines)
-    if shown:
+    """Yield a title and its lines; without lines, one line with ``otherwise``, or nothing if that is empty."""
+    texts = list(lines)
+    if texts:
         yield title
-        yield from (f"  {line}" for line in shown)
+        yield from (f"  {line}" for line in texts)
     elif otherwise:
         yield f"{title} {otherwise}"
 
 
 def _shortened(lines: Sequence[str]) -> Iterator[str]:
-    yield from lines[:_SHOWN]
-    if len(lines) > _SHOWN:
-        yield f"... and {len(lines) - _SHOWN:,} more"
+    yield from lines[:_MOST_LINES]
+    if len(lines) > _MOST_LINES:
+        yield f"... and {len(lines) - _MOST_LINES:,} more"
 
 
 def _statement_lines(one: Decided) -> Iterator[str]:
@@ -233,15 +235,15 @@ def _statement_lines(one: Decided) -> Iterator[str]:
 
 
 def queue_in(state: ClusterState, group: str) -> str:
-    """The queue that a group is in as of a state; empty where there is no such group."""
+    """Return the queue of a group as of a state; empty if there is no such group."""
     record = state.groups.get(group)
     return "" if record is None else state.settings.queue_of(record.group)
 
 
 def group_in(state: ClusterState, pod: str) -> str:
-    """The group that a pod is in as of a state; empty where it names none or is not there."""
-    shown = state.pod(pod)
-    return "" if shown is None else shown.group_key
+    """Return the group of a pod as of a state; empty if it has none or does not exist."""
+    found = state.pod(pod)
+    return "" if found is None else found.group_key
 
 
 def evicted_by(
@@ -250,7 +252,8 @@ def evicted_by(
     queue_of: Callable[[str], str],
     group_of: Callable[[str, SessionInfo], str],
 ) -> list[EvictedPod]:
-    """The evictions of a statement, by what tells the queue of a group and the group of a pod as of its session."""
+    """Return the evictions of a statement. The functions return the queue of a group, and the group of a pod as of its
+    session."""
     wanted = queue_of(statement.group)
     found = []
     for one in statement.operations:
@@ -280,7 +283,7 @@ def _decided(history: History, info: SessionInfo, record: ev.SessionDecided, sta
 
 
 def _add_outcomes(history: History, info: SessionInfo, plan: ev.Plan, accepted: Sequence[Decided]) -> None:
-    """The last outcome of each call of a session; the log is read no further than until all are known."""
+    """Add the last outcome of each call of a session; the log is read only until all are known."""
     open_calls = {(decided.statement, position) for decided in accepted for position, _ in _calls(plan, decided)}
     last: dict[tuple[int, int], ev.OperationDone] = {}
     for logged in history.reader.find(type="outcome", after=info.sequence) if open_calls else ():
@@ -304,7 +307,7 @@ def _add_outcomes(history: History, info: SessionInfo, plan: ev.Plan, accepted: 
 
 
 def _calls(plan: ev.Plan, decided: Decided) -> list[tuple[int, str]]:
-    """The places of a statement's operations that are calls, with their pods."""
+    """Return the positions of a statement's operations that are API calls, with their pods."""
     operations = enumerate(plan.statements[decided.statement].operations)
     return [(position, operation.key) for position, operation in operations if operation.verb != "pipeline"]
 
@@ -313,30 +316,30 @@ def _calls(plan: ev.Plan, decided: Decided) -> list[tuple[int, str]]:
 
 
 Place = tuple[Hashable, ...]
-"""A gate, who says no there, the code of the reason and the names in it; or what tells operations apart."""
+"""A gate, the plugin that refuses there, and the reason's code and names; or what distinguishes operations."""
 
 
 def kinds_of(waits: Iterable[ev.Waiting]) -> dict[Place, str]:
-    """The first reason of each kind, whatever its numbers, in words: ``queue (PLUGIN): queue is overused``."""
+    """Return the first reason of each kind, regardless of numbers, in words: ``queue (PLUGIN): queue is overused``."""
     found: dict[Place, str] = {}
     for one in waits:
-        said = one.reason
-        place = (one.gate, one.plugin, *((said,) if isinstance(said, str) else (said.code, said.names)))
+        reason = one.reason
+        place = (one.gate, one.plugin, *((reason,) if isinstance(reason, str) else (reason.code, reason.names)))
         if one.gate and place not in found:
             found[place] = f"{gate_text(one)}: {told(one).reason}"
     return found
 
 
 def _still(waits: Mapping[str, Waits]) -> dict[str, int]:
-    """How many groups wait for reasons of each kind, by the words for the first of them; most first."""
+    """Return how many groups wait for reasons of each kind, by the words of the first of them; most first."""
     kinds, words = Counter[Place](), dict[Place, str]()
     for found in map(kinds_of, waits.values()):
         kinds.update(found.keys())
         words = {**found, **words}
-    told: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for place, count in kinds.items():
-        told[words[place]] += count
-    return dict(told.most_common())
+        totals[words[place]] += count
+    return dict(totals.most_common())
 
 
 def _wait_changes(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> list[WaitChange]:
@@ -345,7 +348,7 @@ def _wait_changes(before: Mapping[str, Waits], after: Mapping[str, Waits]) -> li
 
 
 def _queues(session: Session) -> list[QueueChange]:
-    """The queues whose jobs have or had something, or ask for something."""
+    """Return the queues whose jobs hold, held or request resources."""
     before = held_by_queue(session, session.jobs.allocated)
     after = held_by_queue(session, allocated_now(session))
     found = []
@@ -361,18 +364,18 @@ def _quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     return {name: format_sum(name, value) for name, value in sorted(amounts.items()) if value}
 
 
-# --- a session and those beside it ------------------------------------------------------------------------------------
+# --- adjacent sessions ------------------------------------------------------------------------------------------------
 
 
-class _Beside(msgspec.Struct, frozen=True):
-    """What a session is compared by: its accepted operations, and who waits at what after it, each in words."""
+class _Adjacent(msgspec.Struct, frozen=True):
+    """What sessions are compared by: accepted operations, and the waits after it, each in words."""
 
     info: SessionInfo
     operations: dict[Place, str]
     waits: dict[Place, str]
 
     @classmethod
-    def of(cls, info: SessionInfo, record: ev.SessionDecided, waits: Mapping[str, Waits], seen: Seen) -> _Beside:
+    def of(cls, info: SessionInfo, record: ev.SessionDecided, waits: Mapping[str, Waits], seen: Seen) -> _Adjacent:
         accepted = record.accepted().statements
         operations: dict[Place, str] = {
             (one.verb, one.key, one.node, one.reason): operation_in_words(one)
@@ -388,8 +391,8 @@ class _Beside(msgspec.Struct, frozen=True):
         }
         return cls(info, operations, kinds)
 
-    def against(self, other: _Beside) -> Contrast:
-        """How another session differs from this one."""
+    def against(self, other: _Adjacent) -> Contrast:
+        """Return how another session differs from this one."""
         return Contrast(
             other.info.number,
             abs(other.info.now - self.info.now) / 1e9,
@@ -400,33 +403,33 @@ class _Beside(msgspec.Struct, frozen=True):
 
 
 def _only(here: Mapping[Place, str], there: Mapping[Place, str]) -> tuple[list[str], list[str]]:
-    """The words for what only one of two has, in its order."""
-    ours = [words for place, words in here.items() if place not in there]
-    return ours, [words for place, words in there.items() if place not in here]
+    """Return the words of what only one of two has, in its order."""
+    own = [words for place, words in here.items() if place not in there]
+    return own, [words for place, words in there.items() if place not in here]
 
 
 Seen = Callable[[str, str], bool]
-"""Whether an object may be told of, by its kind and key."""
+"""Returns whether an object may be named, by its kind and key."""
 
 
 def explain_session(history: History, number: int | str = 0, seen: Seen | None = None) -> SessionExplanation:
-    """Explain a session of a log: what was new to it, what it decided, what became of it, and how the sessions before
-    and after it differ.
+    """Explain a session of a log: what changed before it, what it decided, what happened then, and how the sessions
+    before and after it differ.
 
-    ``number`` 0 or "last" is the last session. With ``seen`` only what that says yes to is told and counted: of an
-    eviction the pod, though not for whom, of news and queues those of kinds that it knows, and nothing of plugins that
-    failed, of the world outside, and of what a repetition comes to. Raises NotFound when there is no such session,
-    naming those there are, and LogError for what the log does not hold.
+    ``number`` 0 or "last" is the last session. With ``seen``, only objects that it allows are named and counted: of an
+    eviction the victim but not the preemptor, changes of known kinds, and no failed plugins, external questions, or
+    repeated decision. Raises NotFound with the existing sessions if there is no such session, and LogError for what
+    the log does not have.
     """
     reader = history.reader
-    asked = _number_in(reader, number)
-    info, *later = reader.sessions(asked, limit=2)
-    before = next(iter(reader.sessions_with_state(asked - 1, asked - 1)), None)
+    wanted = _number_in(reader, number)
+    info, *later = reader.sessions(wanted, limit=2)
+    before = next(iter(reader.sessions_with_state(wanted - 1, wanted - 1)), None)
     return _explained(history, before, info, later[0] if later else None, seen)
 
 
 def _number_in(reader: LogReader, number: int | str) -> int:
-    """The number of a session that is in the log. Raises NotFound."""
+    """Return the number of a session that is in the log. Raises NotFound."""
     where = f"event log {reader.path}:"
     first = next((info.number for info in reader.sessions(limit=1)), None)
     if first is None:
@@ -436,16 +439,16 @@ def _number_in(reader: LogReader, number: int | str) -> int:
         return last
     if wanted.isdecimal() and len(wanted) <= len(str(last)) and any(reader.sessions(int(wanted), int(wanted))):
         return int(wanted)
-    kept = f"it has sessions {first} to {last}"
-    raise NotFound(f"{where} no session {wanted} is in it; {kept}, and the last is also called last")
+    existing = f"it has sessions {first} to {last}"
+    raise NotFound(f"{where} no session {wanted} is in it; {existing}, and the last is also called last")
 
 
 def _explained(
     history: History, before: SessionInfo | None, info: SessionInfo, after: SessionInfo | None, seen: Seen | None
 ) -> SessionExplanation:
     reader, shows = history.reader, seen or (lambda kind, key: True)
-    previous = None if before is None else _beside(history, before, shows)
-    # the last event that is not new to it: what the session before saw, or the beginning of the log
+    previous = None if before is None else _adjacent(history, before, shows)
+    # the last event that is not new to it: the head of the session before, or the beginning of the log
     start = min(reader.oldest(), info.head) if before is None else before.head
     old = Sight.of(history.state(start, jump=True)) if start else Sight()
     state = history.state(info.head, jump=True)
@@ -454,7 +457,7 @@ def _explained(
     plan = ev.decode_plan(record.plan)
     known = dict(state.waiting)
     waits = ev.waits_after(known, plan.waiting)
-    here = _Beside.of(info, record, waits, shows)
+    here = _Adjacent.of(info, record, waits, shows)
     groups = [one for one in plan.groups if shows("PodGroup", one.key)]
     explanation = SessionExplanation(
         info.number, moment(info.time), moment(info.now), info.head, info.epoch, info.policy, news,
@@ -466,26 +469,26 @@ def _explained(
         queues=[],
         meanwhile=info.sequence - info.head - 1,
         faults=list(plan.faults),
-        outside=_asked(record),
+        outside=_external_questions(record),
         more=plan.more,
         shadow=state.settings.shadow,
     )  # fmt: skip
     _decide_again(history, explanation, record)
     explanation.previous = None if previous is None else here.against(previous)
-    explanation.next = None if after is None else here.against(_beside(history, after, shows))
-    return explanation if seen is None else _only_seen(explanation, seen)
+    explanation.next = None if after is None else here.against(_adjacent(history, after, shows))
+    return explanation if seen is None else _visible_part(explanation, seen)
 
 
-def _only_seen(whole: SessionExplanation, seen: Seen) -> SessionExplanation:
-    """Without decisions, news and queues that are not to be told of; groups are chosen already."""
-    decided = [one for one in (_seen_of(one, seen) for one in whole.decided) if one is not None]
-    news = [one for one in (_news_seen(one, seen) for one in whole.news) if one is not None]
+def _visible_part(whole: SessionExplanation, seen: Seen) -> SessionExplanation:
+    """Remove decisions, changes and queues that may not be named; groups are filtered already."""
+    decided = [one for one in (_visible_statement(one, seen) for one in whole.decided) if one is not None]
+    news = [one for one in (_visible_news(one, seen) for one in whole.news) if one is not None]
     queues = [queue for queue in whole.queues if seen("Queue", queue.queue)]
     return msgspec.structs.replace(whole, decided=decided, news=news, queues=queues, faults=[], outside=[], again="")
 
 
-def _seen_of(decided: Decided, seen: Seen) -> Decided | None:
-    """A statement as whom it moves may read it; None where it moves nothing of theirs."""
+def _visible_statement(decided: Decided, seen: Seen) -> Decided | None:
+    """Return a statement as a user who may not see its group may read it; None if it moves none of the user's pods."""
     evictions = [one for one in decided.evictions if seen("Pod", one.pod)]
     if seen("PodGroup", decided.group):
         own = len(evictions) == len(decided.evictions)
@@ -496,22 +499,22 @@ def _seen_of(decided: Decided, seen: Seen) -> Decided | None:
     return Decided(decided.statement, decided.action, ANOTHER, "", evictions=evictions)
 
 
-def _news_seen(new: New, seen: Seen) -> New | None:
+def _visible_news(new: New, seen: Seen) -> New | None:
     if new.kind in ("configuration", "leadership"):
         return new
-    shown = [(number, key) for number, key in enumerate(new.keys) if seen(new.kind, key)]
-    details = [new.details[number] for number, _ in shown if number < len(new.details)]
-    return msgspec.structs.replace(new, keys=[key for _, key in shown], details=details) if shown else None
+    visible = [(number, key) for number, key in enumerate(new.keys) if seen(new.kind, key)]
+    details = [new.details[number] for number, _ in visible if number < len(new.details)]
+    return msgspec.structs.replace(new, keys=[key for _, key in visible], details=details) if visible else None
 
 
-def _beside(history: History, info: SessionInfo, seen: Seen) -> _Beside:
+def _adjacent(history: History, info: SessionInfo, seen: Seen) -> _Adjacent:
     record = history.reader.session(info.number)
     known = history.state(info.head, jump=True).waiting
-    return _Beside.of(info, record, ev.waits_after(known, ev.decode_plan(record.plan).waiting), seen)
+    return _Adjacent.of(info, record, ev.waits_after(known, ev.decode_plan(record.plan).waiting), seen)
 
 
-def _asked(record: ev.SessionDecided) -> list[str]:
-    """The questions to the world outside, counted, and the errors it answered with."""
+def _external_questions(record: ev.SessionDecided) -> list[str]:
+    """Return the number of external questions, and their errors."""
     if not record.asked:
         return []
     errors = Counter(one.error for one in record.asked if one.error)
@@ -522,10 +525,10 @@ def _asked(record: ev.SessionDecided) -> list[str]:
 
 
 def _decide_again(history: History, explanation: SessionExplanation, record: ev.SessionDecided) -> None:
-    """The queues as the session counted them, and whether it comes out the same today."""
+    """Decide the session again for the queues' statistics, and note whether the plan is the same."""
     try:
         _, session = history.rerun(record.session)
-    except Exception as error:  # noqa: BLE001 - a plugin may fail today; what the log says is told all the same
+    except Exception as error:  # noqa: BLE001 - a plugin may fail now; the logged facts are returned anyway
         explanation.again = f"running the session again fails with {type(error).__name__}: {error}"
         return
     explanation.queues = _queues(session)

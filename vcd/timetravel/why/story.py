@@ -1,4 +1,4 @@
-"""What happened to a job or a pod, as episodes in the order of time.
+"""The history of a job or a pod, as episodes in the order of time.
 
 The waits are those of the wait timeline (`add_waits`); everything else is read from the events of the log.
 """
@@ -45,13 +45,13 @@ What = Literal[
 
 
 class Episode(msgspec.Struct, omit_defaults=True):
-    """One thing that happened, or went on, with the pods that it happened to.
+    """One event or lasting condition, with the pods that it concerns.
 
-    ``end`` is None for a moment, and for a wait that goes on (``lasting``); ``older`` is a wait that began before its
-    start, as the log begins there. ``places`` gives pods their nodes;
-    ``detail`` is a reason, a phase or a message, by ``what``; ``waiting`` the reasons for a wait as they were last,
-    ``waiting_first`` as they were at first where they changed; ``choices`` why pods went where they went. ``text``
-    tells it in a sentence, ``why`` each choice. ``shadow`` says that it was decided, and nothing of it done.
+    ``end`` is None for a moment, and for a wait that has not ended (``lasting``); ``older`` is a wait that began
+    before the log. ``places`` gives pods their nodes; ``detail`` is a reason, a phase or a message, depending on
+    ``what``; ``waiting`` are the last reasons of a wait, ``waiting_first`` the first ones if they changed; ``choices``
+    why pods were placed on their nodes. ``text`` is a sentence, ``why`` one for each choice. ``shadow``: it was
+    decided, and not done.
     """
 
     what: What
@@ -76,9 +76,9 @@ class Episode(msgspec.Struct, omit_defaults=True):
 
 
 class Story:
-    """Listens to the events of a log, in order, and tells the episodes of a group and its pods, or of one pod.
+    """Receives the events of a log, in order, and collects the episodes of a group and its pods, or of one pod.
 
-    ``only`` is the one pod that the story is about; None tells of the group and all its pods.
+    ``only`` is the one pod of the story; None means the group and all its pods.
     """
 
     def __init__(self, group: str, only: str | None = None) -> None:
@@ -90,39 +90,39 @@ class Story:
         self.episodes: list[Episode] = []
         self.settings = Settings()
         self.time = 0
-        """Of the last event, in ns; 0 before the first."""
+        """Time of the last event, in ns; 0 before the first."""
         self._intended: dict[str, str] = {}
         """The nodes that sessions decided for pods."""
         self._held: dict[str, str] = {}
-        """The nodes on which room is held for pods."""
+        """The nodes on which resources are reserved for pods."""
         self.shadowed: dict[tuple[str, str], tuple[str, int]] = {}
-        """What a shadow decided of pods, by verb and pod: the node, and the last session that named another before."""
+        """A shadow's decisions about pods, by verb and pod: the node, and the session that chose it."""
         self.waits_for: tuple[Told, ...] = ()
-        """Why it waits after the last event; nothing if it does not."""
+        """Why it waits after the last event; empty if it does not."""
         self._without_node: list[tuple[int, int | None]] = []
-        """In the story of one pod, the times (ns) in which it was there and had no node."""
+        """In the story of one pod, the times (ns) in which it existed and had no node."""
         self._calls: dict[tuple[int, int, int], ev.Operation] = {}
         self._growing: dict[tuple[str, ...], Episode] = {}
-        self._word = group.partition("/")[2].encode()
+        self._name_bytes = group.partition("/")[2].encode()
         self._namespace = group.partition("/")[0] + "/"
 
     def is_being_bound(self, key: str) -> bool:
-        """Whether a session decided a node for a pod, and the API server does not show it yet."""
+        """Return whether a session decided a node for a pod that the API server does not report yet."""
         return key in self._intended and not self.pods[key].spec.node_name
 
-    # --- beginning and end ----------------------------------------------------------------------------------------
+    # --- beginning and end --------------------------------------------------------------------------------------------
 
     def catch_up(self, state: ClusterState, time: int) -> None:
-        """Begin with what a state holds, before the first event."""
+        """Take over the state before the first event."""
         self.settings, record = state.settings, state.groups.get(self.group_key)
         if record is not None:
             self._see_group(record.group, time)
         else:
-            self._gone("PodGroup", self.group_key, time)
+            self._note_deleted("PodGroup", self.group_key, time)
         prefix = self._namespace if self.only is None else self.only
         for key in sorted(key for key in state.tasks.row_of if key.startswith(prefix)):
             pod = state.pod(key)
-            if pod is not None and self._is_meant(key, pod):
+            if pod is not None and self._belongs(key, pod):
                 self._see_pod(key, pod, time)
         for key, intent in sorted(state.intents.items()):
             if key in self.pods:
@@ -133,21 +133,21 @@ class Story:
         self._follow_node(time)
 
     def finish(self, since: int = 0) -> list[Episode]:
-        """The episodes that were not over before a time (ns), in the order of time."""
+        """Return the episodes that were not over before a time (ns), in the order of time."""
         episodes, begin = sorted(self.episodes, key=lambda episode: episode.start), _when(since)
         return [one for one in episodes if one.lasting or (one.end or one.start) >= begin]
 
-    # --- events ---------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def see(self, logged: Logged) -> None:
-        """Listen to one event."""
+        """Handle one event."""
         event, self.time = logged.event, logged.time
         time = self.time
         match event:
             case ev.ObjectPut() if event.payload is not None:
                 self._put(event.kind, event.key, event.payload, time)
             case ev.ObjectGone():
-                self._gone(event.kind, event.key, time)
+                self._note_deleted(event.kind, event.key, time)
             case ev.ObjectBad() if self._is_known(event.kind, event.key):
                 self._add("bad", time, detail=event.message, pods=[event.key] if event.kind == "Pod" else [])
             case ev.SessionDecided():
@@ -166,7 +166,7 @@ class Story:
     def _put(self, kind: str, key: str, payload: bytes, time: int) -> None:
         is_pod = kind == "Pod" and (
             self._is_known(kind, key)
-            or (self.only is None and key.startswith(self._namespace) and self._word in payload)
+            or (self.only is None and key.startswith(self._namespace) and self._name_bytes in payload)
         )
         if not is_pod and not (kind == "PodGroup" and key == self.group_key):
             return
@@ -177,15 +177,15 @@ class Story:
             return
         if isinstance(obj, PodGroup):
             self._see_group(obj, time)
-        elif isinstance(obj, Pod) and self._is_meant(key, obj):
+        elif isinstance(obj, Pod) and self._belongs(key, obj):
             self._see_pod(key, obj, time)
 
-    def _is_meant(self, key: str, pod: Pod) -> bool:
+    def _belongs(self, key: str, pod: Pod) -> bool:
         if self.only is not None:
             return key == self.only
         return pod.group_key == self.group_key
 
-    def _gone(self, kind: str, key: str, time: int) -> None:
+    def _note_deleted(self, kind: str, key: str, time: int) -> None:
         if kind == "PodGroup" and key == self.group_key and self.group is not None:
             self.group, self.phase = None, ""
             if self.only is None:
@@ -194,9 +194,9 @@ class Story:
             self._intended.pop(key, None)
             self._held.pop(key, None)
             self.shadowed = {of: where for of, where in self.shadowed.items() if of[1] != key}
-            self._grow("gone", time, key)
+            self._add_pod("gone", time, key)
 
-    # --- objects --------------------------------------------------------------------------------------------------
+    # --- objects ------------------------------------------------------------------------------------------------------
 
     def _see_group(self, group: PodGroup, time: int) -> None:
         if self.group is None and self.only is None:
@@ -205,7 +205,7 @@ class Story:
         self._enter(group.status.phase or "Pending", time, 0)
 
     def _enter(self, phase: str, time: int, session: int) -> None:
-        """The group has another phase: decided by a session, or shown first by the API server."""
+        """Note the group's new phase, decided by a session or first reported by the API server."""
         before, self.phase = self.phase, phase
         if phase == before or (not before and phase == "Pending"):
             return
@@ -217,26 +217,26 @@ class Story:
     def _see_pod(self, key: str, pod: Pod, time: int) -> None:
         before = self.pods.get(key)
         if before is not None and before.metadata.uid != pod.metadata.uid:
-            self._gone("Pod", key, time)
+            self._note_deleted("Pod", key, time)
             before = None
         if before is None:
-            self._grow("created", created_at(pod.metadata.creation_timestamp, time), key)
+            self._add_pod("created", created_at(pod.metadata.creation_timestamp, time), key)
         elif pod == before:
             return
         self.pods[key] = pod
-        (phase, node, leaves), (old_phase, old_node, left) = _shown(pod), _shown(before)
+        (phase, node, leaves), (old_phase, old_node, left) = _status_of(pod), _status_of(before)
         if before is None and node:
-            self._grow("found", time, key, node=node, detail=phase)
+            self._add_pod("found", time, key, node=node, detail=phase)
             old_phase = phase
         elif node and not old_node and node != self._intended.get(key):
-            self._grow("placed", time, key, node=node)
+            self._add_pod("placed", time, key, node=node)
         if phase != old_phase and phase in _PHASES:
             detail = {"detail": pod.status.reason} if phase == "Failed" else {}
-            self._grow(_PHASES[phase], time, key, node=node, **detail)
+            self._add_pod(_PHASES[phase], time, key, node=node, **detail)
         if leaves and not left:
-            self._grow("leaving", time, key)
+            self._add_pod("leaving", time, key)
 
-    # --- sessions -------------------------------------------------------------------------------------------------
+    # --- sessions -----------------------------------------------------------------------------------------------------
 
     def _session(self, record: ev.SessionDecided, time: int) -> None:
         plan = ev.decode_plan(record.plan)
@@ -252,15 +252,15 @@ class Story:
                     self._statement(record, number, statement, chosen, stale.get(number), time)
 
     def _decide_phase(self, phase: str, time: int, session: int) -> None:
-        """A session decided the group's phase; of a shadow's decisions the first admission is told."""
+        """Note the group's phase that a session decided; of a shadow's decisions, only the first admission."""
         if not self.settings.shadow:
             self._enter(phase, time, session)
         elif phase == "Inqueue" and self.phase in ("", "Pending") and ("admit", "") not in self.shadowed:
             self.shadowed["admit", ""] = "", session
             self._add("admitted", time, session=session, shadow=True)
 
-    def _shadowed(self, places: dict[str, str], what: What, time: int, **common: Any) -> None:
-        """What a shadow decided of some pods, where it is not what it decided of them before."""
+    def _add_shadow_decision(self, places: dict[str, str], what: What, time: int, **common: Any) -> None:
+        """Note a shadow's decision about some pods if it differs from its previous one."""
         verb, session = common["verb"], common["session"]
         new = {key: node for key, node in places.items() if self.shadowed.get((verb, key), ("", 0))[0] != node}
         self.shadowed.update({(verb, key): (node, session) for key, node in new.items()})
@@ -285,7 +285,7 @@ class Story:
             return
         reasons = "; ".join(dict.fromkeys(operation.reason for _, operation in chosen if operation.reason))
         if self.settings.shadow:
-            self._shadowed(places, _DECIDED[verb], time, detail=reasons, **common)
+            self._add_shadow_decision(places, _DECIDED[verb], time, detail=reasons, **common)
             return
         if verb == "pipeline":
             places = {key: node for key, node in places.items() if self._held.get(key) != node}
@@ -305,16 +305,16 @@ class Story:
             return
         if done.result not in ("done", "unknown"):
             self._intended.pop(call.key, None)
-        self._grow(
+        self._add_pod(
             "outcome", time, call.key, node=call.node, session=done.session, verb=call.verb, result=done.result,
             detail=done.detail,
         )  # fmt: skip
 
-    # --- waits ----------------------------------------------------------------------------------------------------
+    # --- waits --------------------------------------------------------------------------------------------------------
 
     def add_waits(self, waits: Iterable[WholeWait]) -> None:
-        """Add the waits of the group after the last event; in the story of one pod, those that concern it, for as long
-        as it had no node."""
+        """Add the waits of the group after the last event; in the story of one pod, those that concern it, while it
+        had no node."""
         self.waits_for = ()
         for wait in waits:
             for span in wait.spans:
@@ -332,7 +332,8 @@ class Story:
             episode.end = _when(end)
 
     def _parts(self, start: int, end: int | None) -> Iterator[tuple[int, int | None]]:
-        """What of a time (ns; no end: it lasts) is told: of one pod, that in which it had no node."""
+        """Yield the parts of a time (ns; no end: it lasts) that belong to the story: of one pod, those without a
+        node."""
         for since, until in [(start, end)] if self.only is None else self._without_node:
             begin, stop = max(start, since), min([one for one in (end, until) if one is not None], default=None)
             if stop is None or begin < stop or begin == stop == start == end:
@@ -350,17 +351,17 @@ class Story:
     def _has_node(self, pod: Pod) -> bool:
         return bool(pod.spec.node_name) or self.only in self._intended
 
-    # --- episodes -------------------------------------------------------------------------------------------------
+    # --- episodes -----------------------------------------------------------------------------------------------------
 
     def _add(self, what: What, time: int, **fields: Any) -> Episode:
-        """A new episode; what grew until now is complete."""
+        """Add an episode; growing ones are complete."""
         self._growing.clear()
         episode = Episode(what, _when(time), **fields)
         self.episodes.append(episode)
         return episode
 
-    def _grow(self, what: What, time: int, pod: str, *, node: str = "", **fields: str | int) -> None:
-        """The same for one pod more: pods share an episode until something else happens."""
+    def _add_pod(self, what: What, time: int, pod: str, *, node: str = "", **fields: str | int) -> None:
+        """Add an episode of a pod, or add the pod to the growing episode of the same kind."""
         key = (what, *(f"{name} {value}" for name, value in fields.items()))
         episode = self._growing.get(key)
         if episode is None:
@@ -379,8 +380,8 @@ _PHASES: dict[str, What] = {"Running": "running", "Succeeded": "succeeded", "Fai
 _DECIDED: dict[str, What] = {"bind": "bound", "evict": "evicted", "ungate": "ungated", "pipeline": "held"}
 
 
-def _shown(pod: Pod | None) -> tuple[str, str, bool]:
-    """Phase, node, and whether it is being deleted; of none, as of one that is new."""
+def _status_of(pod: Pod | None) -> tuple[str, str, bool]:
+    """Return phase, node, and whether a pod is being deleted; for None, the values of a new pod."""
     if pod is None:
         return "Pending", "", False
     return pod.status.phase or "Pending", pod.spec.node_name, pod.metadata.deletion_timestamp is not None
@@ -393,7 +394,7 @@ def _when(nanoseconds: int) -> datetime:
 
 
 def created_at(stamp: str | None, seen: int) -> int:
-    """The creation timestamp in nanoseconds; when it was seen, where it has none that can be read."""
+    """Return the creation timestamp in nanoseconds; ``seen`` if it is missing or unreadable."""
     if stamp and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", stamp):
         return int(datetime.fromisoformat(stamp).timestamp()) * 1_000_000_000
     return seen

@@ -1,4 +1,4 @@
-"""The search for a change that lets a job in: each trial is the session decided again on a changed snapshot."""
+"""The search for a change that lets a job start: each trial decides the session again on a changed snapshot."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
 from vcd.timetravel.why.changes import Change, What, with_priority, without_jobs
-from vcd.timetravel.why.dials import Dial, quota_dials, room_dial
+from vcd.timetravel.why.dials import Parameter, node_parameter, quota_parameters
 from vcd.timetravel.why.obstacles import nearness
-from vcd.timetravel.why.poddials import pod_dials
+from vcd.timetravel.why.poddials import pod_parameters
 from vcd.timetravel.why.waits import Wait
 
 NODES_TRIED = 8
-"""How many of the nearest nodes are tried with more room."""
+"""The nearest nodes that are tried with more resources."""
 
 ONE_BY_ONE = 30
-"""How many running jobs are tried one by one where it does not help that all of them go."""
+"""Running jobs that are tried one by one if removing all of them does not help."""
 
 STEP_BY_STEP = 4
-"""How many steps are tried one after the other before they grow: a little may help where more lets others in."""
+"""Single steps before the steps grow: a small change may help where a larger one lets other jobs start."""
 
 HIGHEST_PRIORITY = 1_000_000_000
-"""The highest value that a PriorityClass of a user may have; those above are the system's."""
+"""The highest value of a user's PriorityClass; higher ones are the system's."""
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """What the session decides with a change: pods of the job bound, and those that wait for room that is being freed,
-    with their nodes; of other jobs the pods that are bound only then, no longer bound, or evicted only then.
-    ``admitted``: the group, which has no pods yet, is let in."""
+    """What the session decides with a change: pods of the job that are bound or pipelined, with their nodes; pods of
+    other jobs that are bound only then, no longer bound, or evicted only then. ``admitted``: the group, which has no
+    pods yet, is admitted."""
 
     bound: dict[str, str]
     held: dict[str, str]
@@ -55,7 +55,7 @@ class Effect(msgspec.Struct, frozen=True):
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """What was tried: which kind of change, of what, and in how many decisions."""
+    """A series of trials: the kind of change, of what, and the number of decisions."""
 
     what: What
     of: str
@@ -63,16 +63,16 @@ class Tried(msgspec.Struct, frozen=True):
 
 
 class FoundChange(msgspec.Struct, frozen=True):
-    """A change that lets the job in."""
+    """A change that lets the job start."""
 
     change: Change
     snapshot: Snapshot
-    dial: Dial | None = None
+    parameter: Parameter | None = None
     counts: Mapping[str, int] | None = None
 
 
 class Trials:
-    """Decides the session of a wait on changed snapshots, and says whether the job is let in."""
+    """Decides the session of a wait on changed snapshots, and returns whether the job starts."""
 
     def __init__(self, wait: Wait, policy: Policy, most: int) -> None:
         self.most = most
@@ -84,7 +84,8 @@ class Trials:
         self._base = wait.plan
         job = wait.job
         self._has_pods = _pods_wait(wait)
-        self._holds_count = not self._places(self._base, "pipeline")  # who is already is let in only when bound
+        # if pods are pipelined without a change, only binds count
+        self._holds_count = not self._places(self._base, "pipeline")
         self._ready = 0
         if job is not None:
             columns = wait.session.jobs
@@ -92,14 +93,14 @@ class Trials:
             self._ready = int(ready)
 
     def lets_in(self, snapshot: Snapshot) -> bool:
-        """Whether the job is let in; False, undecided, once too many were tried."""
+        """Return whether the job starts; False without a decision after too many trials."""
         if self.decisions >= self.most:
             self.exhausted = True
             return False
         return self._is_let_in(self._decide(snapshot, self._memory), snapshot)
 
     def effect(self, snapshot: Snapshot) -> Effect:
-        """What is decided on a changed snapshot, without any memory of the trials before."""
+        """Return what is decided on a changed snapshot, without memory of earlier trials."""
         plan = self._decide(snapshot, None)
         assert self._is_let_in(plan, snapshot), "a decision that depends on what was tried before"
         (before, evicted_before), (after, evicted) = (
@@ -119,7 +120,7 @@ class Trials:
     def _decide(self, snapshot: Snapshot, memory: Memory | None) -> ev.Plan:
         self.decisions += 1
         record = self._wait.record
-        if snapshot.turns or self._base.turns:  # the job's own turn may come in another session
+        if snapshot.turns or self._base.turns:  # otherwise the job's turn may come in another session
             snapshot = replace(snapshot, settings=snapshot.settings.with_all_tried(), turns={})
         return decide(
             snapshot,
@@ -141,12 +142,12 @@ class Trials:
         return count >= max(missing, len(self._places(self._base, "bind")) + 1)
 
     def _places(self, plan: ev.Plan, verb: ev.Verb) -> dict[str, str]:
-        """The job's pods that a plan binds or lets wait for room, with their nodes."""
+        """Return the job's pods that a plan binds or pipelines, with their nodes."""
         return {one.key: one.node for one in plan.operations(verb, self._wait.group)}
 
 
 def _pods_wait(wait: Wait) -> bool:
-    """Whether pods of a job wait, be its queue there or not."""
+    """Return whether pods of a job wait, also if its queue does not exist."""
     if wait.job is not None:
         return bool(wait.job.pending())
     snapshot = wait.session.snapshot
@@ -155,7 +156,7 @@ def _pods_wait(wait: Wait) -> bool:
 
 
 class Search:
-    """Looks for the smallest change, kind by kind, in at most ``most`` decisions."""
+    """Searches the smallest change, kind by kind, in at most ``most`` decisions."""
 
     def __init__(self, wait: Wait, policy: Policy, most: int) -> None:
         self.trials = Trials(wait, policy, most)
@@ -163,10 +164,10 @@ class Search:
         self._wait = wait
         self._session = wait.session
         self._snapshot = wait.session.snapshot
-        self._pod_dials: list[Dial] | None = None
+        self._pod_parameters: list[Parameter] | None = None
 
     def run(self, kinds: Iterable[What]) -> FoundChange | None:
-        """The first of the kinds of change that works, with its smallest amount."""
+        """Return the first kind of change that works, with its smallest amount."""
         job = self._wait.job
         if job is None:
             return None
@@ -174,9 +175,9 @@ class Search:
             "quota": self._quotas,
             "room": self._rooms,
             "priority": self._priorities,
-            "job": self._jobs_gone,
+            "job": self._remove_jobs,
         }
-        found = (looks[kind](job) if kind in looks else self._by_dials(job, kind) for kind in kinds)
+        found = (looks[kind](job) if kind in looks else self._by_parameters(job, kind) for kind in kinds)
         return next((one for one in found if one is not None), None)
 
     def _note(self, what: What, of: str, since: int) -> None:
@@ -184,69 +185,76 @@ class Search:
 
     # --- pods and nodes -----------------------------------------------------------------------------------------------
 
-    def _by_dials(self, job: Job, kind: What) -> FoundChange | None:
-        """The first of the dials of a kind that works."""
-        since, dials = self.trials.decisions, [dial for dial in self._dials(job) if dial.what == kind]
-        found = (self._smallest(dial) for dial in dials)
+    def _by_parameters(self, job: Job, kind: What) -> FoundChange | None:
+        """Return the first parameter of a kind that works."""
+        since, parameters = (
+            self.trials.decisions,
+            [parameter for parameter in self._parameters(job) if parameter.what == kind],
+        )
+        found = (self._smallest(parameter) for parameter in parameters)
         first = next((one for one in found if one is not None), None)
-        if dials:
-            self._note(kind, _bounded(kind, dials), since)
+        if parameters:
+            self._note(kind, _bounded(kind, parameters), since)
         return first
 
-    def _dials(self, job: Job) -> list[Dial]:
+    def _parameters(self, job: Job) -> list[Parameter]:
         task = waiting_task(self._wait, job)
         if task is None or not len(self._session.nodes):
             return []
-        if self._pod_dials is None:
-            self._pod_dials = list(pod_dials(self._session, job, Funnel(self._session, task)))
-        return self._pod_dials
+        if self._pod_parameters is None:
+            self._pod_parameters = list(pod_parameters(self._session, job, Funnel(self._session, task)))
+        return self._pod_parameters
 
     # --- quotas -------------------------------------------------------------------------------------------------------
 
     def _quotas(self, job: Job) -> FoundChange | None:
-        for queue, dials in quota_dials(self._session, job):
+        for queue, parameters in quota_parameters(self._session, job):
             since, found = self.trials.decisions, None
-            for dial in dials:
-                found = self._smallest(dial)
+            for parameter in parameters:
+                found = self._smallest(parameter)
                 if found is not None:
                     break
-            if dials:
+            if parameters:
                 self._note("quota", f"quotas of queue {queue} up to what all jobs ask for", since)
             if found is not None:
                 return found
         return None
 
-    # --- rooms --------------------------------------------------------------------------------------------------------
+    # --- resources of a node ------------------------------------------------------------------------------------------
 
     def _rooms(self, job: Job) -> FoundChange | None:
-        """The nodes to which least lacks are tried; of those that work, the one that needs least of one resource."""
+        """Try the nodes that lack least; of those that work, return the one that needs least of one resource."""
         task = waiting_task(self._wait, job)
         if task is None:
             return None
         since, best = self.trials.decisions, None
         rows = nearness(self._session, task).rows[:NODES_TRIED]
         for row in rows:
-            dial = room_dial(self._session, job, task, row)
+            parameter = node_parameter(self._session, job, task, row)
             if best is None:
-                best = self._smallest(dial)
+                best = self._smallest(parameter)
             elif best.counts is not None and len(best.counts) == 1:
-                best = self._with_less(dial, best.counts) or best
+                best = self._with_less(parameter, best.counts) or best
         bound = "each with as much more as the largest node has or a pod asks for"
         self._note("room", f"capacity of {counted(len(rows), 'node')}, {bound}", since)
         return best
 
-    def _with_less(self, dial: Dial, counts: Mapping[str, int]) -> FoundChange | None:
-        """The dial where it needs less of the one resource than another one did."""
+    def _with_less(self, parameter: Parameter, counts: Mapping[str, int]) -> FoundChange | None:
+        """Return the change of another node if it needs less of the one resource."""
         ((name, count),) = counts.items()
-        if count < 2 or dial.steps.get(name, 0) < count - 1 or not self.trials.lets_in(dial.at({name: count - 1})):
+        if (
+            count < 2
+            or parameter.steps.get(name, 0) < count - 1
+            or not self.trials.lets_in(parameter.at({name: count - 1}))
+        ):
             return None
-        fewest = self._fewest(lambda steps: dial.at({name: steps}), 0, count - 1)
-        return FoundChange(dial.change({name: fewest}), dial.at({name: fewest}), dial, {name: fewest})
+        fewest = self._fewest(lambda steps: parameter.at({name: steps}), 0, count - 1)
+        return FoundChange(parameter.change({name: fewest}), parameter.at({name: fewest}), parameter, {name: fewest})
 
     # --- priorities ---------------------------------------------------------------------------------------------------
 
     def _priorities(self, job: Job) -> FoundChange | None:
-        """The lowest priority that works, and the lowest class there is that gives one."""
+        """Return the lowest priority that works, with the lowest class that gives one."""
         since, values = self.trials.decisions, _priorities_above(self._session, job)
         found = None
 
@@ -262,7 +270,8 @@ class Search:
         return found
 
     def _class_from(self, job: Job, value: int) -> str:
-        """The lowest PriorityClass of at least a value, where it lets the job in, too; empty where there is none."""
+        """Return the lowest PriorityClass of at least a value if the job starts with it, too; empty if there is
+        none."""
         classes = sorted((one.value, one.metadata.name) for one in _classes(self._session) if one.value >= value)
         if not classes or classes[0][0] > HIGHEST_PRIORITY:
             return ""
@@ -273,14 +282,15 @@ class Search:
 
     # --- running jobs -------------------------------------------------------------------------------------------------
 
-    def _jobs_gone(self, job: Job) -> FoundChange | None:
-        """One job after the other: the lowest priority first, then the fewest pods, then the youngest."""
+    def _remove_jobs(self, job: Job) -> FoundChange | None:
+        """Try running jobs one after the other: the lowest priority first, then the fewest pods, then the youngest."""
         since = self.trials.decisions
-        held = self._session.jobs.allocated  # as the session began
+        held = self._session.jobs.allocated  # at the beginning of the session
         running = [one for one in self._session.all_jobs() if one is not job and held[one.index].any()]
         running.sort(key=lambda one: (one.priority, one.task_count, -one.created, one.key))
-        gone = self._first_gone([one.key for one in running])
-        for one in running[:ONE_BY_ONE] if gone is None else ():  # others may come in where all of them go
+        gone = self._first_helpful([one.key for one in running])
+        # without all of them, other jobs may take their resources
+        for one in running[:ONE_BY_ONE] if gone is None else ():
             if self.trials.lets_in(without_jobs(self._snapshot, [one.key])):
                 gone = one.key
                 break
@@ -289,44 +299,45 @@ class Search:
             None if gone is None else FoundChange(Change("job", gone, "", {}, {}), without_jobs(self._snapshot, [gone]))
         )
 
-    def _first_gone(self, keys: list[str]) -> str | None:
-        """The first of some jobs whose going lets the job in. Where it does not help that all of them go, none is
+    def _first_helpful(self, keys: list[str]) -> str | None:
+        """Return the first of some jobs whose removal lets the job start. If removing all does not help, none is
         tried."""
         if not keys or not self.trials.lets_in(without_jobs(self._snapshot, keys)):
             return None
         if len(keys) == 1:
             return keys[0]
         half = len(keys) // 2
-        return self._first_gone(keys[:half]) or self._first_gone(keys[half:])
+        return self._first_helpful(keys[:half]) or self._first_helpful(keys[half:])
 
     # --- amounts ------------------------------------------------------------------------------------------------------
 
-    def _smallest(self, dial: Dial) -> FoundChange | None:
-        """The smallest turn of a dial that works: of one resource, where that is enough, else of as few as need be.
+    def _smallest(self, parameter: Parameter) -> FoundChange | None:
+        """Return the smallest change of a parameter that works: of one resource if that is enough, else of as few as
+        possible.
 
-        As much as the job needs itself is tried first: more may let others in, who take the room. Where neither that
-        nor the most there could be works, nothing between them is tried.
+        The job's own needs are tried first: a larger change may let other jobs start, which take the resources. If
+        neither that nor the maximum works, nothing in between is tried.
         """
-        for most in (dial.likely, dial.steps) if dial.likely != dial.steps else (dial.steps,):
-            if most and self.trials.lets_in(dial.at(most)):
-                return self._less(dial, most)
+        for most in (parameter.likely, parameter.steps) if parameter.likely != parameter.steps else (parameter.steps,):
+            if most and self.trials.lets_in(parameter.at(most)):
+                return self._less(parameter, most)
         return None
 
-    def _less(self, dial: Dial, most: Mapping[str, int]) -> FoundChange:
-        """The smallest turn of a dial, of ``most`` known to work at most."""
+    def _less(self, parameter: Parameter, most: Mapping[str, int]) -> FoundChange:
+        """Return the smallest change of a parameter, where ``most`` is known to work."""
         counts = dict(most)
-        alone = (name for name in most if self.trials.lets_in(dial.at({name: most[name]})))
+        alone = (name for name in most if self.trials.lets_in(parameter.at({name: most[name]})))
         first = next(alone, None) if len(most) > 1 else None
         if first is not None:
             counts = {first: most[first]}
         for name in list(counts):
-            low = 0 if len(counts) == 1 else -1  # with the others turned, this one may not be needed at all
-            counts[name] = self._fewest(partial(_turned, dial, dict(counts), name), low, counts[name])
+            low = 0 if len(counts) == 1 else -1  # with the other resources changed, this one may be unnecessary
+            counts[name] = self._fewest(partial(_with_steps, parameter, dict(counts), name), low, counts[name])
         counts = {name: count for name, count in counts.items() if count}
-        return FoundChange(dial.change(counts), dial.at(counts), dial, counts)
+        return FoundChange(parameter.change(counts), parameter.at(counts), parameter, counts)
 
     def _fewest(self, at: Callable[[int], Snapshot], low: int, high: int) -> int:
-        """The fewest steps that work, where ``high`` are known to and ``low`` are known not to."""
+        """Return the fewest steps that work, where ``high`` is known to work and ``low`` is known not to."""
         width, first = 1, low
         while low + width < high:
             if self.trials.lets_in(at(low + width)):
@@ -343,24 +354,25 @@ class Search:
         return high
 
 
-def _bounded(kind: What, dials: list[Dial]) -> str:
-    """Some dials of a kind with how far they were turned: ``labels of up to 8 nodes``."""
-    most = max(dial.steps.get("", 0) for dial in dials)
+def _bounded(kind: What, parameters: list[Parameter]) -> str:
+    """Return how far the parameters of a kind were changed: ``labels of up to 8 nodes``."""
+    most = max(parameter.steps.get("", 0) for parameter in parameters)
     if kind in ("cordon", "label"):
         return f"{kind}s of up to {counted(most, 'node')}"
     if kind == "node":
-        return f"up to {most} more of {counted(len(dials), 'type')} of nodes"
+        return f"up to {most} more of {counted(len(parameters), 'type')} of nodes"
     if kind == "minimum":
         return "its minimum down to 1"
-    return counted(len(dials), kind)
+    return counted(len(parameters), kind)
 
 
-def _turned(dial: Dial, counts: Mapping[str, int], name: str, steps: int) -> Snapshot:
-    return dial.at({**counts, name: steps})
+def _with_steps(parameter: Parameter, counts: Mapping[str, int], name: str, steps: int) -> Snapshot:
+    return parameter.at({**counts, name: steps})
 
 
 def _priorities_above(session: Session, job: Job) -> list[int]:
-    """The priorities above a job's that can matter: those of other jobs, one more than these, and of classes."""
+    """Return the priorities above a job's that matter: those of other jobs, one more than these, and those of
+    classes."""
     known = {one.priority for one in session.all_jobs() if one is not job}
     known |= {value + 1 for value in known} | {one.value for one in _classes(session)}
     return sorted(value for value in known if job.priority < value <= HIGHEST_PRIORITY)

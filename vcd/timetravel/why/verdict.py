@@ -1,4 +1,4 @@
-"""The verdict on a waiting job: in one sentence the cause that held longest, whom it is about, and the figures."""
+"""The verdict on a waiting job: the cause that held longest, its subject and quantities, in one sentence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from vcd.scheduling.session.views import Job
 from vcd.state.records import seconds_of
 from vcd.text.causes import JOBS, cut, said, shortened
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import WHOLE, History, LogWindow, shown
+from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
 from vcd.timetravel.why.waits import wait_at
 from vcd.timetravel.words import ANOTHER, moment
 
@@ -39,18 +39,20 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000_000
 _ENDED = ("Succeeded", "Failed")
 _MOST_JOBS = 500
-"""How many jobs are looked at for whether they came later."""
+"""Jobs that are checked for whether they were created later, at most."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Why a job waited. ``cause`` is that which held longest, ``share`` of the ``waited`` seconds that began at
-    ``since`` (RFC 3339); ``subject`` names what it is about and ``amounts`` has the figures, by resource (empty for
-    plain counts) and role in base units, as of ``session``. ``fix`` is the smallest change that would let it in,
-    ``verified`` by deciding again; ``text`` says it all in a sentence, ``why`` the cause alone. ``funnel`` counts the
-    nodes that pass each thing that a pod of it asks of nodes. It is about the wait that goes on (``still``), or the
-    last one: ``earlier`` ones ended before, of ``earlier_waited`` seconds in all. ``looked`` is the part of the wait
-    that was looked into, which is less than all where it had very many kinds of reasons. ``older`` is a wait that began
-    before the log does."""
+    """Why a job waited.
+
+    ``cause`` is the one that held longest, for ``share`` of the ``waited`` seconds that began at ``since`` (RFC 3339);
+    ``subject`` names what it is about and ``amounts`` has the quantities, by resource (empty for counts) and role in
+    base units, as of ``session``. ``fix`` is the smallest change that would let it start, ``verified`` by deciding
+    again; ``text`` states all in a sentence, ``why`` the cause alone. ``funnel`` counts the nodes that pass each
+    clause of a pod. The wait is the present one (``still``) or the last one; ``earlier`` ones lasted
+    ``earlier_waited`` seconds in total. ``looked`` is the examined part of the wait, which is less than 1 if it had
+    very many kinds of reasons. ``older`` is a wait that began before the log.
+    """
 
     job: str
     cause: str
@@ -73,27 +75,27 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
-    """The verdict on a job of which no session says that it waits: it does where pods of it are missing, unless it has
-    completed."""
-    shown_so, number = _shown_since_it_came(history, group, window), window.last_session(history.reader)
-    if number and not _has_completed(history, group, shown_so, window):
+    """Return the verdict on a job for which no session states a reason: it waits if pods of it are missing, unless it
+    has completed."""
+    observed, number = _observed_states(history, group, window), window.last_session(history.reader)
+    if number and not _has_completed(history, group, observed, window):
         record, session = history.rerun(number)
         index = session.jobs.index(group)
         found = None if index is None else pods_missing(session.job(index))
         if found is not None:
-            since = max([window.since, *(time for _, time, _ in shown_so[:1])])
+            since = max([window.since, *(time for _, time, _ in observed[:1])])
             waited = max(window.end(history.reader) - since, 0)
-            made = _made(group, found, since, waited, waited, record.session, "waits")
-            return msgspec.structs.replace(made, still=True)
+            verdict = _build_verdict(group, found, since, waited, waited, record.session, "waits")
+            return msgspec.structs.replace(verdict, still=True)
     raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
 
 
-_ShownGroup = tuple[int, int, PodGroup]
-"""A group as an event shows it, with the event's number and time (ns)."""
+_ObservedGroup = tuple[int, int, PodGroup]
+"""The number and time (ns) of an event, and the group in it."""
 
 
-def _shown_since_it_came(history: History, group: str, window: LogWindow) -> list[_ShownGroup]:
-    """How a group was shown since one of its name was deleted, or the log begins."""
+def _observed_states(history: History, group: str, window: LogWindow) -> list[_ObservedGroup]:
+    """Return the observed states of a group since a group of its name was deleted, or the log begins."""
     reader, record = history.reader, history.oldest().groups.get(group)
     first = next(reader.sessions(limit=1), None)
     found = [(reader.oldest(), 0 if first is None else first.time, record.group)] if record is not None else []
@@ -102,20 +104,20 @@ def _shown_since_it_came(history: History, group: str, window: LogWindow) -> lis
             break
         if isinstance(logged.event, ObjectGone):
             found = []
-        elif isinstance(obj := shown(logged.event), PodGroup):
+        elif isinstance(obj := object_in(logged.event), PodGroup):
             found.append((logged.sequence, logged.time, obj))
     return found
 
 
-def _has_completed(history: History, group: str, shown_so: list[_ShownGroup], window: LogWindow) -> bool:
-    """Whether all pods of a group have ended, and none was there since that had not."""
-    completed = [sequence for sequence, _, one in shown_so if one.status.phase == Phase.COMPLETED.text]
+def _has_completed(history: History, group: str, observed: list[_ObservedGroup], window: LogWindow) -> bool:
+    """Return whether all pods of a group have ended, without later unfinished ones."""
+    completed = [sequence for sequence, _, one in observed if one.status.phase == Phase.COMPLETED.text]
     if not completed:
         return False
     reader = history.reader
     since, until = completed[-1], LAST if window.until is None else window.until
     return not any(
-        isinstance(pod := shown(logged.event), Pod) and pod.status.phase not in _ENDED
+        isinstance(pod := object_in(logged.event), Pod) and pod.status.phase not in _ENDED
         for key in reader.pods_of(group, since, until)
         for logged in reader.object_history("Pod", key)
         if since < logged.sequence <= until
@@ -123,7 +125,7 @@ def _has_completed(history: History, group: str, shown_so: list[_ShownGroup], wi
 
 
 def with_fix(verdict: Verdict, found: Counterfactual) -> Verdict:
-    """A verdict with the smallest change that was found at its session."""
+    """Return a verdict with the smallest change that was found at its session."""
     if found.change is None:
         return verdict
     fix = found.change.text()
@@ -138,29 +140,29 @@ def verdict_on(
     window: LogWindow = WHOLE,
     seen: Callable[[str, str], bool] | None = None,
 ) -> Verdict:
-    """The verdict on the last of a job's waits in the window, by its group's key. Other jobs are named if ``seen``
-    (None: all) says yes to their kind and key. Raises NotFound where it never waited, and LogError for what the log
-    does not hold."""
+    """Return the verdict on the last of a job's waits in the window, by its group's key. Other jobs are named if
+    ``seen`` (None: all) allows their kind and key. Raises NotFound if it never waited, and LogError for what the log
+    does not have."""
     if not waits:
         return _without_pods(history, group, window)
     *earlier, wait = waits
 
-    def asked(one: WaitSpan) -> Diagnosis:
-        there = wait_at(history, group, one.last, traced=True)  # as who asks next wants it
+    def diagnose(one: WaitSpan) -> Diagnosis:
+        there = wait_at(history, group, one.last, traced=True)  # the same trace as the obstacles of the job need
         return diagnosed(there, served_between(history, wait.first, one.last))
 
-    found = dominant(wait, asked)
+    found = dominant(wait, diagnose)
     assert found is not None
     diagnosis = found.diagnosis
     if "ahead" in diagnosis.subject:
-        diagnosis = _with_key(history, diagnosis, group, wait.first, wait.last)
+        diagnosis = _with_order(history, diagnosis, group, wait.first, wait.last)
     if seen is not None:
         diagnosis = _without_others(diagnosis, seen)
     still = wait.last == window.last_session(history.reader) and wait.end >= window.end(history.reader)
     session = found.held.last
     verb = ("waits" if still else "waited") + (" at least" if wait.older else "")
     return msgspec.structs.replace(
-        _made(group, diagnosis, wait.start, wait.length, found.length, session, verb),
+        _build_verdict(group, diagnosis, wait.start, wait.length, found.length, session, verb),
         earlier=len(earlier),
         earlier_waited=sum(one.length for one in earlier) / _SECOND,
         looked=round(found.looked / wait.length, 3),
@@ -170,7 +172,7 @@ def verdict_on(
 
 
 def _without_others(diagnosis: Diagnosis, seen: Callable[[str, str], bool]) -> Diagnosis:
-    """Without the names of jobs that are not to be told, nor what the order says of them."""
+    """Replace the names of jobs that may not be named, and remove the reason of their order."""
     hidden = [role for role in JOBS if role in diagnosis.subject and not seen("PodGroup", diagnosis.subject[role])]
     subject = {role: ANOTHER if role in hidden else name for role, name in diagnosis.subject.items()}
     if "ahead" in hidden:
@@ -178,9 +180,11 @@ def _without_others(diagnosis: Diagnosis, seen: Callable[[str, str], bool]) -> D
     return msgspec.structs.replace(diagnosis, subject=subject)
 
 
-def _made(group: str, found: Diagnosis, since: int, waited: int, held: int, session: int, verb: str) -> Verdict:
-    """A diagnosis as a verdict without a change, of which the cause ``held`` so long; times in ns."""
-    seconds = round(waited / _SECOND, 6)  # a moment counts as a ns
+def _build_verdict(
+    group: str, found: Diagnosis, since: int, waited: int, held: int, session: int, verb: str
+) -> Verdict:
+    """Return a diagnosis as a verdict without a change, whose cause ``held`` that long; times in ns."""
+    seconds = round(waited / _SECOND, 6)  # a wait without duration counts as 1 ns
     why = said(found)
     text = shortened(f"{cut(group.partition('/')[2])} {verb} {span_in_words(seconds)}: {why}")
     share = round(held / waited, 3) if waited else 1.0
@@ -191,7 +195,7 @@ def _made(group: str, found: Diagnosis, since: int, waited: int, held: int, sess
 
 
 def served_between(history: History, first: int, last: int) -> Served:
-    """The pods that were given nodes in some sessions; the log is asked when a cause asks for them."""
+    """Return the pods that were placed in some sessions; the log is read when a cause needs them."""
 
     @cache
     def pods() -> frozenset[str]:
@@ -200,24 +204,24 @@ def served_between(history: History, first: int, last: int) -> Served:
     return lambda session: served(pods())(session)
 
 
-def _with_key(history: History, diagnosis: Diagnosis, group: str, first: int, last: int) -> Diagnosis:
-    """With what put the one that was served first before the job, as its session began, and how many that came later
-    than the job were placed, while it waited, on nodes that its pods may use."""
+def _with_order(history: History, diagnosis: Diagnosis, group: str, first: int, last: int) -> Diagnosis:
+    """Add why the job that was served first came before this one when its session began, and how many jobs created
+    later were placed, while it waited, on nodes that its pods may use."""
     ahead = diagnosis.subject["ahead"]
     (number,) = history.reader.rows("served_in", group=ahead, first=first)[0]
     _, session = history.rerun(number, actions=False)
     one, other = session.jobs.index(ahead), session.jobs.index(group)
     if one is None or other is None:
         return diagnosis
-    later = _came_later(history, session, session.job(other), first, last)
+    later = _count_later_jobs(history, session, session.job(other), first, last)
     amounts = {**diagnosis.amounts, "": {**diagnosis.amounts[""], "later": later}}
     why = precedence(framework_of(session).participants, session.job(one), session.job(other))
     key = str(why) if why is not None else "capacity was free for it, not for this"
     return msgspec.structs.replace(diagnosis, subject={**diagnosis.subject, "key": key}, amounts=amounts)
 
 
-def _came_later(history: History, session: Session, job: Job, first: int, last: int) -> int:
-    """How many jobs came later than one and were placed, in some sessions, on nodes that its pods may use."""
+def _count_later_jobs(history: History, session: Session, job: Job, first: int, last: int) -> int:
+    """Return how many jobs were created later than one and placed, in some sessions, on nodes that its pods may use."""
     task, reader, facts = pending_task(session, job), history.reader, session.nodes.facts
     if task is None:
         return 0
@@ -227,8 +231,8 @@ def _came_later(history: History, session: Session, job: Job, first: int, last: 
     groups = sorted({key for key, node in placed if node in usable})[:_MOST_JOBS]
 
     def created(key: str) -> int:
-        seen = (shown(logged.event) for logged in reader.object_history("PodGroup", key))
+        seen = (object_in(logged.event) for logged in reader.object_history("PodGroup", key))
         texts = [group.metadata.creation_timestamp or "" for group in islice(filter(None, seen), 1)]
         return seconds_of(texts[0]) if texts and texts[0] else 0
 
-    return sum(created(key) > job.created + 1 for key in groups)  # these times are whole seconds
+    return sum(created(key) > job.created + 1 for key in groups)  # timestamps have whole seconds

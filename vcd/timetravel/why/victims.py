@@ -1,4 +1,4 @@
-"""Who was asked to go, and who was let go or spared by whom, as the session that decided it wrote it down."""
+"""The victim searches of a session: which pods were considered, and which plugins permitted or protected them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ from vcd.timetravel.history import History
 
 
 class Offer(msgspec.Struct):
-    """A pod that could have gone. ``rank`` is its place in the order in which it was offered (0: it was not, ``rule``
-    says why), ``place`` that among those that the plugins let go (0: none of them). ``plugin`` spared it, by ``rule``;
-    ``alone`` it would have gone: it was spared for what goes before it. ``helps``: it holds some of what the node
-    lacks."""
+    """A possible victim.
+
+    ``rank`` is its position in the order in which victims were offered (0: it was not offered, ``rule`` states why),
+    ``place`` that among the pods that the plugins permitted (0: it is not among them). ``plugin`` protected it, by
+    ``rule``; ``alone``: it would have been permitted, and was protected because of earlier victims. ``helps``: it holds
+    some of what the node lacks.
+    """
 
     task: Task
     rank: int = 0
@@ -43,12 +46,12 @@ Offers = dict[str, Offer]
 
 
 class VictimQuestion(msgspec.Struct):
-    """A question about victims for ``asker`` of ``job`` (no asker: for the whole gang), as things were when it was put.
+    """A victim search for the preemptor ``asker`` of ``job`` (None: for the whole gang), with the state at that time.
 
-    ``offers`` by key in the order in which they would go; ``figures`` of all queues; what was ``asked`` for and what
-    of it the node ``lacked``, as quantities; ``no_room`` why the asker's queue had none, where that is so;
-    ``differences`` why the first of two pods goes before the second. ``needed`` says why anybody had to go, by the
-    ``funnel`` of the nodes then; ``elsewhere`` what came of asking on other nodes first.
+    ``offers`` by key in eviction order; ``figures`` of all queues; what the preemptor requested (``asked``) and what
+    of it the node ``lacked``, as quantities; ``no_room`` why the preemptor's queue had no capacity, if so;
+    ``differences`` why the first of two pods is evicted before the second. ``needed`` states why an eviction was
+    necessary, with the ``funnel`` of the nodes then; ``elsewhere`` the outcome of searches on other nodes before.
     """
 
     job: Job
@@ -66,8 +69,8 @@ class VictimQuestion(msgspec.Struct):
 
 
 class EvictedTask(msgspec.Struct, frozen=True):
-    """A pod that a session evicts: the question that led to it, None where nobody was asked, and the plugins that want
-    it elsewhere of themselves."""
+    """A pod that a session evicts: the victim search that led to it, None if there was none, and the plugins that want
+    it on another node."""
 
     task: Task
     question: VictimQuestion | None
@@ -77,8 +80,8 @@ class EvictedTask(msgspec.Struct, frozen=True):
 def evicted(
     history: History, number: int, pods: Collection[str], jobs: Collection[str]
 ) -> tuple[Session, dict[str, EvictedTask]]:
-    """A session decided again, and those of ``pods`` that it evicts for some ``jobs``, by key."""
-    trace = Trace(frozenset((*pods, *jobs)), note=_Moment.of)
+    """Decide a session again, and return those of ``pods`` that it evicts for some ``jobs``, by key."""
+    trace = Trace(frozenset((*pods, *jobs)), note=_SearchMoment.of)
     _, session = history.rerun(number, trace=trace)
     status = session.snapshot.tasks.status
     found = {}
@@ -96,29 +99,29 @@ def evicted(
 
 
 def _question(session: Session, trace: Trace, task: Task) -> VictimQuestion | None:
-    """The last question from which it came that a task goes."""
+    """Return the last victim search that chose a task."""
     searches = trace.searches
     last = next((at for at in range(len(searches) - 1, -1, -1) if task in searches[at].going), None)
     if last is None:
         return None
     search = searches[last]
-    if not isinstance(search.asker, Task):  # bundle after bundle is asked about, for one gang
+    if not isinstance(search.asker, Task):  # bundles of victims are searched one after another for one gang
         same = [each for each in searches[: last + 1] if each.asker is search.asker]
         offers: Offers = {}
-        for each in same:  # a job may be asked about more than once, for others of its pods
+        for each in same:  # a job may be searched more than once, for different pods
             new = _offers(session, each, after=offers)
             offers |= {key: one for key, one in new.items() if one.place or not (key in offers and offers[key].place)}
         placed = sorted((offer for offer in offers.values() if offer.place), key=lambda offer: offer.place)
         for place, offer in enumerate(placed, 1):
             offer.place = place
-        asked = session.amounts(search.asker.wanted.tolist())
+        requested = session.amounts(search.asker.wanted.tolist())
         first = same[0].noted
         return VictimQuestion(
-            search.job, None, offers, search.rounds[-1].leave, search.noted.figures, asked, {},
+            search.job, None, offers, search.rounds[-1].leave, search.noted.figures, requested, {},
             needed=first.needed, funnel=first.funnel,
         )  # fmt: skip
     question = _of_node(session, search, search.asker, trace.questions[: search.asked])
-    question.elsewhere = _elsewhere(search, searches[:last])
+    question.elsewhere = _earlier_searches(search, searches[:last])
     return question
 
 
@@ -137,42 +140,43 @@ def _of_node(session: Session, search: VictimSearch, asker: Task, before: Sequen
         search.noted.figures,
         session.amounts(asker.request.tolist()),
         session.amounts(np.where(short, asker.request - search.room, 0).tolist()),
-        _no_room(asker, before),
+        _queue_refusal(asker, before),
         _differences(search),
         search.noted.needed,
         search.noted.funnel,
     )
 
 
-class _Moment(NamedTuple):
-    """A session when somebody was looked for who goes: the figures of its queues, and why nobody could stay."""
+class _SearchMoment(NamedTuple):
+    """A session at the time of a victim search: the statistics of its queues, and why an eviction was necessary."""
 
     figures: dict[str, QueueFigures]
     needed: str
     funnel: list[FunnelLine]
 
     @classmethod
-    def of(cls, session: Session, asker: Any) -> _Moment:
-        """At this moment, for a task or the context of several."""
+    def of(cls, session: Session, asker: Any) -> _SearchMoment:
+        """Record the present, for a task or the context of several."""
         tasks = (asker,) if isinstance(asker, Task) else asker.tasks
-        if len({task.shape for task in tasks}) > 1:  # one funnel would not speak for all
+        if len({task.shape for task in tasks}) > 1:  # one funnel would not be valid for all
             return cls(queue_figures(session), "", [])
         funnel = Funnel(session, tasks[0])
         return cls(queue_figures(session), _why_needed(funnel, len(tasks)), funnel.lines())
 
 
 def _why_needed(funnel: Funnel, missing: int) -> str:
-    """``the 3 nodes that it may use had no capacity; n7 had, and dedicated=x:NoSchedule keeps it out``. What is leaving
-    counts as free, and what waits for room as there."""
-    allowed, room = int(funnel.allowed.sum()), funnel.freed
-    fits = int(room[funnel.allowed].sum())
+    """Return why an eviction is necessary: ``the 3 nodes that it may use had no capacity; n7 had, and
+    dedicated=x:NoSchedule keeps it out``. Resources of terminating pods count as free, those of pipelined pods as
+    used."""
+    allowed, freed = int(funnel.allowed.sum()), funnel.freed
+    fits = int(freed[funnel.allowed].sum())
     if fits >= missing:
-        return ""  # the queue's limit was the matter, or other pods' places
+        return ""  # the queue's limit was the reason, or the positions of other pods
     whose = "the only node that it may use" if allowed == 1 else f"the {counted(allowed, 'node')} that it may use"
     words = f"{whose} had {f'capacity for {fits} of {missing}' if fits else 'no capacity'}"
-    excluded = np.flatnonzero((room > 0) & ~funnel.allowed)
+    excluded = np.flatnonzero((freed > 0) & ~funnel.allowed)
     if len(excluded):
-        row = int(excluded[room[excluded].argmax()])
+        row = int(excluded[freed[excluded].argmax()])
         clause = next(one for one in funnel.lasting if not one.passes[row])
         name = funnel.session.nodes.facts.names[row]
         others = f" and {counted(len(excluded) - 1, 'other')}" if len(excluded) > 1 else ""
@@ -180,21 +184,21 @@ def _why_needed(funnel: Funnel, missing: int) -> str:
     return words
 
 
-def _elsewhere(search: VictimSearch, before: Sequence[VictimSearch]) -> str:
-    """What came of asking on other nodes for the same task before: who kept how many there."""
+def _earlier_searches(search: VictimSearch, before: Sequence[VictimSearch]) -> str:
+    """Return the outcome of earlier searches on other nodes for the same task: how many pods each plugin protected."""
     tried = [each for each in before if each.asker is search.asker and each.node != search.node]
     nodes = {each.node for each in tried}
-    kept = Counter(name for each in tried for name in each.rounds[-1].kept.values())
+    protected = Counter(name for each in tried for name in each.rounds[-1].kept.values())
     if not nodes:
         return ""
-    keeps = ", ".join(f"{name} protected {count}" for name, count in kept.most_common())
+    words = ", ".join(f"{name} protected {count}" for name, count in protected.most_common())
     return f"{counted(len(nodes), 'node')} examined before could not free enough for it" + (
-        f" ({keeps})" if keeps else ""
+        f" ({words})" if words else ""
     )
 
 
-def _no_room(asker: Task, before: Sequence[PointQuestion]) -> str:
-    """Why the queue of a task had no room when it was last asked."""
+def _queue_refusal(asker: Task, before: Sequence[PointQuestion]) -> str:
+    """Return why the queue of a task had no capacity at its last check."""
     for point, asked, _, outcome in reversed(before):
         if point == "allocatable" and asked[1] is asker:
             return "" if outcome is None else f"{outcome[1].words} ({quantities_in_words(outcome[1].detail)})"
@@ -202,7 +206,7 @@ def _no_room(asker: Task, before: Sequence[PointQuestion]) -> str:
 
 
 def _offers(session: Session, search: VictimSearch, after: Offers | None = None) -> Offers:
-    """What became of each that was asked about in a search, after those of earlier ones of the same gang."""
+    """Return the outcome of each possible victim of a search, after those of earlier searches for the same gang."""
     after, first, last = after or {}, search.rounds[0], search.rounds[-1]
     rules = {plugin.name: rule_of(plugin, search.point) for plugin in framework_of(session).plugins}
     offers = {task.key: Offer(task, rank) for rank, task in enumerate(first.tasks, len(after) + 1)}
@@ -219,7 +223,7 @@ def _offers(session: Session, search: VictimSearch, after: Offers | None = None)
 
 
 def _differences(search: VictimSearch) -> dict[tuple[str, str], Precedence]:
-    """Why each who was asked about goes before each that comes after it."""
+    """Return why each possible victim comes before each later one."""
     tasks = search.rounds[0].tasks
     standings = [search.standings[task.row] for task in tasks]
     indexed = all(each.number is not None for each in standings)

@@ -12,22 +12,22 @@ from vcd.timetravel.why.jobtimeline import waits_of
 
 
 class Wait(GroupWait, frozen=True):
-    """A job that waits at a session of a log: the session's record, and its plan as it is decided again."""
+    """A job that waits at a session of a log: the session's record, and the plan of deciding it again."""
 
     record: ev.SessionDecided
     plan: ev.Plan
 
 
 def wait_of(history: History, name: str, number: int | None) -> Wait:
-    """A job, named as ``explain`` names it, at a session in which it waits, which has a trace about it: at its last one
-    where ``number`` is None. Raises NotFound where nothing has that name, or it does not wait there; LogError for a
-    session that is not in the file."""
+    """Return a job's wait, named as for ``explain``, at a session in which it waits, with a trace about it; ``number``
+    None is its last one. Raises NotFound if no job has that name, or it does not wait there; LogError for a session
+    that is not in the file."""
     _, group, _ = named(history, "job", name)
     return wait_at(history, group, _last_wait(history, group) if number is None else number, traced=True)
 
 
 def wait_at(history: History, group: str, number: int, *, traced: bool = False) -> Wait:
-    """The same of a group by its key, at a session, which has a trace only where it shall be ``traced``."""
+    """Return the wait of a group, by key, at a session, with a trace only if ``traced``."""
     record, session = history.rerun(number, about=(group,) if traced else None)
     plan, there = plan_of(session), group in session.snapshot.groups
     reasons = ev.waits_after(session.snapshot.waiting, plan.waiting).get(group, ()) if there else ()
@@ -38,7 +38,7 @@ def wait_at(history: History, group: str, number: int, *, traced: bool = False) 
 
 
 def _last_wait(history: History, group: str) -> int:
-    """The last session after which a group waits."""
+    """Return the last session after which a group waits."""
     waits = waits_of(history, group)
     if not waits:
         sessions = sum(1 for _ in history.reader.find(type="session"))
