@@ -132,13 +132,13 @@ def test_its_own_tests_pass(site: Path, tmp_path: Path) -> None:
     assert " passed" in done.stdout
 
 
-# --- docs/extending.md ------------------------------------------------------------------------------------------------
+# --- docs/extending.md, docs/reference/plugin-api.md ------------------------------------------------------------------
 
 
 def blocks(language: str) -> list[str]:
-    """The page's blocks in a language, in order."""
-    page = (ROOT / "docs" / "extending.md").read_text()
-    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    """Return the blocks of both pages in a language, in order."""
+    pages = "".join((ROOT / "docs" / name).read_text() for name in ("extending.md", "reference/plugin-api.md"))
+    return re.findall(rf"^```{language}\n(.*?)^```", pages, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(scope="module")
