@@ -129,6 +129,7 @@ class Decisions:
         look = _Session(state, plugins, accounts, event.now / 1e9)
         found = list(self._replacements.seen(machine, state, event, accounts))
         found += [problem for statement in plan.statements for problem in look.problems(statement)]
+        found += look.short_gangs()
         if "enqueue" in policy.actions and asks_quotas(policy):
             changed = {name for name, at in self._quota_facts[machine.name].items() if at > event.head}
             found += look.over_quota(plan.groups, changed)
@@ -181,6 +182,8 @@ class _Session:
     ) -> None:
         self._state, self._plugins, self._accounts, self._now = state, plugins, accounts, now
         self._evicted = {key for key, intent in state.intents.items() if intent.verb == "evict"}
+        self._bound: dict[str, list[str]] = defaultdict(list)
+        """The pods that are bound of each group."""
         self._gone: Counter[str] = Counter()
         """How many pods went of each budget that was asked."""
         self.admitted: list[str] = []
@@ -215,9 +218,15 @@ class _Session:
             here = [key for key in bound if accounts.node_of[key] == node]
             if over := accounts.over_on(node, here):
                 yield "no node over", f"{node} has too little {over} for {here}"
-        if bound and "gang" in self._plugins and group in accounts.groups and accounts.short_of(group) > 0:
-            yield "gangs whole", f"{group} is {accounts.short_of(group)} short with {bound}"
+        self._bound[group] += bound
         yield from Quotas(accounts, self._plugins, self._evicted).over(bound)
+
+    def short_gangs(self) -> Iterable[tuple[str, str]]:
+        """Yield the gangs that lack their minimum with all that the session binds."""
+        for group, bound in self._bound.items():
+            is_gang = "gang" in self._plugins and group in self._accounts.groups
+            if bound and is_gang and (short := self._accounts.short_of(group)) > 0:
+                yield "gangs whole", f"{group} is {short} short with {bound}"
 
     def _released(self, group: str) -> Iterable[tuple[str, str]]:
         """A gang goes for want of its minimum only, and only where somebody asks for minima."""
