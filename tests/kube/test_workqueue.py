@@ -47,6 +47,26 @@ async def test_a_key_has_one_worker_at_a_time() -> None:
     assert sorted(done) == [1, 3, 4]
 
 
+async def test_the_newest_value_is_queued_or_worked_on_and_not_of_before_a_clear() -> None:
+    queue: WorkQueue[str, int] = WorkQueue(10)
+    gate = asyncio.Event()
+
+    async def work(key: str, value: int) -> None:
+        await gate.wait()
+
+    async with running(queue.serve(1, work)):
+        assert queue.newest("a") is None
+        queue.put("a", 1)
+        await until(lambda: queue.pending("a") is None)
+        assert queue.newest("a") == 1
+        queue.put("a", 2)
+        assert queue.newest("a") == 2
+        queue.clear()
+        assert queue.newest("a") is None
+        gate.set()
+        await queue.idle.wait()
+
+
 async def test_lower_ranks_go_first() -> None:
     queue: WorkQueue[str, int] = WorkQueue(10, ranks=2)
     done: list[str] = []

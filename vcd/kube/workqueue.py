@@ -90,7 +90,7 @@ class WorkQueue(Generic[K, V]):
         self._values: dict[K, V] = {}
         self._ranks: dict[K, int] = {}
         self._ready: _FairQueue[K] = _FairQueue(ranks)
-        self._busy: dict[K, V] = {}
+        self._busy: dict[K, V | None] = {}
         self._wake = asyncio.Event()
         self.idle = asyncio.Event()
         """Set while no key is queued or worked on."""
@@ -104,7 +104,7 @@ class WorkQueue(Generic[K, V]):
         return self._values.get(key)
 
     def newest(self, key: K) -> V | None:
-        """Return the value that is queued or, if none is, worked on."""
+        """Return the value that is queued or, if none is, the one that is worked on and was queued since ``clear``."""
         return self._values.get(key, self._busy.get(key))
 
     def put(self, key: K, value: V, rank: int = 0) -> None:
@@ -136,6 +136,7 @@ class WorkQueue(Generic[K, V]):
             log.warning("work_dropped", key=key, capacity=self._capacity)
 
     def clear(self) -> None:
+        self._busy = dict.fromkeys(self._busy)
         self._values.clear()
         self._ranks.clear()
         self._ready.clear()

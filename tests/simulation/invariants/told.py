@@ -112,6 +112,9 @@ class Told:
         has_queue = all(each.reason.code != "queue-missing" for each in reasons)
         if not (reasons and has_queue and _waits(pod)):
             return
+        known = service.verdicts._known.get(group)
+        if known is not None and service.clock.monotonic() - known.reported_at < _WRITTEN:
+            return
         told = condition_of(pod, "PodScheduled")
         if told is None:
             self._sim.violated("who waits is told", f"{key} waits with {group}, and has no condition that says so")
