@@ -175,7 +175,7 @@ async def _schedule(pipe: Connection, url: str, log: Path) -> None:
 def _watched(service: Any) -> Spent:
     """Measure a daemon: wrap the functions that receive its own measurements."""
     spent, cycle = Spent([], []), service.cycle
-    decide, handover, appended = cycle._decide, cycle.handover, service.state_writer.appended
+    decide, handover, appended = cycle._decide, cycle.handover, service.state_writer._on_append
     cost = (0.0, 0.0)
 
     def decided(*given: Any) -> Any:
@@ -196,7 +196,7 @@ def _watched(service: Any) -> Spent:
         spent.appends.append((time.monotonic(), seconds))
         appended(seconds)
 
-    cycle._decide, cycle.handover, service.state_writer.appended = decided, handed_over, was_appended
+    cycle._decide, cycle.handover, service.state_writer._on_append = decided, handed_over, was_appended
     return spent
 
 
