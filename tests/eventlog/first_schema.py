@@ -45,8 +45,8 @@ def revert_to_first_schema(path: str | Path) -> None:
         reader.pinned(),
         transaction(connection),
     ):  # the reader's pinned transaction still sees the newer schema
-        types = msgspec.json.encode(_TYPES).decode()
-        ((kind, first),) = reader.rows("other_types", types=types)
+        others = "SELECT type, min(sequence) FROM event WHERE type NOT IN (SELECT value FROM json_each(?))"
+        ((kind, first),) = connection.execute(others, (msgspec.json.encode(_TYPES).decode(),))
         if first is not None:
             raise LogError(f"event log {path}: version 0.1.0 cannot read event {first}, of type {kind}")
         for statement in split_script(_REVERT):

@@ -129,9 +129,6 @@ SELECT coalesce(
     (SELECT seq FROM sqlite_sequence WHERE name = 'session'), 0
 )
 
--- name: other_types
-SELECT type, min(sequence) FROM event WHERE type NOT IN (SELECT value FROM json_each(:types))
-
 -- name: session_after
 SELECT min(number) FROM session WHERE now >= :now
 
