@@ -179,10 +179,10 @@ async def test_a_copy_of_a_log_has_no_standing_and_says_nothing_of_replicas(tmp_
         (away := tmp_path / "away").mkdir()
         for file in files:
             shutil.copy2(file, away)
-        copy, merged = away / follower.log.name, tmp_path / "merged.sqlite"
+        copy, exported = away / follower.log.name, tmp_path / "exported.sqlite"
         assert (copy.with_name(copy.name + "-standing")).exists()
-        assert (await run("log", "import", follower.log, merged)).exit_code == 0
-        for log in (copy, merged):
+        assert (await run("log", "export", follower.log, exported)).exit_code == 0
+        for log in (copy, exported):
             assert standing(log) is None
             told = await run("explain", "job", "nobody", "--event-log", log)
             assert (told.exit_code, "Lease" in told.stderr, "note:" in told.stderr) == (2, False, False)

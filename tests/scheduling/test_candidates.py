@@ -176,8 +176,8 @@ def test_nodes_alike_are_rated_as_each_for_itself(seed: int, others: list[Score]
             continue
         now = together.nodes.has_room(row, pair[0].floor) and rand.random() < 0.8
         placed.append((put(together, pair[0], row, now), put(apart, pair[1], row, now)))
-    assert kept.alike is not None
-    assert len(set(kept.alike.of.tolist())) < 30
+    assert kept.node_groups is not None
+    assert len(set(kept.node_groups.of.tolist())) < 30
 
 
 def many_nodes(sizes: list[int]) -> Iterator[Any]:

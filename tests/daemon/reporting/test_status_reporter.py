@@ -292,18 +292,19 @@ async def test_condition_pods_and_events_begin_with_one_sentence_though_pods_wai
 async def test_pods_that_a_restore_took_back_state_the_diagnosis_again(monkeypatch: pytest.MonkeyPatch) -> None:
     told = Told(node("n", cpu=4), group("g", members=1), pod("g-0", group="g", cpu=9))
     states: dict[str, str] = {}
-    statuses, recorder = told.telling.statuses, told.telling.recorder
+    statuses, recorder = told.status_reporter.statuses, told.status_reporter.recorder
     monkeypatch.setattr(statuses, "submit_pod_condition", lambda key, _, one, *__: states.update({key: one.message}))
     monkeypatch.setattr(recorder, "record", lambda *_: None)
     await told.session()
-    told.telling.verdict("default/g", "1/1 tasks in gang unschedulable: it needs 9 cpu, and all nodes together have 4")
+    sentence = "it needs 9 cpu, and all nodes together have 4"
+    told.status_reporter.verdict("default/g", f"1/1 tasks in gang unschedulable: {sentence}")
     await told.tell()
     older = pod("g-0", group="g", cpu=9)
     older["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "of before the restore"}]
     states.clear()
     told.happen(*puts(older), ev.KindListed("Pod", "9"))
     await told.session()
-    assert states == {"default/g-0": "it needs 9 cpu, and all nodes together have 4"}
+    assert states == {"default/g-0": sentence}
 
 
 async def test_a_remark_on_holds_follows_the_reason_of_a_pod_that_it_explains(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -209,7 +209,7 @@ class DeploymentController(Controller):
         return any(annotations_of(each).get(DESIRED, wanted) != wanted for each in active)
 
     def _scale_in_proportion(self, deployment: Obj) -> None:
-        """Distribute a change of ``replicas`` during a roll over the ReplicaSets in proportion to their sizes."""
+        """Distribute a change of ``replicas`` during a roll over the ReplicaSets by their sizes."""
         wanted = replicas_of(deployment)
         surge, _ = rolling_bounds(deployment)
         active = [each for each in self._owned(deployment) if replicas_of(each) > 0]
