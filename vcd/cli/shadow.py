@@ -40,7 +40,7 @@ def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, out
     \b
     same-node   bound to the node that vcd had chosen
     other-node  bound to another node than vcd had chosen
-    kept-back   bound while vcd kept it pending; the log cannot tell for how long
+    kept-back   bound while vcd left it pending; the log does not have for how long
     only-vcd    given a node by vcd, and not bound
     undecided   bound before a session decided about it
 

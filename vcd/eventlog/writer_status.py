@@ -1,7 +1,7 @@
 """A status file next to a log, written every second by the log's writer: its role, the Lease's holder, and its lag.
 
-Readers use it to tell how current a log is. It applies only to the file whose device and inode it names, so a copy of
-the log has no status.
+Readers use it to determine how current a log is. It applies only to the file whose device and inode it names, so a copy
+of the log has no status.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class KubeClient:
 
     Args:
         qps, burst, in_flight: Limits for writes. Reads are not limited.
-        request_timeout: Seconds for one request. The server is told to abandon a write after this time, too.
+        request_timeout: Seconds for one request. The server abandons a write after this time, too.
         read_only: Raise ReadOnlyClient for every request that would store something.
     """
 

@@ -75,7 +75,7 @@ class SteadyClock:
     """A clock whose wall time ignores short-lived jumps of another clock.
 
     A jump is a divergence of more than ``JUMP`` seconds from the monotonic clock. After one, wall time advances with
-    the monotonic clock until the inner wall clock returns, or has kept its new time for ``ACCEPT_AFTER`` seconds.
+    the monotonic clock until the inner wall clock returns, or has stayed at its new time for ``ACCEPT_AFTER`` seconds.
     """
 
     JUMP = 5.0

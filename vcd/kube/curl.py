@@ -49,7 +49,7 @@ _POLL_EVENTS = {
     pycurl.POLL_OUT: (pycurl.CSELECT_OUT,),
     pycurl.POLL_INOUT: (pycurl.CSELECT_IN, pycurl.CSELECT_OUT),
 }
-"""The events that libcurl asks the event loop to watch."""
+"""The events that the event loop watches for libcurl."""
 
 
 class HttpRequest(NamedTuple):

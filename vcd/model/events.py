@@ -149,9 +149,9 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One intended call of a statement.
 
     Verbs: bind ``key`` to ``node``, evict it, pipeline it (reserve resources on ``node``), or ungate it (remove the
-    scheduling gate of its queue). ``uid`` is the pod's. ``reason`` is why and for whom it is evicted. ``volumes`` are
-    bound before the pod. ``annotations`` are set on the pod with the bind (devices or cpus that a plugin chose on the
-    node).
+    scheduling gate of its queue). ``uid`` is the pod's. ``reason`` is why and for which job it is evicted. ``volumes``
+    are bound before the pod. ``annotations`` are set on the pod with the bind (devices or cpus that a plugin chose on
+    the node).
     """
 
     verb: Verb

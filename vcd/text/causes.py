@@ -39,7 +39,7 @@ def for_namespace(diagnosis: Diagnosis, namespace: str) -> Diagnosis:
 
 
 def cut(name: str) -> str:
-    """Shorten a long name in the middle: names of one owner begin alike and differ at the end."""
+    """Shorten a long name in the middle: names of one owner begin the same and differ at the end."""
     half = (_LONG - 3) // 2
     return name if len(name) <= _LONG else f"{name[:half]}...{name[-half:]}"
 
@@ -53,7 +53,7 @@ def _sentence(diagnosis: Diagnosis) -> str:
 
 
 def shortened(text: str, end: str = "") -> str:
-    """Return a sentence cut to LONGEST characters: ``end`` is kept whole, and as many leading clauses as fit before
+    """Return a sentence cut to LONGEST characters: ``end`` stays whole, and as many leading clauses as fit before
     it."""
     left = LONGEST - len(end)
     if len(text) > left:

@@ -159,7 +159,7 @@ class View:
         """Answer a question for a user (None: a local user, who sees everything).
 
         The answer itself determines which rights matter, because it depends on the namespaces in the log. So the
-        question is asked again with the missing rights until none is missing.
+        question is repeated with the missing rights until none is missing.
         """
         worker = self._patient if question in questions.LONG else self._worker
         ask = partial(worker.ask, str(self._path), question, given, called=self._called, requester=requester)

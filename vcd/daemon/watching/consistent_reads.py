@@ -1,9 +1,9 @@
 """Reads PodGroups and Queues at the API server where a decision is about pods that their watches may be behind.
 
 Each kind has a watch of its own, and no order holds between two of them: the pods of a scaled-up gang can be in the
-state before the raised ``minMember`` of their PodGroup. A watch has shown all changes of its kind up to the revision of
-its last line. A pod that is newer than that is bound only after its PodGroup, its Queue and the Queues above have been
-read again. It preempts only after those of its victims have been read again, too.
+state before the raised ``minMember`` of their PodGroup. A watch has delivered all changes of its kind up to the
+revision of its last line. A pod that is newer than that is bound only after its PodGroup, its Queue and the Queues
+above have been read again. It preempts only after those of its victims have been read again, too.
 
 Before changing this module: a read must begin after the pods are in the state, and it must be consistent (no
 ``resourceVersion`` in the query), or it proves nothing.

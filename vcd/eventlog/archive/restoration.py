@@ -169,7 +169,7 @@ def remove_partial(out: Path) -> None:
 async def _read_all(
     store: ArchiveStore, segments: list[ArchiveSegment], report: Callable[[RestoreProgress], None]
 ) -> AsyncIterator[Piece]:
-    """Yield the pieces to write, of consecutive segments; only the first segment's start is kept."""
+    """Yield the pieces to write, of consecutive segments; only the first segment's start is retained."""
     for place, segment in enumerate(segments):
         data = await asyncio.to_thread(store.get, segment.name)
         report(RestoreProgress(segment.last))

@@ -166,7 +166,7 @@ class Deltas:
 _NOT_REQUESTED = int(np.iinfo(np.int64).min)
 """The floor of a resource that is not requested: any amount reaches it."""
 _MASKS = 256
-"""For how many floors the mask of nodes with enough resources is kept up to date."""
+"""For how many floors the mask of nodes with enough resources is updated."""
 _FEW = 16
 """Up to this many rows are changed one by one, which is faster."""
 _MIXED = object()

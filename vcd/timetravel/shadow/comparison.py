@@ -2,7 +2,7 @@
 
 Each session of a shadow decides on the cluster as it was. The first session that gave a pod a node determines when vcd
 would have started it, and where; the pod's events show where it was bound. Nothing else is inferred: no session
-decides on a bound pod, so for a pod that vcd kept pending nobody knows how long it would have waited.
+decides on a bound pod, so how long a pod that vcd left pending would have waited is unknown.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ class ShadowDifference(msgspec.Struct, frozen=True):
     """One pod; a later pod of the same name is another one, with another ``uid``.
 
     ``node`` and ``at`` are where and when vcd would have started it (empty: not at all), by ``session``; for a pod
-    that vcd kept pending, that is the last session before it was bound. ``bound_to`` and ``bound_at`` are from the log
+    that vcd left pending, that is the last session before it was bound. ``bound_to`` and ``bound_at`` are from the log
     (empty: not bound). ``seconds`` is the time from vcd's decision to the bind, or the pod's end, or the log's; None
     if vcd gave it no node; negative if the pod was bound already when a session placed it that had not observed that
     yet.
 
-    ``cause`` and ``why`` state why vcd kept it pending. ``withdrawn`` is the first later session that had no node for
+    ``cause`` and ``why`` state why vcd left it pending. ``withdrawn`` is the first later session that had no node for
     it any more although it was not bound as far as that session knew: other pods had got its place (0: none).
     ``timed`` is False if times do not compare: the pod waited before the shadow began to watch, or was bound or
     deleted while it did not watch.
@@ -105,7 +105,7 @@ class Admissions(msgspec.Struct, frozen=True):
 class ShadowComparison(msgspec.Struct, frozen=True):
     """The comparison of a shadow's log. ``pods`` counts the pods that either scheduler placed by kind, ``waiting``
     those that neither did. ``withdrawn`` pods got a node from vcd, and none from a later session; times of ``untimed``
-    pods do not compare. ``differences`` has each placed pod: those that vcd kept pending first, then by ``seconds``,
+    pods do not compare. ``differences`` has each placed pod: those that vcd left pending first, then by ``seconds``,
     the most first."""
 
     sessions: int

@@ -44,7 +44,7 @@ class Change(msgspec.Struct, frozen=True):
     """One change.
 
     ``what`` is its kind: nodes whose "cordon" is lifted, that get a "label", or one "node" more; a "toleration" or
-    "term" of the pods; a queue's "quota", the "priority" or "minimum" of the job, a node's "room", a running "job"
+    "term" of the pods; a queue's "quota", the "priority" or "minimum" of the job, a node's ``"room"``, a running "job"
     gone. ``subject`` names the queue, node, job, label, taint or term; ``field`` is the changed field; ``before`` and
     ``after`` are quantities by resource (with the empty name for a plain number; both empty for a job that is gone).
     ``by`` names the lowest existing PriorityClass with such a priority; ``nodes`` are the nodes that are uncordoned or

@@ -1,6 +1,6 @@
 """Pods that are bound and still wait for their device plugin to assign their cards.
 
-The kubelet does not tell a device plugin which pod it allocates for. The plugin takes the pod of its node with the
+The kubelet does not inform a device plugin which pod it allocates for. The plugin takes the pod of its node with the
 earliest bind time. So pods of one node get distinct times, and with NodeLockEnable a node gets the next such pod only
 when it has served the one before (Volcano ``plugins/util/nodelock``).
 """

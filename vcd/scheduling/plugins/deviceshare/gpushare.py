@@ -65,7 +65,7 @@ def _stated(container: Container, name: str) -> int:
 
 
 def indexed(pieces: Sequence[Piece], time: int) -> dict[str, str]:
-    """Return the annotations that tell the device plugin which cards a pod has; ``time`` in nanoseconds."""
+    """Return the annotations from which the device plugin reads the cards of a pod; ``time`` in nanoseconds."""
     return {GPU_INDEX: ",".join(piece.identity for piece in pieces), PREDICATE_TIME: str(time)}
 
 

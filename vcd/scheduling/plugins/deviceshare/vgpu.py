@@ -256,7 +256,7 @@ def words(text: str | None) -> tuple[str, ...]:
 
 
 def assigned(pieces: Sequence[Piece], containers: int, node: str, time: int) -> dict[str, str]:
-    """Return the annotations that tell the device plugin which cards a pod has; ``time`` in seconds."""
+    """Return the annotations from which the device plugin reads the cards of a pod; ``time`` in seconds."""
     groups = [
         "".join(f"{piece.identity},{NVIDIA},{piece.memory},{piece.cores}:" for piece in pieces if piece.container == i)
         for i in range(containers)

@@ -478,8 +478,8 @@ class ProportionPlugin(KeepsShares):
 
     def _within(self, queue: Queue, job: Job, request: Sequence[int]) -> Reason | None:
         account, loan = self._shares[queue.index], self._loan
-        # lent resources are limited by the capability, or else by others' guarantees: ``most`` tells these two not
-        # apart
+        # lent resources are limited by the capability, or else by others' guarantees: ``most`` does not
+        # distinguish these two
         most = account.deserved_list if loan is None else account.capability_list
         refusal = self._beyond(queue, job, request, most)
         if refusal is not None:

@@ -103,7 +103,7 @@ class _MeanPercentage(_UsageScore):
         return found
 
     def mean(self, part: Floats, capacity: Floats) -> Scores:
-        """Return the mean of 100 x part / room over cpu and memory, shape (rows,); overwrites ``part``."""
+        """Return the mean of ``100 x part / room`` over cpu and memory, shape (rows,); overwrites ``part``."""
         part *= _HUNDRED
         if self._complete:
             part /= capacity
