@@ -187,7 +187,7 @@ async def test_the_notes_name_the_page_as_it_answers(helm: Helm, given: str, url
     name = urlsplit(url).netloc
     assert (not_local(name) if is_local(host) else not_named(name, options.page_hosts)) is None
     assert (urlsplit(url).scheme == "https") is (not is_local(host) and options.tls_cert_file is not None)
-    assert ("lead to 127.0.0.1 in your /etc/hosts" in text) is ("vcd.example.com" in url)
+    assert ("to 127.0.0.1 in your /etc/hosts" in text) is ("vcd.example.com" in url)
 
 
 async def test_the_notes_follow_the_values(helm: Helm) -> None:

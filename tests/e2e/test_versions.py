@@ -118,6 +118,7 @@ async def test_an_upgrade_continues_the_log_and_a_downgrade_begins_a_new_one(tmp
         back = await cluster.started("a", ALONE, log=tmp_path / "new.sqlite", **first.environment)
         await cluster.until_bound(cluster.submit("last", 8))
         await stopped(back)
+        assert vcd("log", "compact", back.log).returncode == 0
 
         once_more = await cluster.started("a", ALONE, log=old.log)
         await cluster.until_bound(cluster.submit("once-more", 4))
