@@ -99,8 +99,6 @@ class Extender:
         self.out = ""
         """Why the extender is excluded from this session; empty if it is not."""
         self.failures = 0
-        self.notifications = 0
-        """The number of events sent."""
 
     def query(self, verb: str, request: Mapping[str, Any], kind: type[A]) -> ExtenderResponse[A]:
         """Return the response to a request without side effects."""
@@ -120,7 +118,6 @@ class Extender:
         """Send an event, and return the response."""
         if self.out:
             return ExtenderResponse(kind(), self.out)
-        self.notifications += 1
         self._cache.clear()
         return self._call([self._question(verb, request)], kind)[0]
 
