@@ -35,7 +35,7 @@ BENCHES = (
 )
 """Modules of this package with a ``run()`` that returns rows."""
 
-NAMED_ONLY = ("real", "soak")
+NAMED_ONLY = ("real", "hostile_real", "soak")
 """Benchmarks that need more than Python (``make real-tools``) or an hour. They run only if they are named."""
 
 

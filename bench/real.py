@@ -71,19 +71,26 @@ class Measured(NamedTuple):
 async def cluster() -> AsyncIterator[tuple[ControlPlane, KubeClient]]:
     """Start a new API server with nodes, queues and pods, but without their PodGroups."""
     with tempfile.TemporaryDirectory(dir=IN_MEMORY) as folder:
-        async with _served(ControlPlane(Path(folder))) as plane, _client(plane) as client:
-            await _create(client, "/api/v1/namespaces", [{"metadata": {"name": "bench"}}])
-            await _create(client, "/api/v1/namespaces/bench/serviceaccounts", [{"metadata": {"name": "default"}}], 409)
-            await _create(client, "/apis/scheduling.volcano.sh/v1beta1/queues", [_of(each) for each in queues(QUEUES)])
-            for queue in queues(QUEUES):  # vc-scheduler waits until Volcano's controller does this
-                plane.api.patch(QUEUE_CRD, None, queue["metadata"]["name"], OPEN, "status")
-            await _create(client, "/api/v1/nodes", list(nodes(NODES)))
-            await _create(client, "/api/v1/namespaces/bench/pods", [each for each in _gangs() if each["kind"] == "Pod"])
+        async with serve(ControlPlane(Path(folder))) as plane, client_of(plane) as client:
+            await create(client, "/api/v1/namespaces", [{"metadata": {"name": "bench"}}])
+            await create(client, "/api/v1/namespaces/bench/serviceaccounts", [{"metadata": {"name": "default"}}], 409)
+            await create_queues(plane, client, QUEUES)
+            await create(client, "/api/v1/nodes", list(nodes(NODES)))
+            await create(client, "/api/v1/namespaces/bench/pods", [each for each in _gangs() if each["kind"] == "Pod"])
             yield plane, client
 
 
+async def create_queues(plane: ControlPlane, client: KubeClient, count: int) -> None:
+    """Create open queues, named as ``bench.clusters.queues`` does."""
+    objects = list(queues(count))
+    await create(client, "/apis/scheduling.volcano.sh/v1beta1/queues", list(map(without_status, objects)))
+    for queue in objects:  # vc-scheduler waits until Volcano's controller does this
+        plane.api.patch(QUEUE_CRD, None, queue["metadata"]["name"], OPEN, "status")
+
+
 @contextlib.asynccontextmanager
-async def _served(plane: ControlPlane) -> AsyncIterator[ControlPlane]:
+async def serve(plane: ControlPlane) -> AsyncIterator[ControlPlane]:
+    """Start the servers and stop them at the end."""
     plane.start()
     try:
         yield plane
@@ -92,24 +99,31 @@ async def _served(plane: ControlPlane) -> AsyncIterator[ControlPlane]:
 
 
 @contextlib.asynccontextmanager
-async def _client(plane: ControlPlane) -> AsyncIterator[KubeClient]:
+async def client_of(plane: ControlPlane) -> AsyncIterator[KubeClient]:
+    """Open a client with an administrator's rights and without a limit of requests."""
     connection = await connect(kubeconfig=str(plane.kubeconfig("admin")))
     async with KubeClient(connection, qps=0, in_flight=IN_FLIGHT, request_timeout=30) as client:
         yield client
 
 
 def _gangs() -> list[Obj]:
-    return [_of(obj) for number in range(PODS // GANG) for obj in gang(number, GANG, f"q{number % QUEUES}")]
+    return [without_status(obj) for number in range(PODS // GANG) for obj in gang(number, GANG, f"q{number % QUEUES}")]
 
 
-def _of(obj: Obj) -> Obj:
+def without_status(obj: Obj) -> Obj:
     """Return the object as a client creates it, without creation time and status."""
     group = "v1" if obj["kind"] == "Pod" else "scheduling.volcano.sh/v1beta1"
     metadata = {key: value for key, value in obj["metadata"].items() if key != "creationTimestamp"}
     return {"apiVersion": group, **{key: value for key, value in obj.items() if key != "status"}, "metadata": metadata}
 
 
-async def _create(client: KubeClient, path: str, objects: list[Obj], *passed: int) -> None:
+async def create(client: KubeClient, path: str, objects: list[Obj], *passed: int) -> None:
+    """Create objects concurrently.
+
+    Raises:
+        ApiError: The server refused one, with a status that is not among ``passed``.
+    """
+
     async def one(obj: Obj) -> None:
         try:
             await client.request("POST", path, json.dumps(obj).encode())
@@ -122,7 +136,7 @@ async def _create(client: KubeClient, path: str, objects: list[Obj], *passed: in
 
 async def _groups(client: KubeClient) -> None:
     found = [each for each in _gangs() if each["kind"] == "PodGroup"]
-    await _create(client, "/apis/scheduling.volcano.sh/v1beta1/namespaces/bench/podgroups", found)
+    await create(client, "/apis/scheduling.volcano.sh/v1beta1/namespaces/bench/podgroups", found)
 
 
 async def _binds(audited: AuditLog) -> tuple[float, float]:
@@ -169,7 +183,7 @@ async def scheduled(command: Any) -> Measured:
             conf = Path(folder) / "volcano-scheduler.conf"
             conf.write_text(yaml.safe_load(CONF.read_text())["data"]["volcano-scheduler.conf"])
             process = plane.run("scheduler", command(plane, conf))
-            await _wait_for_default_queue(plane)
+            await wait_for_default_queue(plane)
             await asyncio.sleep(SETTLED)
             before, began, audited = cpu_seconds(process.pid), time.time(), AuditLog(plane.audit)
             await _groups(client)
@@ -180,7 +194,7 @@ async def scheduled(command: Any) -> Measured:
             )
 
 
-async def _wait_for_default_queue(plane: ControlPlane) -> None:
+async def wait_for_default_queue(plane: ControlPlane) -> None:
     """Wait until the scheduler has created the first queues, which it does once it leads."""
     async with asyncio.timeout(60):
         while not any(each["metadata"]["name"] == "default" for each in plane.api.list(QUEUE_CRD)):  # noqa: ASYNC110

@@ -186,7 +186,7 @@ class Options:
     kinds: int = _flag(
         "kinds-per-namespace",
         "int",
-        "32",
+        "16",
         "The most kinds of pending pods of one namespace that one cycle tries. The next cycle tries the others. 0: no "
         "limit.",
         low=0,

@@ -171,9 +171,12 @@ class ClusterState:
         return None if row is None or pod is None else on_node(pod, self.shown_nodes[row])
 
     def is_work(self, kind: str, key: str) -> bool:
-        """Whether an object is a pending pod for vcd without a node, or a group that is not admitted."""
+        """Return whether a new object calls for a session soon: a pending pod for vcd without a node, or a group that
+        has not begun. Of a namespace whose turns go on it does not, because the next session follows anyway."""
+        if self.turns and key.partition("/")[0] in self.turns:
+            return False
         if kind == "PodGroup":
-            return key in self.groups and self.groups[key].phase == Phase.PENDING
+            return key in self.groups and self.groups[key].phase in (Phase.PENDING, Phase.INQUEUE)
         row, names = self.tasks.row_of.get(key) if kind == "Pod" else None, self.settings.scheduler_names
         if row is None or self.tasks.at(row, "status") != TaskStatus.PENDING:
             return False

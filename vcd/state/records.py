@@ -384,7 +384,7 @@ class Settings(msgspec.Struct, frozen=True):
     shadow: bool = False
     controllers: tuple[str, ...] = ()
     admission_timeout: int = 300
-    kinds: int = 32
+    kinds: int = 16
 
     def queue_of(self, group: PodGroup) -> str:
         """Return the queue of a group: the default one if it names none."""

@@ -442,10 +442,11 @@ async def test_other_work_makes_way_until_a_session_is_logged(
     ("objects", "is_work"),
     [
         ([*gang("g", 1, cpu=1)], True),
-        ([*gang("g", 1, cpu=1, on=["n"])], False),
-        ([*gang("g", 1, cpu=1, spec={"schedulerName": "other"})], False),
+        ([*gang("g", 1, cpu=1, on=["n"], phase="Running")], False),
+        ([*gang("g", 1, cpu=1, spec={"schedulerName": "other"}, phase="Running")], False),
         ([group("g", phase="Pending")], True),
-        ([group("g", phase="Inqueue")], False),
+        ([group("g", phase="Inqueue")], True),
+        ([group("g", phase="Running")], False),
         ([node("m", cpu=1)], False),
     ],
 )

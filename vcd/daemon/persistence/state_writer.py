@@ -75,10 +75,10 @@ def _unwatched(task: asyncio.Task[int]) -> None:
 class StateWriter:
     """Appends events to the log and, once they are durable, folds them into the state in the log's order.
 
-    ``changed`` is set when a session could decide something new, ``new_work`` when a pod without a node or a group that
-    is not admitted appears. The cycle clears both. ``observers`` are called with each event after it is in the state.
-    ``on_append`` is called with the seconds of each append. An answer to a question is a reason for a session only if
-    ``is_relevant`` returns that a plugin depends on it.
+    ``changed`` is set when a session could decide something new, ``new_work`` when a pod or group appears that calls
+    for a session soon (``ClusterState.is_work``). The cycle clears both. ``observers`` are called with each event after
+    it is in the state. ``on_append`` is called with the seconds of each append. An answer to a question is a reason for
+    a session only if ``is_relevant`` returns that a plugin depends on it.
     """
 
     def __init__(
