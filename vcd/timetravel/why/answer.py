@@ -32,6 +32,7 @@ _OF_SHARES = (
 """Causes for which the share of the job's queue may matter."""
 _EPISODE_WORDS = {
     "created": "created",
+    "edited": "changed",
     "admitted": "admitted",
     "bound": "bound",
     "evicted": "evicted",
