@@ -89,6 +89,17 @@ def test_a_factor_that_vc_scheduler_replaces_is_named() -> None:
     assert "overcommit-factor is below 1: the default 1.2 holds" in str(warning)
 
 
+@pytest.mark.parametrize(
+    ("name", "key"), [("binpack", "binpack.cpu"), ("binpack", "binpack.resources.x/y"), ("usage", "usage.weight")]
+)
+def test_a_negative_weight_that_the_default_replaces_is_not_said_to_hold(name: str, key: str) -> None:
+    """It was named as a weight that turns the order of nodes around."""
+    entry = {"name": name, "arguments": {key: -1, **({"binpack.resources": "x/y"} if "x/y" in key else {})}}
+    policy = read_policy(written(*GOOD, entry))
+    assert policy.misfits == ()
+    assert [f"{key} is below 0: the default" in str(warning) for warning in policy.warnings] == [True]
+
+
 def test_what_configures_an_action_that_is_not_among_the_actions_is_named() -> None:
     section = "configurations:\n- name: preempt\n  arguments: {enableTopologyAwarePreemption: true}\n"
     (warning,) = read_policy(written(*GOOD) + section).warnings
