@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from vcd.model.quantity import format_resource
 from vcd.model.reasons import Amount, Cause, ReasonCode
 from vcd.model.selectors import Taint
 from vcd.model.status import TaskStatus
@@ -42,13 +43,28 @@ Amounts = Sequence[int]
 _TRIED = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
-def reserved_guarantee(guarantee: Amounts, held: Amounts, takes_work: bool) -> list[int]:
-    """Return what other queues must leave of a queue's guarantee, by column.
+def reserved_guarantee(guarantee: Amounts, most: Sequence[float], held: Amounts, takes_work: bool) -> list[int]:
+    """Return what other queues must leave of a queue's guarantee, by column: at most its capability, ``most``, since it
+    cannot use more.
 
     If the queue takes no work (it is not Open, or misconfigured), this is what it holds of the guarantee: none of its
     pods can be placed, so the rest would stay idle.
     """
-    return list(guarantee) if takes_work else [min(pair) for pair in zip(guarantee, held, strict=True)]
+    limits = most if takes_work else [min(pair) for pair in zip(most, held, strict=True)]
+    return [int(min(pair)) for pair in zip(guarantee, limits, strict=True)]
+
+
+def above_capability(
+    stated: Mapping[str, Amounts], capability: Sequence[float], resources: Sequence[str]
+) -> Iterator[str]:
+    """Yield what a queue's fields, given with their amounts by column, state beyond its own capability."""
+    for field, amounts in stated.items():
+        for name, amount, most in zip(resources, amounts, capability, strict=True):
+            if amount > most:
+                yield (
+                    f"spec.{field} {name} {format_resource(name, amount)} is more than the "
+                    f"{format_resource(name, int(most))} of spec.capability, which holds: raise that or lower this"
+                )
 
 
 def attainable(session: Session, held: Ints) -> list[int]:
