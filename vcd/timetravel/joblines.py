@@ -107,7 +107,8 @@ def _state(have: Sequence[int], minimum: int, phase: str) -> str:
     """
     pods, ended, unplaced = sum(have), _sum(have, TERMINATED_STATUSES), _sum(have, _UNPLACED)
     has_minimum = _sum(have, READY_STATUSES) >= max(minimum, 1)
-    if phase == Phase.COMPLETED.text or (pods and pods == ended):
+    # a group without minMember is Completed as soon as none of its pods runs, pending ones included
+    if (phase == Phase.COMPLETED.text and not unplaced) or (pods and pods == ended):
         return "failed" if have[TaskStatus.FAILED] and not has_minimum else "completed"
     if unplaced or not pods:
         return "partial" if has_minimum else "waiting"
