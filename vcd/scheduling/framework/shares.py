@@ -13,6 +13,7 @@ import numpy as np
 
 from vcd.model.quantity import format_resource
 from vcd.model.reasons import Amount, Cause, ReasonCode
+from vcd.model.requests import CPU, MEMORY
 from vcd.model.selectors import Taint
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
@@ -65,6 +66,13 @@ def above_capability(
                     f"spec.{field} {name} {format_resource(name, amount)} is more than the "
                     f"{format_resource(name, int(most))} of spec.capability, which holds: raise that or lower this"
                 )
+
+
+def without_limit(capability: Mapping[str, int]) -> Iterator[str]:
+    """Yield what a queue's capability states without effect: zero cpu or memory limits nothing, as in Volcano."""
+    for name in (CPU, MEMORY):
+        if capability.get(name, 1) == 0:
+            yield f"spec.capability {name} 0 limits nothing: close the queue, or state an amount above 0"
 
 
 def attainable(session: Session, held: Ints) -> list[int]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from vcd.model.requests import LARGEST_SUM
 from vcd.model.status import READY_STATUSES, TaskStatus
-from vcd.scheduling.framework.shares import above_capability, reserved_guarantee
+from vcd.scheduling.framework.shares import above_capability, reserved_guarantee, without_limit
 from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
@@ -201,14 +201,16 @@ class Reservations:
 
 
 def contradictions(accounts: list[Account], resources: Resources) -> list[tuple[str, str]]:
-    """Return queues whose own capability is below what they deserve or are guaranteed, and why (Volcano #4292).
+    """Return queues whose own capability is below what they deserve or are guaranteed (Volcano #4292), or limits
+    nothing, and why.
 
-    They continue, and the capability applies.
+    They continue; a capability that limits something applies.
     """
     found = []
     for account in accounts:
         stated = {"deserved": account.deserved, "guarantee.resource": account.guarantee}
-        found += [(account.name, text) for text in above_capability(stated, account.capability, resources.names)]
+        above = above_capability(stated, account.capability, resources.names)
+        found += [(account.name, text) for text in (*above, *without_limit(account.queue.record.capability))]
     return found
 
 

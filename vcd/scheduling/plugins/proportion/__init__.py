@@ -26,6 +26,7 @@ from vcd.scheduling.framework.shares import (
     above_capability,
     attainable,
     reserved_guarantee,
+    without_limit,
 )
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.proportion.reachable import Reach
@@ -635,11 +636,12 @@ class ProportionPlugin(KeepsShares):
     # --- reporting --------------------------------------------------------------------------------------------------
 
     def problems(self) -> Iterator[Problem]:
-        """Yield queues that are guaranteed more than their own capability."""
+        """Yield queues that are guaranteed more than their own capability, or whose capability limits nothing."""
         names = self._session.nodes.resources
         for queue in self._session.queue_list:
             stated = {"guarantee.resource": self._amounts(queue.record.guarantee).astype(np.int64).tolist()}
-            for text in above_capability(stated, self._capability(queue).tolist(), names):
+            above = above_capability(stated, self._capability(queue).tolist(), names)
+            for text in (*above, *without_limit(queue.record.capability)):
                 yield Problem("Queue", queue.name, text)
 
     # --- gauges -----------------------------------------------------------------------------------------------------
