@@ -132,6 +132,16 @@ def test_a_resource_that_no_node_offers_is_named() -> None:
     assert why["reason"] == "no node offers nvidia.com/gpu, which a pod of the group asks for"
 
 
+@pytest.mark.parametrize("plugin", ["overcommit", "proportion", "capacity"])
+def test_a_minimum_that_names_what_no_node_offers_is_refused_by_that_name(plugin: str) -> None:
+    """Each plugin knows one column for all such resources, and would call them "resources that no node offers"."""
+    conf = f"actions: enqueue\ntiers:\n- plugins:\n  - name: {plugin}\n"
+    wanted = [gang(name, 1, cpu=1, phase="Pending", minimum={f"example.com/{name}": 1}) for name in "ab"]
+    result = planned(node("n"), *wanted, conf=conf)
+    words = "no node offers example.com/{}, which minResources of the group asks for"
+    assert {key: told(result, key) for key in result.why} == {f"default/{name}": [words.format(name)] for name in "ab"}
+
+
 def test_a_group_of_a_missing_queue_waits_and_says_so() -> None:
     result = planned(group("g", queue="nowhere", phase="Pending"), conf=CONF)
     assert result.phases["default/g"] == "Pending"

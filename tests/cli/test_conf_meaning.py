@@ -55,6 +55,10 @@ def test_a_configuration_that_works_has_no_misfits(actions: str) -> None:
         ),
         (written(*GOOD, actions="enqueue, allocate, shuffle"), "shuffle never evicts"),
         (
+            written(*GOOD[:3], {"name": "proportion", "enableHierarchy": True}, *GOOD[4:]),
+            "enableHierarchy has no effect",
+        ),
+        (
             written(
                 {"name": "gang", "enablePreemptable": False, "enableReclaimable": False},
                 "predicates",
@@ -75,6 +79,38 @@ def test_check_names_the_line_and_exits_with_0(tmp_path: Path) -> None:
     result = run("check", file)
     assert result.exit_code == 0
     assert result.stdout.startswith(f'{file}:10: warning: tiers[0].plugins[6]: "capacity": divides the cluster')
+
+
+def test_a_factor_that_vc_scheduler_replaces_is_named() -> None:
+    """Below 1 it is the default, so headroom that 0.8 would leave is not left."""
+    entry = {"name": "overcommit", "arguments": {"overcommit-factor": 0.8}}
+    policy = read_policy(written(*GOOD[:4], entry))
+    (warning,) = policy.warnings
+    assert "overcommit-factor is below 1: the default 1.2 holds" in str(warning)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("binpack", "binpack.cpu"), ("binpack", "binpack.resources.x/y"), ("usage", "usage.weight")]
+)
+def test_a_negative_weight_that_the_default_replaces_is_not_said_to_hold(name: str, key: str) -> None:
+    """It was named as a weight that turns the order of nodes around."""
+    entry = {"name": name, "arguments": {key: -1, **({"binpack.resources": "x/y"} if "x/y" in key else {})}}
+    policy = read_policy(written(*GOOD, entry))
+    assert policy.misfits == ()
+    assert [f"{key} is below 0: the default" in str(warning) for warning in policy.warnings] == [True]
+
+
+def test_what_configures_an_action_that_is_not_among_the_actions_is_named() -> None:
+    section = "configurations:\n- name: preempt\n  arguments: {enableTopologyAwarePreemption: true}\n"
+    (warning,) = read_policy(written(*GOOD) + section).warnings
+    assert "has no effect: preempt is not among the actions" in str(warning)
+    assert read_policy(written(*GOOD, actions="allocate, preempt") + section).warnings == ()
+
+
+@pytest.mark.parametrize(("name", "is_read"), [("capacity", True), ("drf", True), ("nodegroup", True), ("gang", False)])
+def test_a_hierarchy_is_accepted_where_a_plugin_has_one(name: str, is_read: bool) -> None:
+    names = [{"name": name, "enableHierarchy": True}, *{"gang", "predicates"} - {name}]
+    assert ("enableHierarchy" not in "".join(findings(written(*names)))) is is_read
 
 
 MAP = """\

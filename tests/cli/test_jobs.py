@@ -63,6 +63,27 @@ async def log(tmp_path: Path) -> Path:
     return path
 
 
+async def test_a_group_without_min_member_waits_though_its_phase_is_completed(tmp_path: Path) -> None:
+    """As in Volcano: no pod is too few for a minimum of 0, and all placed pods succeeded, as there is none."""
+    path = tmp_path / "events.log"
+    async with scheduler(path, CONF) as made:
+        await made.show(dsl.node("n", cpu=1), dsl.queue("default"), dsl.gang("g", 1, members=0, cpu=2))
+        await made.carry_out(await made.cycle())
+        assert made.last_shown("PodGroup", "default/g")["status"]["phase"] == "Completed"
+    row = table(run("--event-log", path))["default/g"]
+    assert row[1:] == ["waiting", "default", "1 x 2 cpu", "1 s", "never: the largest node has 1 cpu"]
+
+
+async def test_a_gang_that_lost_a_pod_waits_for_it(tmp_path: Path) -> None:
+    """It was listed as running, with a reason to wait; `vcd explain job` said that it waits."""
+    path = tmp_path / "events.log"
+    async with scheduler(path, CONF) as made:
+        await made.show(dsl.node("n"), dsl.queue("default"), dsl.gang("g", 2, cpu=1, phase="Running", on=["n", "n"]))
+        await made.delete("Pod", "default/g-1")
+        await made.cycle()
+    assert table(run("--event-log", path))["default/g"][1] == "waiting"
+
+
 def test_each_job_has_its_state_and_why_it_waits(log: Path) -> None:
     found = table(run("--event-log", log))
     assert found.pop("") == ["JOB", "STATE", "QUEUE", "NEEDS", "AGE", "WHY"]

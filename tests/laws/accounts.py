@@ -133,6 +133,7 @@ class Accounts:
         """What others have to leave of a queue's guarantee: if it is not Open, only what it holds of it."""
         record = self.queues[queue]
         guarantee = record.guarantee.get(name, 0)
+        guarantee = min(guarantee, self._limits(queue).get(name, guarantee))
         is_open = record.queue.status.state in ("", "Open")
         return guarantee if is_open or not guarantee else min(guarantee, self._held_by(queue)[name])
 

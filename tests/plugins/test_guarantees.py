@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import Manifest, gang, node, pod, queue, session_of
+from tests.dsl import Manifest, gang, node, planned, pod, queue, session_of
 from tests.plugins.opened import conf
 from tests.plugins.test_lending import bound, elastic, jobs
 from tests.world import World
@@ -46,6 +46,17 @@ def borrowers(gpus: int = 9) -> list[Any]:
 def test_a_queue_that_takes_no_work_keeps_no_guarantee(plugin: str, state: str, kept: int, gpus: int) -> None:
     found = bound(*borrowers(gpus), guaranteed(state=state), conf=settings(plugin))
     assert sum(found.values()) == gpus - kept
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
+def test_a_guarantee_above_the_queues_own_capability_is_neither_used_nor_kept(plugin: str) -> None:
+    """Under proportion the queue had its whole guarantee; under both, others left what it cannot use."""
+    asked = [jobs("g", 9), *borrowers(), guaranteed(capability={"nvidia.com/gpu": "1"})]
+    assert bound(*asked, conf=settings(plugin))["g"] == 1
+    assert sum(bound(*asked, conf=settings(plugin)).values()) == 9
+    assert sum(bound(*borrowers(), guaranteed(capability={"nvidia.com/gpu": "1"}), conf=settings(plugin)).values()) == 8
+    (told,) = planned(guaranteed(capability={"nvidia.com/gpu": "1"}), conf=settings(plugin)).problems["Queue g"][-1:]
+    assert told.startswith("spec.guarantee.resource nvidia.com/gpu 3 is more than the 1 of spec.capability")
 
 
 @pytest.mark.parametrize("plugin", PLUGINS)

@@ -97,7 +97,7 @@ def extender(session: Session, arguments: Arguments) -> None:
         return not ignorable if "queueOverused" in server.down else server.overused(queue.name)
 
     def ready(job: Job) -> bool:
-        return not ignorable if "jobReady" in server.down else server.ready(job.key)
+        return ignorable if "jobReady" in server.down else server.ready(job.key)
 
     def enqueued(job: Job) -> None:
         if "jobEnqueued" not in server.down:

@@ -224,10 +224,24 @@ def _part(amount: int, needed: int, count: int) -> int:
 def reserved(session: Session, queue: Queue, volcano: bool) -> Resource:
     """[differs] What others have to leave of a queue's guarantee: of one without placements, what it holds."""
     guarantee = queue.guarantee or Resource()
-    if volcano or queue.open:
+    if volcano:
+        return guarantee
+    guarantee = within_capability(queue, guarantee)
+    if queue.open:
         return guarantee
     held = total(job.allocated for job in session.cluster.jobs.values() if job.queue == queue.name)
     return _each([*names_of([guarantee]), PODS], lambda name: min(guarantee.get(name), held.get(name)))
+
+
+def within_capability(queue: Queue, guarantee: Resource) -> Resource:
+    """[differs] What of a guarantee the queue's own capability lets it use; zero cpu or memory limits nothing."""
+    if queue.capability is None:
+        return guarantee
+    limits = {**(queue.capability.scalars or {}), CPU: queue.capability.cpu, MEMORY: queue.capability.memory}
+    limits = {name: most for name, most in limits.items() if most or name not in (CPU, MEMORY)}
+    return _each(
+        [*names_of([guarantee]), PODS], lambda name: min(guarantee.get(name), limits.get(name, guarantee.get(name)))
+    )
 
 
 def attainable(session: Session, held: Iterable[Resource]) -> Resource:

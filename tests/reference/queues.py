@@ -81,8 +81,11 @@ def capacity(session: Session, arguments: Arguments) -> None:
         _load(accounts[job.queue], job, lambda job, amount: counted(job, amount))
     for account in accounts.values():
         account.kept = account.guarantee
+        if not as_volcano:  # [differs] more than its capability is of no use to it
+            most = account.capability
+            account.kept = {name: min(value, most.get(name, math.inf)) for name, value in account.kept.items()}
         if not as_volcano and not _takes_work(account):
-            account.kept = {name: min(value, account.allocated.get(name)) for name, value in account.guarantee.items()}
+            account.kept = {name: min(value, account.allocated.get(name)) for name, value in account.kept.items()}
     if hierarchy:
         _limit_tree(accounts, everything, names)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -232,7 +233,12 @@ class Cards:
         """[differs] What others have to leave of a queue's guarantee: of one without placements, what it held first."""
         found = self.session.cluster.queues[queue]
         guarantee = found.guarantee or Resource()
-        if self.as_volcano or found.open:
+        if self.as_volcano:
+            return guarantee
+        stated = (found.manifest.get("spec") or {}).get("capability") or {}
+        most = {name: found.capability.get(name) for name in BASIC if found.capability is not None and name in stated}
+        guarantee = Resource(*(min(guarantee.get(name), most.get(name, math.inf)) for name in BASIC))
+        if found.open:
             return guarantee
         return Resource(*(min(guarantee.get(name), self.held_first[queue].get(name, 0)) for name in BASIC))
 

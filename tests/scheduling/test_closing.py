@@ -200,6 +200,21 @@ def test_a_group_of_a_missing_queue_waits_for_it() -> None:
     assert plan.groups == ()
 
 
+@pytest.mark.parametrize("bad", [False, True])
+def test_a_group_whose_pods_have_nodes_does_not_wait_for_a_queue_that_was_deleted(bad: bool) -> None:
+    queues = queue("q"), queue("default")
+    world = World(node("n", cpu=2), queues, gang("g", 2, queue="q", cpu=1), conf=GANG)
+    world.rest()
+    world.put(queue("q", capability={"cpu": "-1"})) if bad else world.remove("Queue", "q")
+    assert world.cycle().waiting == ()
+    world.put(pod("late", group="g", cpu=1))
+    assert [why.gate for why in all_told(world.cycle().waiting)] == ["queue"]
+    world.remove("Pod", "default/late")
+    assert world.cycle().waiting == (ev.Waiting("default/g", ""),)
+    world.remove("Pod", "default/g-0")
+    assert [why.gate for why in all_told(world.cycle().waiting)] == ["queue"]
+
+
 @pytest.mark.parametrize(
     ("field", "amounts"),
     [

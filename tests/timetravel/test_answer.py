@@ -112,3 +112,14 @@ def test_a_pod_that_runs_does_not_wait_with_its_job(busy: Path) -> None:
         head, second, *_ = api.answer_lines(story, verdict)
     assert head == "default/large-0  Running  queue default"
     assert second.startswith("Before   Waited 11 min 3 s: ")
+
+
+async def test_a_bind_that_failed_is_no_placement(tmp_path: Path) -> None:
+    """The answer named the node of the last decision as the place, and counted each failed bind as one done."""
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.queue("default"), dsl.node("n1"), dsl.gang("g", 2, cpu=1))
+        await made.carry_out(await made.cycle(), "failed", "a webhook denied it")
+    with api.open(tmp_path / "log") as opened:
+        lines = list(api.answer_lines(opened.job("g", "default").story()))
+    assert "History  00:00:00 created, 2 pods created; 00:00:01 2 binds failed" in lines
+    assert not [line for line in lines if line.startswith("Placed")]

@@ -96,6 +96,21 @@ def test_a_pod_has_its_jobs_waits_and_its_own_way(busy: Path) -> None:
     ]
 
 
+async def test_a_group_that_is_edited_was_created_as_it_was(tmp_path: Path) -> None:
+    """The sentence about its creation named the queue that it was moved to later."""
+    log = tmp_path / "log.sqlite"
+    async with scheduler(log) as made:
+        await made.show(dsl.queue("q"), dsl.queue("r"), dsl.gang("g", 1, cpu=1, queue="q", phase="Pending"))
+        group = made.last_shown("PodGroup", "default/g")
+        await made.show({**group, "status": {"phase": "Inqueue"}})
+        await made.show({**group, "spec": {**group["spec"], "queue": "r", "minMember": 2}})
+    assert texts(explain(log, "job", "g"), "created", "edited") == [
+        "created: queue q, at least 1 pod together",
+        "1 pod created: g-0, requesting 1 cpu",
+        "the group was changed: queue r, at least 2 pods together",
+    ]
+
+
 def test_a_pod_that_waits_for_its_gang_waits_for_what_the_gang_waits_for(busy: Path) -> None:
     explanation = explain(busy, "pod", "third-0")
     assert waits(explanation.episodes[-1]) == [

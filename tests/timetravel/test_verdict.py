@@ -398,7 +398,9 @@ async def test_a_gate_and_a_closed_queue(tmp_path: Path) -> None:
     closed = list(dsl.gang("closed", 1, queue="shut", cpu=1))
     path = await log_of(tmp_path, PLAIN, dsl.node("n1"), dsl.queue("shut", state="Closed"), gated, closed)
     assert about(verdict(path, "gated")) == ("gated", {"gate": "example.com/hold"})
+    assert verdict(path, "gated").why == "a scheduling gate holds the pod: example.com/hold"
     assert about(verdict(path, "closed")) == ("queue-closed", {"queue": "shut", "state": "Closed"})
+    assert verdict(path, "closed").why == "queue is Closed: shut"
 
 
 async def test_no_node_at_all_and_none_that_a_selector_matches(tmp_path: Path) -> None:

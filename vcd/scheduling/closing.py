@@ -12,7 +12,7 @@ from vcd.model import events as ev
 from vcd.model.objects import Condition as ObservedCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
-from vcd.model.status import STATUSES, UNSCHEDULABLE, Phase, TaskStatus, condition_of
+from vcd.model.status import READY_STATUSES, STATUSES, UNSCHEDULABLE, Phase, TaskStatus, condition_of
 from vcd.scheduling.session.alike import (
     Condition,
     number_of,
@@ -23,7 +23,8 @@ from vcd.scheduling.session.alike import (
 )
 from vcd.scheduling.session.session import ROOT_QUEUE, Session
 from vcd.scheduling.session.views import Job
-from vcd.state.groups import Counts, GroupColumns, Rows
+from vcd.state.groups import NO_GROUP, Counts, GroupColumns, Rows
+from vcd.state.records import GroupRecord
 from vcd.state.sums import Ints, bounded, changed, sums_by
 from vcd.state.turns import decides
 
@@ -32,6 +33,7 @@ _TEXTS = [phase.text for phase in Phase]
 _NUMBERS = {text: number for number, text in enumerate(_TEXTS)}
 _NO_PHASE = -1
 """The phase number of a group whose status has no known phase."""
+_NO_PODS = (0,) * STATUSES
 Phases = npt.NDArray[np.int8]
 
 
@@ -255,12 +257,35 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
 
 
 def _groups_without_queue(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]:
-    """Yield the reason for waiting of groups whose queue does not exist."""
+    """Yield the groups whose queue does not exist; those that wait with that as the reason, the others without one."""
     snapshot = session.snapshot
-    for key, record in snapshot.groups.items() if len(snapshot.groups) > len(session.jobs) else ():
+    if len(snapshot.groups) == len(session.jobs):
+        return
+    counts = _counts_outside(session)
+    for key, record in snapshot.groups.items():
         name = session.queue_name_of(record)
-        if name not in session.queues:
-            yield key, (ev.Waiting(key, "queue", "", session.why_no_queue(name)),)
+        if name in session.queues:
+            continue
+        waits = _waits_outside(record, counts.get(key, _NO_PODS))
+        yield key, (ev.Waiting(key, "queue", "", session.why_no_queue(name)),) if waits else ()
+
+
+def _counts_outside(session: Session) -> dict[str, Sequence[int]]:
+    """Return the number of pods by status, of each key of a group that is not part of the session."""
+    tasks = session.snapshot.tasks
+    rows = np.flatnonzero((session.job_of_row == NO_GROUP) & (tasks.job >= 0))
+    numbers, places = np.unique(tasks.job[rows], return_inverse=True)
+    counts = np.zeros((len(numbers), STATUSES), np.int64)
+    np.add.at(counts, (places, tasks.status[rows]), 1)
+    return dict(zip(map(str, session.snapshot.job_keys.at(numbers.tolist())), counts.tolist(), strict=True))
+
+
+def _waits_outside(record: GroupRecord, counts: Sequence[int]) -> bool:
+    """Whether a group outside the session waits, as `_still_waits` has it for jobs."""
+    if record.phase is Phase.COMPLETED:
+        return bool(counts[TaskStatus.PENDING])
+    ready = sum(counts[status] for status in READY_STATUSES)
+    return bool(counts[TaskStatus.PENDING]) or record.phase is Phase.PENDING or ready < record.group.spec.min_member
 
 
 def _still_waits(job: Job) -> bool:

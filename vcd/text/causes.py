@@ -18,6 +18,8 @@ LONGEST = 200
 
 _LONG = 50
 """Characters of a name in a sentence, at most."""
+_IMPLIED: dict[str, str] = {Cause.GATED: "gate", Cause.QUEUE_CLOSED: "queue"}
+"""The role of the name that the words of a reason lack, by cause."""
 JOBS = ("holder", "ahead")
 """Roles of the jobs that a sentence names."""
 
@@ -89,7 +91,8 @@ def _own_words(diagnosis: Diagnosis) -> str:
     about = ", ".join(f"{role} {name}" for role, name in diagnosis.subject.items() if role not in ("pod", "words"))
     if not diagnosis.words:
         return f"{diagnosis.cause} ({about})" if about else diagnosis.cause
-    return diagnosis.words
+    name = diagnosis.subject.get(_IMPLIED.get(diagnosis.cause, ""))
+    return diagnosis.words if name is None else f"{diagnosis.words}: {name}"
 
 
 def _shape(diagnosis: Diagnosis) -> str:

@@ -102,17 +102,20 @@ def job_lines(session: Session, plan: ev.Plan, now: int) -> list[JobLine]:
 def _state(have: Sequence[int], minimum: int, phase: str) -> str:
     """Return the state of a job, by its number of pods in each status, its minimum and its phase.
 
-    It waits while pods have no node, or none exist; it is partial if its minimum of pods has nodes regardless. It is
-    starting until all pods with a node run. Failed pods that were replaced do not make it failed.
+    It waits while pods have no node, or fewer than the minimum exist; it is partial if its minimum of pods has nodes
+    regardless. It is starting until all pods with a node run. Failed pods that were replaced do not make it failed.
     """
     pods, ended, unplaced = sum(have), _sum(have, TERMINATED_STATUSES), _sum(have, _UNPLACED)
     has_minimum = _sum(have, READY_STATUSES) >= max(minimum, 1)
-    if phase == Phase.COMPLETED.text or (pods and pods == ended):
+    # a group without minMember is Completed as soon as none of its pods runs, pending ones included
+    if (phase == Phase.COMPLETED.text and not unplaced) or (pods and pods == ended):
         return "failed" if have[TaskStatus.FAILED] and not has_minimum else "completed"
     if unplaced or not pods:
         return "partial" if has_minimum else "waiting"
     if pods == ended + have[TaskStatus.RELEASING]:
         return "terminating"
+    if not has_minimum:
+        return "waiting"
     return "running" if pods == ended + have[TaskStatus.RUNNING] + have[TaskStatus.RELEASING] else "starting"
 
 

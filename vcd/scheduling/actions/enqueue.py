@@ -10,6 +10,7 @@ from vcd.model.words import rfc3339
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
+from vcd.scheduling.framework.validity import why_not_admitted
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
@@ -62,7 +63,8 @@ class EnqueueAction(Action):
         if job.record.min_resources is not None:
             rejected = framework.job_enqueueable(job)
             if rejected is not None:
-                job.note("enqueue", *rejected)
+                plugin, reason = rejected
+                job.note("enqueue", plugin, why_not_admitted(session, job, reason))
                 return
         framework.job_enqueued(job)
         session.trial.decisions += 1

@@ -74,7 +74,8 @@ class Argument(msgspec.Struct, frozen=True):
 
     ``fields`` declare the contents of a mapping, or of each item of a list; the value is then an ArgumentValues, or a
     tuple of them. If ``required``, a file without the key is an error. ``without_effect`` explains why a key that
-    Volcano reads is accepted and changes nothing.
+    Volcano reads is accepted and changes nothing. A number below ``default_below`` counts as the default, with a
+    warning.
     """
 
     key: str
@@ -88,6 +89,7 @@ class Argument(msgspec.Struct, frozen=True):
     required: bool = False
     without_effect: str = ""
     caution: str = ""
+    default_below: int | float | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -296,6 +298,11 @@ def _read_mapping(
         count = len(errors)
         result = _read(argument, here, value, errors, notices)
         if len(errors) == count or (argument.fields is not None and result is not None):
+            if argument.default_below is not None and result < argument.default_below:
+                notices.append(
+                    Notice(here, f" is below {argument.default_below}: the default {argument.default} holds")
+                )
+                result = argument.default
             read[key] = result
             if argument.caution and result != argument.default:
                 notices.append(Notice(here, f": {argument.caution}"))

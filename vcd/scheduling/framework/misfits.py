@@ -24,6 +24,7 @@ _EVICTING = {
 _KEEPS_SHARES = "stays_within_share"
 """A method of plugins that divide the cluster among queues."""
 _ADMITTING = ("enqueue", "job_enqueueable")
+_HIERARCHY = "enableHierarchy"
 
 
 class ConfiguredPlugin(NamedTuple):
@@ -95,6 +96,13 @@ def _negative_weights(conf: Configured) -> Iterator[tuple[str, str]]:
                 yield name, f"{key} is {value:g}: the nodes that it should prefer come last; use 0 to turn it off"
 
 
+def _no_hierarchy(conf: Configured) -> Iterator[tuple[str, str]]:
+    for name, entry in conf.entries.items():
+        readers = [field.partition("?")[2] for field in entry.kind.queue_fields]
+        if entry.enabled.get(_HIERARCHY) and _HIERARCHY not in (*readers, *dict(entry.kind.excludes)):
+            yield name, f"{_HIERARCHY} has no effect: the plugin divides by no hierarchy"
+
+
 _RULES: tuple[Callable[[Configured], Iterator[tuple[str, str]]], ...] = (
     _nothing_is_bound,
     _victims_are_unnamed,
@@ -102,4 +110,5 @@ _RULES: tuple[Callable[[Configured], Iterator[tuple[str, str]]], ...] = (
     _admission_is_off,
     _missing_plugins,
     _negative_weights,
+    _no_hierarchy,
 )

@@ -266,7 +266,7 @@ class _Reader:
         return Policy(
             actions=actions,
             tiers=tiers,
-            configurations=MappingProxyType(self._configurations(fields.get("configurations"))),
+            configurations=MappingProxyType(self._configurations(fields.get("configurations"), actions)),
             metrics=MappingProxyType(self._metrics(fields.get("metrics"))),
             text=self.text,
             digest=digest_of(self.text),
@@ -368,7 +368,7 @@ class _Reader:
                 self._warn(fields[flag], path, f"{flag} has no effect: {IDLE_FLAGS[flag]}")
         return PluginOption(name, MappingProxyType(enabled), arguments)
 
-    def _configurations(self, node: yaml.Node | None) -> dict[str, Mapping[str, Any]]:
+    def _configurations(self, node: yaml.Node | None, listed: tuple[str, ...]) -> dict[str, Mapping[str, Any]]:
         found: dict[str, Mapping[str, Any]] = {}
         for index, item in enumerate(self._items(node, "configurations")):
             path = f"configurations[{index}]"
@@ -380,6 +380,8 @@ class _Reader:
             arguments, _ = self._arguments(fields.get("arguments"), f"{path}.arguments", declared, item)
             if name and name in found:
                 self._warn(fields["name"], path, f"{name} is configured before; only the first one is read")
+            elif name in self.actions and name not in listed:
+                self._warn(fields["name"], path, f"has no effect: {name} is not among the actions")
             found.setdefault(name, arguments)
         return found
 

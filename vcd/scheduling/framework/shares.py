@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from vcd.model.quantity import format_resource
 from vcd.model.reasons import Amount, Cause, ReasonCode
+from vcd.model.requests import CPU, MEMORY
 from vcd.model.selectors import Taint
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
@@ -42,13 +44,35 @@ Amounts = Sequence[int]
 _TRIED = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
-def reserved_guarantee(guarantee: Amounts, held: Amounts, takes_work: bool) -> list[int]:
-    """Return what other queues must leave of a queue's guarantee, by column.
+def reserved_guarantee(guarantee: Amounts, most: Sequence[float], held: Amounts, takes_work: bool) -> list[int]:
+    """Return what other queues must leave of a queue's guarantee, by column: at most its capability, ``most``, since it
+    cannot use more.
 
     If the queue takes no work (it is not Open, or misconfigured), this is what it holds of the guarantee: none of its
     pods can be placed, so the rest would stay idle.
     """
-    return list(guarantee) if takes_work else [min(pair) for pair in zip(guarantee, held, strict=True)]
+    limits = most if takes_work else [min(pair) for pair in zip(most, held, strict=True)]
+    return [int(min(pair)) for pair in zip(guarantee, limits, strict=True)]
+
+
+def above_capability(
+    stated: Mapping[str, Amounts], capability: Sequence[float], resources: Sequence[str]
+) -> Iterator[str]:
+    """Yield what a queue's fields, given with their amounts by column, state beyond its own capability."""
+    for field, amounts in stated.items():
+        for name, amount, most in zip(resources, amounts, capability, strict=True):
+            if amount > most:
+                yield (
+                    f"spec.{field} {name} {format_resource(name, amount)} is more than the "
+                    f"{format_resource(name, int(most))} of spec.capability, which holds: raise that or lower this"
+                )
+
+
+def without_limit(capability: Mapping[str, int]) -> Iterator[str]:
+    """Yield what a queue's capability states without effect: zero cpu or memory limits nothing, as in Volcano."""
+    for name in (CPU, MEMORY):
+        if capability.get(name, 1) == 0:
+            yield f"spec.capability {name} 0 limits nothing: close the queue, or state an amount above 0"
 
 
 def attainable(session: Session, held: Ints) -> list[int]:

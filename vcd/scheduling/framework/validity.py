@@ -35,6 +35,14 @@ NOT_OFFERED = ReasonCode(
     mend="add a node that offers the resource, or correct its name",
     nodes_help=True,
 )
+MINIMUM_NOT_OFFERED = ReasonCode(
+    "minimum-not-offered",
+    Cause.SHAPE,
+    "no node offers {resources}, which minResources of the group asks for",
+    mend="correct minResources, or add a node that offers the resource",
+    field="spec.minResources",
+    nodes_help=True,
+)
 NO_NODE = ReasonCode(
     "no-node",
     Cause.UNSCHEDULABLE_NODE,
@@ -110,6 +118,14 @@ def _not_offered(session: Session, job: Job, pod: Task | None, columns: Mask) ->
         requests = (job.record.min_resources or {}) if pod is None else pod.shape.requests
         names[names.index(UNOFFERED)] = unoffered(session.nodes.column_of, requests)
     return " and ".join(names)
+
+
+def why_not_admitted(session: Session, job: Job, refusal: Reason) -> Reason:
+    """Return a plugin's refusal to admit a group, or that its minimum names a resource which no node offers: a plugin
+    knows no names of such resources."""
+    if not any(resource == UNOFFERED for _, resource, _ in refusal.amounts):
+        return refusal
+    return MINIMUM_NOT_OFFERED({"resources": unoffered(session.nodes.column_of, job.record.min_resources or {})})
 
 
 def _note_no_node(session: Session) -> None:

@@ -101,19 +101,24 @@ class BinpackPlugin(Plugin):
     treats_alike = True
     arguments = (
         Argument("binpack.weight", "int", 1, "Weight of the plugin's score relative to the scores of other plugins."),
-        Argument("binpack.cpu", "int", 1, "Weight of cpu; below 0 it means 1."),
-        Argument("binpack.memory", "int", 1, "Weight of memory; below 0 it means 1."),
+        Argument("binpack.cpu", "int", 1, "Weight of cpu; below 0 it means 1.", default_below=0),
+        Argument("binpack.memory", "int", 1, "Weight of memory; below 0 it means 1.", default_below=0),
         Argument("binpack.resources", "strings", (), "Further resources that have a weight."),
-        Argument(_RESOURCE, "int", 1, "Weight of a resource listed in binpack.resources; below 0 it means 1."),
+        Argument(
+            _RESOURCE,
+            "int",
+            1,
+            "Weight of a resource listed in binpack.resources; below 0 it means 1.",
+            default_below=0,
+        ),
     )
 
     def __init__(self, arguments: ArgumentValues) -> None:
         super().__init__(arguments)
         stated = arguments.matching(_RESOURCE)
-        weights = {name: stated.get(name, 1) for name in arguments["binpack.resources"]}
-        weights |= {CPU: arguments["binpack.cpu"], MEMORY: arguments["binpack.memory"]}
         self.factor: int = arguments["binpack.weight"]
-        self.weights: dict[str, int] = {name: 1 if weight < 0 else weight for name, weight in weights.items()}
+        self.weights: dict[str, int] = {name: stated.get(name, 1) for name in arguments["binpack.resources"]}
+        self.weights |= {CPU: arguments["binpack.cpu"], MEMORY: arguments["binpack.memory"]}
 
     def open(self, session: Session) -> None:
         self._session = session

@@ -52,6 +52,7 @@ class OvercommitPlugin(Plugin):
             "float",
             DEFAULT_FACTOR,
             "How many times the cluster's resources may be admitted; below 1 it means the default.",
+            default_below=1,
         ),
         COUNT_VICTIMS,
         ADMIT_BY_NODES,
@@ -59,8 +60,7 @@ class OvercommitPlugin(Plugin):
 
     def __init__(self, arguments: ArgumentValues) -> None:
         super().__init__(arguments)
-        factor = arguments["overcommit-factor"]
-        self.factor: float = factor if factor >= 1 else DEFAULT_FACTOR
+        self.factor: float = arguments["overcommit-factor"]
 
     def open(self, session: Session) -> None:
         self._session = session

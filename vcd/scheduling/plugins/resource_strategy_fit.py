@@ -120,6 +120,7 @@ class ResourceStrategyFitPlugin(Plugin):
             "int",
             DEFAULT_WEIGHT,
             "Weight of the strategies; below 0 it means 10, with 0 they are off.",
+            default_below=0,
         ),
         Argument(
             "resources",
@@ -134,8 +135,7 @@ class ResourceStrategyFitPlugin(Plugin):
 
     def __init__(self, arguments: ArgumentValues) -> None:
         super().__init__(arguments)
-        weight: int = arguments["resourceStrategyFitWeight"]
-        self.weight = DEFAULT_WEIGHT if weight < 0 else weight
+        self.weight: int = arguments["resourceStrategyFitWeight"]
         self.strategies = _strategies(arguments["resources"])
         self._sra: ArgumentValues = arguments["sra"]
         self._proportional: ArgumentValues = arguments["proportional"]

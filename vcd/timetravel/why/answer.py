@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import chain
 
+import msgspec
+
 from vcd.diagnosis.holders import KEPT
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, ordinal, some, span_in_words
@@ -32,6 +34,7 @@ _OF_SHARES = (
 """Causes for which the share of the job's queue may matter."""
 _EPISODE_WORDS = {
     "created": "created",
+    "edited": "changed",
     "admitted": "admitted",
     "bound": "bound",
     "evicted": "evicted",
@@ -78,7 +81,8 @@ def answer_lines(
     if not waits and (story.state == "gone" or "Pending" in story.state):
         parts.append(("Now", _sentence(story.now)))
     parts += [("Starts", line) for line in eta]
-    parts += [*_placed(story.episodes), ("History", _history(story.episodes)), ("As of", _as_of(story))]
+    done = list(_without_failed_binds(story.episodes))
+    parts += [*_placed(done), ("History", _history(done)), ("As of", _as_of(story))]
     for name, text in parts:
         if text:
             yield f"{name:<{_WIDTH}}{text}"
@@ -163,6 +167,22 @@ def _ahead(obstacles: Obstacles) -> str:
     return some(names, _AHEAD)
 
 
+def _is_failed_bind(episode: Episode) -> bool:
+    return episode.what == "outcome" and episode.verb == "bind" and episode.result not in ("done", "unknown")
+
+
+def _without_failed_binds(episodes: Sequence[Episode]) -> Iterator[Episode]:
+    """Yield the episodes; those of decided binds without the pods whose bind failed."""
+    failed = {(one.session, pod) for one in episodes if _is_failed_bind(one) for pod in one.pods}
+    for one in episodes:
+        if one.what == "bound" and failed:
+            places = {pod: node for pod, node in one.places.items() if (one.session, pod) not in failed}
+            if places:
+                yield msgspec.structs.replace(one, places=places)
+        else:
+            yield one
+
+
 def _placed(episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:
     """Yield where its pods were last bound, or would have been bound by a shadow."""
     last = next((one for one in reversed(episodes) if one.what == "bound"), None)
@@ -175,9 +195,13 @@ def _history(episodes: Sequence[Episode]) -> str:
     """Return the first and the last events with their times (UTC); events within a second are joined."""
     marks: list[tuple[datetime, list[str]]] = []
     for one in episodes:
-        if one.what in _EPISODE_WORDS and not one.shadow:
+        is_failed = _is_failed_bind(one)
+        if (is_failed or one.what in _EPISODE_WORDS) and not one.shadow:
             pods = one.pods or one.places
-            words = f"{counted(len(pods), 'pod')} {_EPISODE_WORDS[one.what]}" if pods else _EPISODE_WORDS[one.what]
+            word = _EPISODE_WORDS.get(one.what, "")
+            words = f"{counted(len(pods), 'pod')} {word}" if pods else word
+            if is_failed:
+                words = f"{counted(len(pods), 'bind')} failed"
             if not marks or one.start - marks[-1][0] >= _TOGETHER:
                 marks.append((one.start, []))
             marks[-1][1].append(words)

@@ -147,7 +147,7 @@ def _nodes(episode: Episode) -> str:
 
 def _created(episode: Episode, story: Story) -> str:
     if not episode.pods:
-        return "created" if story.group is None else f"created: {_group_text(story.group)}"
+        return f"created: {episode.detail}"
     requests = {_requests_text(story.pods[key]) for key in episode.pods if key in story.pods}
     each = "each " if len(episode.pods) > 1 else ""
     wants = f", {each}requesting {requests.pop()}" if len(requests) == 1 else ""
@@ -155,13 +155,8 @@ def _created(episode: Episode, story: Story) -> str:
     return f"{count}{_names(episode.pods, story)}{wants}" if count else f"created{wants}"
 
 
-def _group_text(group: PodGroup) -> str:
-    words = f"queue {group.spec.queue or 'not named'}, at least {counted(group.spec.min_member, 'pod')} together"
-    minimum = group.spec.min_resources
-    if minimum:
-        words += f", minimum {quantities_text({name: str(value) for name, value in minimum.items()})}"
-    priority = group.spec.priority_class_name
-    return f"{words}, priority class {priority}" if priority else words
+def _edited(episode: Episode, story: Story) -> str:
+    return f"the group was changed: {episode.detail}"
 
 
 def _requests_text(pod: Pod) -> str:
@@ -314,6 +309,7 @@ def _found_sentence(episode: Episode, story: Story) -> str:
 
 _SENTENCES: dict[str, Callable[[Episode, Story], str]] = {
     "created": _created,
+    "edited": _edited,
     "waited": _waited,
     "admitted": _admitted,
     "phase": _phase,

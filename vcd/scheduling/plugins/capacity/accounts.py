@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from vcd.model.quantity import format_resource
 from vcd.model.requests import LARGEST_SUM
 from vcd.model.status import READY_STATUSES, TaskStatus
-from vcd.scheduling.framework.shares import reserved_guarantee
+from vcd.scheduling.framework.shares import above_capability, reserved_guarantee, without_limit
 from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
@@ -202,29 +201,24 @@ class Reservations:
 
 
 def contradictions(accounts: list[Account], resources: Resources) -> list[tuple[str, str]]:
-    """Return queues whose own capability is below what they deserve or are guaranteed, and why (Volcano #4292).
+    """Return queues whose own capability is below what they deserve or are guaranteed (Volcano #4292), or limits
+    nothing, and why.
 
-    They continue, and the capability applies.
+    They continue; a capability that limits something applies.
     """
     found = []
     for account in accounts:
-        for field, amounts in (("deserved", account.deserved), ("guarantee.resource", account.guarantee)):
-            for column, (amount, most) in enumerate(zip(amounts, account.capability, strict=True)):
-                if amount > most:
-                    name = resources.names[column]
-                    text = (
-                        f"spec.{field} {name} {format_resource(name, amount)} is more than the "
-                        f"{format_resource(name, most)} of spec.capability, which holds: raise that or lower this"
-                    )
-                    found.append((account.name, text))
+        stated = {"deserved": account.deserved, "guarantee.resource": account.guarantee}
+        above = above_capability(stated, account.capability, resources.names)
+        found += [(account.name, text) for text in (*above, *without_limit(account.queue.record.capability))]
     return found
 
 
 def count_guarantees(accounts: list[Account], barred: Mapping[str, str], as_volcano: bool) -> None:
     """Set the reserved portions of guarantees, once allocated is known; all of the guarantee with Volcano's formula."""
-    for account in accounts:
-        takes_work = as_volcano or account.takes_work(barred)
-        account.counted_guarantee = reserved_guarantee(account.guarantee, account.allocated, takes_work)
+    for account in () if as_volcano else accounts:
+        most, held = account.capability, account.allocated
+        account.counted_guarantee = reserved_guarantee(account.guarantee, most, held, account.takes_work(barred))
 
 
 def set_flat_limits(accounts: list[Account], resources: Resources) -> None:

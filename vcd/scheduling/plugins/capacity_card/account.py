@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from math import inf
 from typing import NamedTuple
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
@@ -102,6 +103,10 @@ class CardAccount:
         self.basic_releasing = [0, 0]
         self.basic_elastic = [0, 0]
         self.basic_request = [0, 0]
+
+    def most(self) -> list[float]:
+        """Return the stated capability of cpu and memory; what it does not name is unlimited."""
+        return [inf if may is None else may for may in self.capability]
 
     def settle(self, left: Iterable[int], counted: Iterable[int]) -> None:
         """Compute limits and deserved.

@@ -355,7 +355,9 @@ class Accounts:
     def _count_guarantees(self, total: list[int]) -> None:
         """Limit cpu and memory of queues, each alone and all together."""
         counted = [
-            reserved_guarantee(account.guarantee, account.basic_allocated, self._as_volcano or queue.is_open)
+            list(account.guarantee)
+            if self._as_volcano
+            else reserved_guarantee(account.guarantee, account.most(), account.basic_allocated, queue.is_open)
             for account, queue in zip(self.queues, self._session.queue_list, strict=True)
         ]
         reserved = [sum(amounts[column] for amounts in counted) for column in range(len(total))]

@@ -67,7 +67,7 @@ class ExtenderPlugin(Plugin):
     | preemptable, reclaimable | no victims | no victims |
     | jobEnqueueable | rejected | permitted |
     | queueOverused | overused | not overused |
-    | jobReady | ready | not ready |
+    | jobReady | not ready | ready |
     | allocateFunc | the placement is refused | it remains |
     | deallocateFunc, jobEnqueued, onSessionClose | nothing | nothing |
     | onSessionOpen | only onSessionClose is called in this session | nothing |
@@ -239,7 +239,7 @@ class ExtenderPlugin(Plugin):
         if not verb:
             return True
         response = self._extender.query(verb, {"job": self._wire.job(job)}, ReadyAnswer)
-        return not self._ignorable if response.error else response.answer.status
+        return self._ignorable if response.error else response.answer.status
 
     # --- events -----------------------------------------------------------------------------------------------------
 

@@ -23,8 +23,10 @@ from vcd.scheduling.framework.shares import (
     Attempts,
     Guarantees,
     KeepsShares,
+    above_capability,
     attainable,
     reserved_guarantee,
+    without_limit,
 )
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
 from vcd.scheduling.plugins.proportion.reachable import Reach
@@ -32,6 +34,7 @@ from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges_of
 from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.groups import GroupColumns
@@ -236,8 +239,10 @@ class ProportionPlugin(KeepsShares):
         found: dict[int, Amounts] = {}
         for queue in session.queue_list:
             guarantee = self._amounts(queue.record.guarantee).astype(np.int64).tolist()
-            takes_work = self._as_volcano or queue.is_open
-            found[queue.index] = np.array(reserved_guarantee(guarantee, held[queue.index], takes_work), np.float64)
+            most = self._capability(queue).tolist()
+            if not self._as_volcano:
+                guarantee = reserved_guarantee(guarantee, most, held[queue.index], queue.is_open)
+            found[queue.index] = np.array(guarantee, np.float64)
         return found
 
     def _fill_accounts(self, shares: dict[int, _Share]) -> None:
@@ -627,6 +632,17 @@ class ProportionPlugin(KeepsShares):
                 names = {name for one in noted if isinstance(one.reason, Reason) for _, name in one.reason.names}
                 if not job.waiting_count:
                     job.note("queue", self.name, _OTHERS_PART({"queues": ", ".join(sorted(names))}))
+
+    # --- reporting --------------------------------------------------------------------------------------------------
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield queues that are guaranteed more than their own capability, or whose capability limits nothing."""
+        names = self._session.nodes.resources
+        for queue in self._session.queue_list:
+            stated = {"guarantee.resource": self._amounts(queue.record.guarantee).astype(np.int64).tolist()}
+            above = above_capability(stated, self._capability(queue).tolist(), names)
+            for text in (*above, *without_limit(queue.record.capability)):
+                yield Problem("Queue", queue.name, text)
 
     # --- gauges -----------------------------------------------------------------------------------------------------
 

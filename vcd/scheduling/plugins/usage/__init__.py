@@ -126,10 +126,14 @@ class UsagePlugin(Plugin):
     )
     arguments = (
         Argument(
-            "usage.weight", "int", 5, "Weight of the score relative to the scores of other plugins; below 0 it means 5."
+            "usage.weight",
+            "int",
+            5,
+            "Weight of the score relative to the scores of other plugins; below 0 it means 5.",
+            default_below=0,
         ),
-        Argument("cpu.weight", "int", 1, "Weight of cpu in the score; below 0 it means 1."),
-        Argument("memory.weight", "int", 1, "Weight of memory in the score; below 0 it means 1."),
+        Argument("cpu.weight", "int", 1, "Weight of cpu in the score; below 0 it means 1.", default_below=0),
+        Argument("memory.weight", "int", 1, "Weight of memory in the score; below 0 it means 1.", default_below=0),
         Argument(
             "thresholds",
             "mapping",
@@ -151,8 +155,8 @@ class UsagePlugin(Plugin):
 
     def __init__(self, arguments: ArgumentValues) -> None:
         super().__init__(arguments)
-        self.weight = _at_least_zero(arguments["usage.weight"], 5)
-        self.weights = (_at_least_zero(arguments["cpu.weight"], 1), _at_least_zero(arguments["memory.weight"], 1))
+        self.weight: int = arguments["usage.weight"]
+        self.weights: tuple[int, int] = (arguments["cpu.weight"], arguments["memory.weight"])
         thresholds: ArgumentValues = arguments["thresholds"]
         self.thresholds: tuple[int, int] = (thresholds["cpu"], thresholds["mem"])
         self.estimator = Estimator(**{key: float(value) for key, value in arguments["estimator"].items()})
@@ -236,10 +240,6 @@ class UsagePlugin(Plugin):
         yield Gauge("vcd_usage_known_nodes", (), known)
         if known < len(self._known):
             yield Gauge("vcd_usage_unknown_nodes", (("why", self._why),), len(self._known) - known)
-
-
-def _at_least_zero(value: int, otherwise: int) -> int:
-    return value if value >= 0 else otherwise
 
 
 def _interval(metrics: Mapping[str, str]) -> int:
