@@ -81,8 +81,8 @@ def run(
                 snapshot, now, seed, policy_digest=policy.digest, outside=outside, left_out=sorted(excluded | late)
             )
             framework = Framework(session, policy, plugins, used, plugin_guard, mark, trace)
-            if all(registry.actions()[name].treats_alike for name in policy.actions):
-                framework.find_alike()
+            if all(registry.actions()[name].follows_order for name in policy.actions):
+                framework.find_equivalent_jobs()
             session.take_turns()
             stranded.release(framework)
             lapses.end_reservations(session)

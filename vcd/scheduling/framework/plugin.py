@@ -16,6 +16,7 @@ from vcd.model.kinds import Kind
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.quotas import QueueLimit, Quota, limits_in
 from vcd.scheduling.framework.victims import VictimsAnswer
+from vcd.scheduling.search.parts import ANY_KEY
 from vcd.scheduling.session.gauges import Gauge, JobGauge
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
@@ -46,8 +47,11 @@ class Plugin:
     questions: ClassVar[tuple[str, ...]] = ()
     """Questions to outside services whose answers the daemon logs as they arrive, such as ``usage``. While the plugin
     is active, each answer starts a cycle."""
-    annotations: ClassVar[tuple[str, ...]] = ()
-    """Annotations and labels that change the plugin's answers. Its page in docs/plugins/ lists them."""
+    keys: ClassVar[tuple[str, ...]] = (ANY_KEY,)
+    """Annotations and labels of pods, groups and queues that change the plugin's results. Its page in docs/plugins/
+    lists them. Jobs that differ only in name, age, and other annotations and labels are equivalent for the plugin, and
+    one of them is tried for all (``vcd.scheduling.session.classes``). With ``ANY_KEY`` no two jobs are equivalent for a
+    plugin that implements more than ``predicates`` and ``node_order``."""
     queue_fields: ClassVar[tuple[str, ...]] = ()
     """Fields of a Queue's spec that the plugin enforces, by their names in ``QueueSpec``. ``field?flag`` is read only
     while that flag of the plugin's entry is on. If some plugin reads a field but no active one does, vcd reports this
@@ -70,10 +74,6 @@ class Plugin:
     without_it: ClassVar[str] = ""
     """What goes wrong in a configuration without this plugin, for ``vcd conf check``. Empty if nothing does."""
 
-    treats_alike: ClassVar[bool] = False
-    """Whether the plugin treats jobs as equivalent that differ only in name, age, and labels and annotations that are
-    not in ``annotations``. It may still distinguish their pods by ``kind_of``. If all plugins declare this, one of many
-    equivalent jobs is tried for all of them (``vcd.scheduling.session.classes``)."""
     minds_placements: ClassVar[bool] = True
     """Whether the answer of ``pre_predicate`` for a task can change when other tasks of its job are placed."""
     asks_outside: ClassVar[bool] = False

@@ -183,6 +183,7 @@ _TUPLES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "kinds": (lambda each: isinstance(each, str | Kind), "texts and Kinds"),
     "questions": (lambda each: isinstance(each, str), "texts"),
     "quotas": (lambda each: isinstance(each, Quota), "Quotas"),
+    "keys": (lambda each: isinstance(each, str), "texts"),
     "series": (_is_pair, "pairs of texts"),
     "excludes": (lambda each: _is_pair(each) and each[0] in FLAGS, "pairs of an enable flag and a plugin"),
 }
