@@ -139,6 +139,7 @@ class Points:
 
 POINTS: Mapping[str, Point[..., Any]] = {name: each for name, each in vars(Points).items() if isinstance(each, Point)}
 
+
 def reads_jobs(plugin: type[Plugin]) -> bool:
     """Return whether a plugin receives jobs, tasks or queues, other than through the keys of its predicates and
     scores."""
