@@ -70,10 +70,11 @@ class Evaluator:
         self.bits = max(1, (len(self.nodes) - 1).bit_length()) if len(self.nodes) else 1
         self.ties = (len(self.nodes) - 1) - self.nodes.facts.ties(session.seed)
         self.limit = (1 << 59) >> self.bits
-        kinds = sorted({kind for part in self.parts if not is_moving(part) for kind in part.kinds or ()})
+        lasting = [part for part in self.parts if not is_moving(part)]
+        kinds = sorted({kind for part in lasting for kind in part.kinds or ()})
         self.versions = (
             session.policy_digest,
-            tuple((part.owner, part.name) for part in self.parts if not is_moving(part)),
+            tuple([(part.owner, part.name) for part in lasting]),
             *(session.snapshot.others_version.get(kind, 0) for kind in kinds),
         )
         self.everywhere: Mask = self.nodes.facts.cached(

@@ -70,7 +70,9 @@ class EquivalenceKeys:
         self.fixed_parts = tuple(part for part in parts if is_fixed(part) and _has_effect(part))
         self._readers = [reader(part) for part in self.fixed_parts]
         # Moving parts come last: another session may have other ones, and the bits of the rest must keep their meaning.
-        self._others = sorted((part for part in parts if not is_fixed(part)), key=is_moving)
+        others = [part for part in parts if part not in self.fixed_parts and _has_effect(part)]
+        self._others = sorted(others, key=is_moving)
+        self._stays = [not is_moving(part) for part in self._others]
         self._distinguishing = frozenset([id(part) for part in parts if distinguishes_pods(part)])
         self._distinguishing_predicates = tuple(
             part for part in parts if isinstance(part, Predicate) and distinguishes_pods(part)
@@ -99,7 +101,9 @@ class EquivalenceKeys:
 
     def find(self, task: Task, moving: bool = True) -> tuple[EquivalenceKey, ApplyingParts]:
         """Compute the key and the applying parts. ``moving=False`` leaves out the moving parts."""
-        others = [part.applies(task) and (moving or not is_moving(part)) for part in self._others]
+        others = [
+            (moving or stays) and part.applies(task) for part, stays in zip(self._others, self._stays, strict=True)
+        ]
         applying = self.fixed(task), tuple(others)
         parts = self._applying.get(applying)
         if parts is None:

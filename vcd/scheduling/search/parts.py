@@ -75,8 +75,9 @@ class _Part:
     def key_of(self, task: Task) -> Hashable:
         """Return the values of ``keys``; with QUEUE also the queue.
 
-        A built-in part overrides this if what it reads of the task is less than that, or not in the pod. Results must
-        mean the same in every session: names and values, not numbers that a session assigned.
+        A built-in part overrides this if what it reads of the task is less than that, or not in the pod. If ``keys``
+        are fields of the spec alone, the result is then all that it reads. Results must mean the same in every session:
+        names and values, not numbers that a session assigned.
         """
         return _values(self, task)
 
@@ -193,7 +194,9 @@ def has_own_key(part: _Part) -> bool:
 
 def distinguishes_pods(part: _Part) -> bool:
     """Whether a part may distinguish pods of one spec, namespace and job."""
-    return has_own_key(part) or bool(pod_keys(part)) or bool(part.reads & Reads.QUEUE)
+    if part.keys and not pod_keys(part):
+        return False
+    return has_own_key(part) or bool(part.keys) or bool(part.reads & Reads.QUEUE)
 
 
 def pod_keys(part: _Part) -> tuple[str, ...]:
@@ -207,6 +210,10 @@ def reader(part: _Part) -> Callable[[Task], Hashable]:
     if not fields or VOLUMES in part.keys:
         return lambda task: (task.shape, owner_of_claims(task), part.key_of(task))
     if not distinguishes_pods(part):
+        if has_own_key(part):
+            return part.key_of
+        if len(fields) == 1:
+            return lambda task: fields[0](task.shape.spec)
         return lambda task: tuple([field(task.shape.spec) for field in fields])
     return lambda task: (*[field(task.shape.spec) for field in fields], part.key_of(task))
 

@@ -58,6 +58,9 @@ class NodeAffinityScore(PercentOfHighest):
             found = self._terms[shape] = _preferred(shape.spec)
         return found
 
+    def key_of(self, task: Task) -> _Terms:
+        return self._preferred(task.shape)
+
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         return self.percent(raw, feasible, raw)
 
