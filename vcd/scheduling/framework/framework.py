@@ -181,7 +181,7 @@ class Framework(Points):
         """Whether several equivalent tasks of one job can be placed at once.
 
         This needs plugins that answer for several tasks wherever they answer for one (points named ``..._together``),
-        and no plugin that chooses nodes or whose ``pre_predicate`` depends on placements.
+        and no plugin that chooses nodes, or has a ``pre_predicate`` and no ``keys``.
         """
 
         def plugins_at(name: str) -> set[Plugin]:
@@ -190,7 +190,7 @@ class Framework(Points):
         return (
             plugins_at("allocatable") == plugins_at("allocatable_together")
             and plugins_at("on_allocate") == plugins_at("on_allocate_together")
-            and not any(plugin_of(method).minds_placements for method in self.participants["pre_predicate"].methods)
+            and not any(ANY_KEY in plugin_of(method).keys for method in self.participants["pre_predicate"].methods)
             and not self.participants["best_node"].methods
         )
 

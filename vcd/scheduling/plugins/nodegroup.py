@@ -200,7 +200,6 @@ class NodeGroupPlugin(KeepsAccounts):
     """
 
     name = "nodegroup"
-    minds_placements = False
     keys = (NODE_GROUP, LIMITS)
     queue_fields = ("affinity", "parent?enableHierarchy")
     arguments = (

@@ -63,7 +63,6 @@ class PredicatesPlugin(FollowsPods):
 
     name = "predicates"
     without_it = "pods are bound whatever their selectors, affinity and tolerations are"
-    minds_placements = False
     bind_timeout = "volumebinding.bindTimeoutSeconds"
     kinds = (
         "CSIDriver",

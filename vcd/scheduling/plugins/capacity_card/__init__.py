@@ -97,7 +97,6 @@ class CapacityCardPlugin(KeepsShares):
     """
 
     name = "capacity-card"
-    minds_placements = False
     protects = True
     arguments = (
         Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that request cards count no cpu and memory."),

@@ -49,7 +49,7 @@ class ReschedulingPlugin(Plugin):
 
     name = "rescheduling"
     timed = True
-    questions = (USAGE,)
+    outside = (USAGE,)
     series = (
         ("vcd_rescheduling_known_nodes", "Nodes of which a fresh sample of usage is known."),
         ("vcd_rescheduling_victims", "Pods that the plugin named in the last session."),

@@ -120,7 +120,7 @@ class UsagePlugin(Plugin):
     name = "usage"
     keys = ()
     timed = True
-    questions = (USAGE,)
+    outside = (USAGE,)
     series = (
         ("vcd_usage_known_nodes", "Nodes whose usage is known."),
         ("vcd_usage_unknown_nodes", "Nodes whose usage is not known, by why: they pass and get no points."),
