@@ -31,10 +31,10 @@ _BORN = "2026-01-01T00:00:00Z"
 class Scheduler:
     """A state with the caches of a scheduler, after its first sessions."""
 
-    def __init__(self, objects: Iterable[Manifest]) -> None:
+    def __init__(self, objects: Iterable[Manifest], conf: str = DEFAULT) -> None:
         self.state = state_of(objects)
         self.state.settings = Options().settings()
-        self._policy = read_policy(DEFAULT)
+        self._policy = read_policy(conf)
         self._maker = SnapshotMaker(self.state)
         self._memory = Memory()
         self._sessions = self._newcomers = 0

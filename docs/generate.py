@@ -46,6 +46,7 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import IDLE_FLAGS, POINTS
 from vcd.scheduling.framework.policy import METRICS
 from vcd.scheduling.framework.registry import actions, plugins, series
+from vcd.scheduling.search.parts import ANY_KEY
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
@@ -297,8 +298,9 @@ def plugin_page(kind: type[Plugin]) -> str:
         parts.append("## Arguments\n\nNone.\n")
     reads = ", ".join(map(_read, kind.kinds)) or "none"
     parts.append(f"## What it reads\n\nKinds in addition to Pod, Node, PodGroup and Queue: {reads}.\n")
-    if kind.annotations:
-        parts.append(f"Annotations and labels: {', '.join(map(code, kind.annotations))}.\n")
+    keys = [key for key in kind.keys if key != ANY_KEY]
+    if keys:
+        parts.append(f"Annotations and labels: {', '.join(map(code, keys))}.\n")
     gauges = [name for name, (_, plugin) in given().items() if plugin == kind.name]
     if gauges:
         listed = "".join(f"- {code(name)}\n" for name in gauges)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from click.testing import CliRunner, Result
 
 from vcd.api import read_policy
 from vcd.cli.conf import conf
+from vcd.scheduling.framework import registry
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import DEFAULT_POLICY
 
 
@@ -31,6 +34,27 @@ def findings(text: str) -> list[str]:
 
 
 GOOD = ("priority", "gang", "predicates", "proportion", "overcommit", "nodeorder")
+
+
+@pytest.mark.parametrize(
+    ("members", "is_slow"),
+    [
+        ({"predicates": lambda self: ()}, False),
+        ({"job_order": lambda self, job: 0}, True),
+        ({"job_order": lambda self, job: 0, "keys": ()}, False),
+        ({"job_order": lambda self, job: 0, "keys": ("example.com/deadline",)}, False),
+    ],
+    ids=["filters only", "without keys", "no keys", "keys"],
+)
+def test_a_third_party_plugin_without_keys_is_slow(
+    monkeypatch: pytest.MonkeyPatch, members: dict[str, Any], is_slow: bool
+) -> None:
+    known = MappingProxyType({**registry.plugins(), "ours": type("Ours", (Plugin,), {"name": "ours", **members})})
+    monkeypatch.setattr(registry, "plugins", lambda: known)
+    assert [each for each in findings(written(*GOOD, "ours")) if "declares no keys" in each] == findings(
+        written(*GOOD, "ours")
+    )
+    assert bool(findings(written(*GOOD, "ours"))) == is_slow
 
 
 @pytest.mark.parametrize("actions", ["enqueue, allocate", "enqueue, allocate, preempt, reclaim, backfill"])

@@ -24,7 +24,7 @@ from vcd.scheduling.framework.checks import GuardedPredicate
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.victims import Allowance
-from vcd.scheduling.search.parts import Depends, Predicate, Score
+from vcd.scheduling.search.parts import Predicate, Reads, Score
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
@@ -67,7 +67,7 @@ def fails(*_: Any) -> Any:
 class _Predicate(Predicate):
     name = "failing"
     reason = because("failing")
-    depends = Depends.USAGE
+    reads = Reads.USAGE
 
     def mask(self, task: Any, usage: Any) -> Any:
         return fails()
@@ -150,8 +150,8 @@ def test_a_predicate_of_others_is_asked_what_it_declares() -> None:
     """Also whether pods that are evicted in this session keep a task away until they are gone."""
 
     class Away(_Predicate):
-        def keeps_away(self, task: Any, others: Any) -> bool:
+        def excludes_beside(self, task: Any, others: Any) -> bool:
             return bool(others)
 
     guarded = GuardedPredicate(guard.Gate("odd", None), Away())
-    assert [guarded.keeps_away(None, evicted) for evicted in ((), (1,))] == [False, True]  # type: ignore[arg-type]
+    assert [guarded.excludes_beside(None, evicted) for evicted in ((), (1,))] == [False, True]  # type: ignore[arg-type]

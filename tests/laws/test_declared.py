@@ -287,7 +287,7 @@ def spy(asked: set[str], *, chooses: bool = True) -> Plugin:
 
         return answer
 
-    says = {"name": "spy", "__module__": "vcd.spy", "treats_alike": True, "minds_placements": False}
+    says = {"name": "spy", "__module__": "vcd.spy", "keys": ()}
     kind = type("Spy", (Plugin,), {**says, **{name: method(name) for name in POINTS if chooses or name != "best_node"}})
     made: Plugin = kind(ArgumentValues((), {}, ()))
     return made

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.dsl import group, node, pod
-from tests.laws.test_kinds import look
+from tests.laws.test_equivalence import look
 from tests.sizes import seeds
 from tests.world import World
 from vcd.scheduling.search.candidates import Memory

@@ -37,7 +37,7 @@ LISTED = {
 
 @pytest.mark.parametrize(("key", "names"), LISTED.items(), ids=LISTED)
 def test_a_key_is_listed_by_the_plugins_that_obey_it(key: str, names: set[str]) -> None:
-    assert {name for name, plugin in plugins().items() if key in plugin.annotations} == names
+    assert {name for name, plugin in plugins().items() if key in plugin.keys} == names
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,11 @@ NEAR = {
 
 
 def weights(arguments: dict[str, Any] | None = None) -> dict[str, float]:
-    session = session_of(node("n"), pod("p"), conf=with_arguments("nodeorder", arguments))
+    session = session_of(
+        node("n", taints=[{"key": "a", "effect": "PreferNoSchedule"}], status={"images": [{"names": ["a"]}]}),
+        pod("p"),
+        conf=with_arguments("nodeorder", arguments),
+    )
     return {score.name: score.weight for score in framework_of(session).evaluator.scores}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -211,7 +212,9 @@ UNREADABLE = "node(s) had a Numatopology that cannot be read; restart their reso
 def test_reasons_say_what_is_wrong_with_a_node(objects: list[Manifest], said: str) -> None:
     session = opened(*objects, guaranteed("p", 3, policy="best-effort"))
     assert reasons(session, "numa-aware") == {said: 1}
-    assert all(part.unresolvable for part in framework_of(session).evaluator.predicates if part.name == "numa-aware")
+    (part,) = (part for part in framework_of(session).evaluator.predicates if part.name == "numa-aware")
+    failed = np.ones(len(session.nodes), np.bool_)
+    assert part.unresolvable_nodes(task_of(session, "p"), session.nodes.usage, failed).all()
 
 
 def test_a_policy_that_no_kubelet_has_is_refused() -> None:

@@ -14,7 +14,7 @@ from vcd.diagnosis.funnel import Funnel
 from vcd.scheduling.framework.arguments import parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.registry import plugins
-from vcd.scheduling.plugins.predicates import PredicatesPlugin
+from vcd.scheduling.search.parts import is_fixed
 from vcd.scheduling.session.session import Session
 
 Manifest = dict[str, Any]
@@ -90,7 +90,7 @@ def test_each_test_can_be_switched_off(switch: str) -> None:
 
 def test_the_pod_count_and_the_cordon_have_no_switch() -> None:
     everything_off = with_arguments("predicates", {f"predicate.{switch}": "false" for switch in BLOCKED})
-    session = session_of(node("n"), pod("p"), conf=everything_off)
+    session = session_of(node("n", unschedulable=True), pod("p"), conf=everything_off)
     assert [predicate.name for predicate in framework_of(session).evaluator.predicates] == [
         "NodePodNumber",
         "NodeUnschedulable",
@@ -99,7 +99,8 @@ def test_the_pod_count_and_the_cordon_have_no_switch() -> None:
 
 def test_the_tests_come_in_volcanos_order() -> None:
     conf = with_arguments("predicates", {"predicate.ProportionalEnable": "true"})
-    session = session_of(node("n"), claim("data", volume="v"), csi_node("n"), pod("p", spec=using("data")), conf=conf)
+    cordoned = node("n", unschedulable=True, taints=[{"key": "a", "effect": "NoSchedule"}])
+    session = session_of(cordoned, claim("data", volume="v"), csi_node("n"), pod("p", spec=using("data")), conf=conf)
     assert [predicate.name for predicate in framework_of(session).evaluator.predicates] == [
         "NodePodNumber",
         "NodeUnschedulable",
@@ -118,8 +119,12 @@ def test_the_tests_come_in_volcanos_order() -> None:
 
 def test_kept_results_are_void_when_a_kind_that_was_read_changes() -> None:
     session = session_of(node("n"), claim("data"), csi_node("n"), pod("p", spec=using("data")), conf=PREDICATES)
-    read = {kind for predicate in framework_of(session).evaluator.predicates for kind in predicate.reads}
-    assert read == set(PredicatesPlugin.kinds)
+    fixed = [predicate for predicate in framework_of(session).evaluator.predicates if is_fixed(predicate)]
+    assert {kind for predicate in fixed for kind in predicate.kinds or ()} == {
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "StorageClass",
+    }
 
 
 @pytest.mark.parametrize(

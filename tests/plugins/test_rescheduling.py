@@ -517,7 +517,7 @@ def test_a_pod_that_goes_already_is_not_named_again() -> None:
 
 def test_time_and_samples_make_cycles() -> None:
     assert ReschedulingPlugin.timed
-    assert ReschedulingPlugin.questions == ("usage",)
+    assert ReschedulingPlugin.outside == ("usage",)
 
 
 def test_the_victims_are_of_those_given_and_in_their_order() -> None:

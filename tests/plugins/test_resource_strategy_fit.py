@@ -20,7 +20,7 @@ from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.framework.registry import plugins
-from vcd.scheduling.search.static import SCALE
+from vcd.scheduling.search.factscores import SCALE
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 

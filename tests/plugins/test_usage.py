@@ -227,7 +227,7 @@ def test_kept_tables_follow_the_samples() -> None:
 
 def test_time_alone_starts_cycles_and_so_do_samples() -> None:
     assert UsagePlugin.timed
-    assert UsagePlugin.questions == ("usage",)
+    assert UsagePlugin.outside == ("usage",)
 
 
 # --- samples ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@ from tests.reasons import because, by_words
 from tests.sizes import seeds
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
-from vcd.scheduling.search.parts import Columns, Depends, Mask, Predicate, Score, Scores, tells_kinds
+from vcd.scheduling.search.factscores import PercentOfHighest
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores, distinguishes_pods
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
@@ -25,7 +26,8 @@ from vcd.scheduling.session.views import Job, Task
 class EvenCpu(Predicate):
     name = "even"
     reason = because("odd")
-    depends: ClassVar[Depends] = Depends.USAGE
+    reads = Reads.USAGE | Reads.FACTS
+    keys = ()
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return usage.pods % 5 != 4
@@ -33,7 +35,8 @@ class EvenCpu(Predicate):
 
 class Fullness(Score):
     name = "fullness"
-    depends: ClassVar[Depends] = Depends.USAGE
+    reads = Reads.USAGE | Reads.FACTS
+    keys = ()
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         return np.asarray(usage.used[0] / np.maximum(usage.allocatable[0], 1) * 7 + usage.pods % 3, np.float64)
@@ -41,7 +44,8 @@ class Fullness(Score):
 
 class Name(Score):
     name = "name"
-    normalised: ClassVar[bool] = False
+    reads = Reads.FACTS
+    keys = ()
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         return np.arange(len(usage), dtype=np.float64) % 3
@@ -49,16 +53,13 @@ class Name(Score):
 
 class Relative(Name):
     name = "relative"
-    normalised: ClassVar[bool] = True
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         return raw / max(1.0, float(raw[feasible].max(initial=0)))
 
 
-class RelativeToHighest(Relative):
-    """Says of itself that the highest rating is all it looks at, so that one node tells whether it is another."""
-
-    by_highest: ClassVar[bool] = True
+class RelativeToHighest(Relative, PercentOfHighest):
+    """Depends on the highest rating alone, so that one node decides whether it differs."""
 
 
 class Against(Name):
@@ -82,7 +83,7 @@ def opened(seed: int, scores: list[Score]) -> tuple[Session, Memory]:
 def fresh_table(session: Session, task: Task) -> Candidates:
     """A table of a task's kind that was asked nothing yet."""
     evaluator = framework_of(session).evaluator
-    _, parts = evaluator.kinds.of(task)
+    _, parts = evaluator.keys.of(task)
     return Candidates(evaluator, task, parts)
 
 
@@ -120,34 +121,13 @@ def test_tables_kept_up_to_date_equal_fresh_ones(seed: int, scores: list[Score])
 
 
 class EvenCpuOfAlike(EvenCpu):
-    """Says of itself that it looks at nothing but usage, so that nodes of one usage are asked about once."""
+    """Declares that it reads nothing but usage, so that nodes of one usage are computed once."""
 
-    def node_columns(self) -> Columns:
-        return ()
+    reads = Reads.USAGE
 
 
 class FullnessOfAlike(Fullness):
-    def node_columns(self) -> Columns:
-        return ()
-
-
-class Racks(Score):
-    """Every third node is better, and says so by a column of its own."""
-
-    name = "racks"
-    depends: ClassVar[Depends] = Depends.USAGE
-    of_rack = np.array([row % 3 for row in range(30)], np.float64)
-
-    def node_columns(self) -> Columns | None:
-        return None
-
-    def raw(self, task: Task, usage: Usage) -> Scores:
-        return (self.of_rack if usage.rows is None else self.of_rack[usage.rows]) * usage.pods
-
-
-class RacksOfAlike(Racks):
-    def node_columns(self) -> Columns:
-        return (self.of_rack,)
+    reads = Reads.USAGE
 
 
 @pytest.mark.parametrize("others", [[Name()], [Relative(3)], []], ids=["simple", "normalised", "usage only"])
@@ -157,9 +137,9 @@ def test_nodes_alike_are_rated_as_each_for_itself(seed: int, others: list[Score]
     sizes = [rand.choice([4, 8]) for _ in range(30)]
     together, apart = (session_of(*many_nodes(sizes), seed=seed) for _ in range(2))
     kept = Memory()
-    parts: list[Score] = [FullnessOfAlike(2), RacksOfAlike(), *others]
+    parts: list[Score] = [FullnessOfAlike(2), *others]
     use_evaluator(together, Evaluator(together, [EvenCpuOfAlike()], parts, kept))
-    use_evaluator(apart, Evaluator(apart, [EvenCpu()], [Fullness(2), Racks(), *others], Memory()))
+    use_evaluator(apart, Evaluator(apart, [EvenCpu()], [Fullness(2), *others], Memory()))
     tasks = [list(zip(*[job.pending() for job in jobs], strict=True)) for jobs in both_jobs(together, apart)]
     placed: list[tuple[Statement, Statement]] = []
     for _ in range(80):
@@ -302,7 +282,7 @@ class OfRack(Predicate):
     def applies(self, task: Task) -> bool:
         return "rack" in task.pod.metadata.annotations
 
-    def kind_of(self, task: Task) -> str:
+    def key_of(self, task: Task) -> str:
         self.asked.append(task.name)
         return task.pod.metadata.annotations["rack"]
 
@@ -311,10 +291,10 @@ class OfRack(Predicate):
         return rows == int(task.pod.metadata.annotations["rack"])
 
 
-def of_racks(depends: Depends, *pods: dict[str, Any], memory: Memory | None = None) -> Session:
+def of_racks(reads: Reads, *pods: dict[str, Any], memory: Memory | None = None) -> Session:
     """A session on three nodes in which pods may name a rack."""
     session = session_of(*[node(f"n{i}") for i in range(3)], *pods)
-    part = type("OfRack", (OfRack,), {"depends": depends})()
+    part = type("OfRack", (OfRack,), {"reads": reads, "keys": ()})()
     use_evaluator(session, Evaluator(session, [part], [], memory or Memory()))
     return session
 
@@ -323,25 +303,25 @@ def racked(name: str, rack: str | None = None, **options: Any) -> dict[str, Any]
     return pod(name, cpu=1, annotations={} if rack is None else {"rack": rack}, **options)
 
 
-ALL_DEPENDS = [Depends.FACTS, Depends.USAGE, Depends.PODS, Depends.JOB, Depends.QUEUE, Depends.TIME]
+ALL_READS = [Reads.FACTS, Reads.USAGE | Reads.FACTS, Reads.PODS, Reads.JOB, Reads.QUEUE, Reads.TIME]
 
 
-@pytest.mark.parametrize("depends", ALL_DEPENDS)
-def test_tasks_of_one_shape_and_other_kinds_do_not_share_a_table(depends: Depends) -> None:
+@pytest.mark.parametrize("reads", ALL_READS)
+def test_tasks_of_one_shape_and_other_kinds_do_not_share_a_table(reads: Reads) -> None:
     pods = [racked("a", "0"), racked("b", "1"), racked("c"), racked("d", "1")]
-    session = of_racks(depends, *pods)
+    session = of_racks(reads, *pods)
     passing = {name: framework_of(session).candidates(task_of(session, name)).passing().tolist() for name in "abcd"}
     assert passing == {"a": [True, False, False], "b": [False, True, False], "c": [True] * 3, "d": [False, True, False]}
     tables = {name: framework_of(session).candidates(task_of(session, name)) for name in "abcd"}
-    assert (tables["b"] is tables["d"]) is (depends is not Depends.JOB)  # each of these pods is a job of its own
-    assert len({id(table) for table in tables.values()}) == (4 if depends is Depends.JOB else 3)
-    kinds = {name: framework_of(session).evaluator.kind(task_of(session, name)) for name in "abcd"}
+    assert (tables["b"] is tables["d"]) is (reads is not Reads.JOB)  # each of these pods is a job of its own
+    assert len({id(table) for table in tables.values()}) == (4 if reads is Reads.JOB else 3)
+    kinds = {name: framework_of(session).evaluator.key(task_of(session, name)) for name in "abcd"}
     assert all((kinds[x] == kinds[y]) is (tables[x] is tables[y]) for x in "abcd" for y in "abcd")
 
 
-@pytest.mark.parametrize("depends", [Depends.FACTS, Depends.USAGE])
-def test_parts_whose_answers_no_one_else_changes_leave_a_table_simple(depends: Depends) -> None:
-    session = of_racks(depends, racked("a", "0"), racked("b", "1"))
+@pytest.mark.parametrize("reads", [Reads.FACTS, Reads.USAGE | Reads.FACTS])
+def test_parts_whose_answers_no_one_else_changes_leave_a_table_simple(reads: Reads) -> None:
+    session = of_racks(reads, racked("a", "0"), racked("b", "1"))
     for name in "aabb":  # the first time nothing is kept
         framework_of(session).candidates(task_of(session, name)).best()
     before = framework_of(session).evaluator.evaluations
@@ -351,24 +331,24 @@ def test_parts_whose_answers_no_one_else_changes_leave_a_table_simple(depends: D
     assert framework_of(session).evaluator.evaluations == before
 
 
-@pytest.mark.parametrize("depends", ALL_DEPENDS)
-def test_labels_tell_tasks_apart_only_where_pods_matter(depends: Depends) -> None:
+@pytest.mark.parametrize("reads", ALL_READS)
+def test_labels_tell_tasks_apart_only_where_pods_matter(reads: Reads) -> None:
     options: dict[str, Any] = {"group": "g"}
     pods = [group("g", members=1, phase="Inqueue"), *[racked(n, "1", labels={"app": n}, **options) for n in "ab"]]
-    session = of_racks(depends, *pods)
+    session = of_racks(reads, *pods)
     tables = {id(framework_of(session).candidates(task_of(session, name))) for name in "ab"}
-    assert len(tables) == (2 if depends is Depends.PODS else 1)
+    assert len(tables) == (2 if reads is Reads.PODS else 1)
 
 
 def test_jobs_tell_tasks_apart_only_where_a_part_that_applies_looks_at_them() -> None:
-    session = of_racks(Depends.JOB, racked("a"), racked("b"))
+    session = of_racks(Reads.JOB, racked("a"), racked("b"))
     assert framework_of(session).candidates(task_of(session, "a")) is framework_of(session).candidates(
         task_of(session, "b")
     )
 
 
 def test_kinds_are_asked_only_of_tasks_to_which_the_part_applies() -> None:
-    session = of_racks(Depends.FACTS, racked("with", "1"), racked("without"))
+    session = of_racks(Reads.FACTS, racked("with", "1"), racked("without"))
     OfRack.asked.clear()
     for name in ("with", "without"):
         framework_of(session).candidates(task_of(session, name))
@@ -377,16 +357,16 @@ def test_kinds_are_asked_only_of_tasks_to_which_the_part_applies() -> None:
 
 @pytest.mark.parametrize("part", [Name(), EvenCpu()])
 def test_parts_without_kinds_are_not_asked_for_them(part: Predicate | Score) -> None:
-    assert not tells_kinds(part)
-    assert tells_kinds(OfRack())
+    assert not distinguishes_pods(part)
+    assert distinguishes_pods(OfRack())
 
 
-@pytest.mark.parametrize("depends", ALL_DEPENDS)
-def test_kinds_mean_the_same_in_a_later_session(depends: Depends) -> None:
+@pytest.mark.parametrize("reads", ALL_READS)
+def test_kinds_mean_the_same_in_a_later_session(reads: Reads) -> None:
     memory = Memory()
     facts = None
     for racks in ("01", "10", "12", "21"):
-        session = of_racks(depends, *[racked(name, rack) for name, rack in zip("ab", racks, strict=True)])
+        session = of_racks(reads, *[racked(name, rack) for name, rack in zip("ab", racks, strict=True)])
         facts = session.nodes.facts = facts or session.nodes.facts
         use_evaluator(session, Evaluator(session, framework_of(session).evaluator.predicates, [], memory))
         found = [
@@ -398,9 +378,9 @@ def test_kinds_mean_the_same_in_a_later_session(depends: Depends) -> None:
 def test_what_was_kept_is_void_when_parts_come_or_go() -> None:
     """Another part's kinds would be in the place of this one's."""
     memory = Memory()
-    first = of_racks(Depends.FACTS, racked("a", "1"), memory=memory)
+    first = of_racks(Reads.FACTS, racked("a", "1"), memory=memory)
     assert framework_of(first).candidates(task_of(first, "a")).passing().tolist() == [False, True, False]
-    second = of_racks(Depends.FACTS, racked("a", "1"))
+    second = of_racks(Reads.FACTS, racked("a", "1"))
     second.nodes.facts = first.nodes.facts
     use_evaluator(second, Evaluator(second, [], [], memory))
     assert framework_of(second).candidates(task_of(second, "a")).passing().all()
@@ -411,7 +391,8 @@ class Marked(Predicate):
 
     name = "marked"
     reason = because("not the first")
-    depends: ClassVar[Depends] = Depends.USAGE
+    reads = Reads.USAGE | Reads.FACTS
+    keys = ("marked",)
 
     def applies(self, task: Task) -> bool:
         return "marked" in task.pod.metadata.annotations
@@ -425,7 +406,8 @@ class Hour(Predicate):
 
     name = "hour"
     reason = because("not now")
-    depends: ClassVar[Depends] = Depends.TIME
+    keys = ()
+    reads = Reads.TIME
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return np.ones(len(usage), np.bool_)
@@ -456,7 +438,8 @@ class Near(Score):
     """One node is better by a few millionths."""
 
     name = "near"
-    depends: ClassVar[Depends] = Depends.USAGE
+    reads = Reads.USAGE | Reads.FACTS
+    keys = ()
 
     def __init__(self, better: int) -> None:
         super().__init__()

@@ -25,7 +25,7 @@ from vcd.scheduling.framework.points import POINTS, Vote
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.search.parts import Depends, Predicate, Score, tells_kinds
+from vcd.scheduling.search.parts import Predicate, Reads, Score, distinguishes_pods
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.state.snapshot import Snapshot, SnapshotMaker
@@ -310,11 +310,11 @@ MASKS: list[tuple[Callable[[int], Any], str]] = [
 
 
 @pytest.mark.parametrize(("answer", "told"), MASKS)
-@pytest.mark.parametrize("depends", [Depends.FACTS, Depends.USAGE, Depends.PODS])
+@pytest.mark.parametrize("reads", [Reads.FACTS, Reads.USAGE | Reads.FACTS, Reads.PODS])
 def test_a_mask_is_a_bool_for_each_node(
-    offer: Callable[..., type[Plugin]], answer: Callable[[int], Any], told: str, depends: Depends
+    offer: Callable[..., type[Plugin]], answer: Callable[[int], Any], told: str, reads: Reads
 ) -> None:
-    offer(predicates=lambda self: [predicate(answer=staticmethod(answer), depends=depends)])
+    offer(predicates=lambda self: [predicate(answer=staticmethod(answer), reads=reads)])
     plan = decide(cluster(), read_policy(WITH), NOW_NS, 0)
     assert plan.faults[0].startswith("odd: expected an array of bool of shape (3,) at predicate fit.mask, got")
     assert told in plan.faults[0]
@@ -336,9 +336,9 @@ KINDS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("answer", "told"), KINDS)
-@pytest.mark.parametrize("depends", [Depends.FACTS, Depends.USAGE, Depends.PODS])
-def test_a_kind_is_a_plain_value(offer: Callable[..., type[Plugin]], answer: Any, told: str, depends: Depends) -> None:
-    members = {"kind_of": lambda self, task: answer, "depends": depends}
+@pytest.mark.parametrize("reads", [Reads.FACTS, Reads.USAGE | Reads.FACTS, Reads.PODS])
+def test_a_kind_is_a_plain_value(offer: Callable[..., type[Plugin]], answer: Any, told: str, reads: Reads) -> None:
+    members = {"key_of": lambda self, task: answer, "reads": reads}
     rates = {**members, "answer": staticmethod(lambda n: np.arange(float(n)))}
     for offered, where in (
         ({"predicates": lambda self: [predicate(**members)]}, "predicate fit"),
@@ -346,7 +346,7 @@ def test_a_kind_is_a_plain_value(offer: Callable[..., type[Plugin]], answer: Any
     ):
         offer(**offered)
         (fault,) = decide(cluster(), read_policy(WITH), NOW_NS, 0).faults
-        what = f"a kind: None, a number, a text, or a tuple of these at {where}.kind_of"
+        what = f"a kind: None, a number, a text, or a tuple of these at {where}.key_of"
         assert fault == f"odd: expected {what}, got {told}"
 
 
@@ -355,19 +355,19 @@ def test_a_kind_is_a_plain_value(offer: Callable[..., type[Plugin]], answer: Any
     [(None, None), ("a", "a"), (np.int64(3), 3), (0.5, 0.5), ((np.str_("a"), ("b", None)), ("a", ("b", None)))],
 )
 def test_kinds_pass_as_plain_values(offer: Callable[..., type[Plugin]], answer: Any, kind: Any) -> None:
-    offer(predicates=lambda self: [predicate(kind_of=lambda self, task: answer)])
+    offer(predicates=lambda self: [predicate(key_of=lambda self, task: answer)])
     session = run(cluster(), read_policy(WITH), NOW_NS, 0)
     assert session.faults == ()
     (part,) = [part for part in framework_of(session).evaluator.parts if part.owner == "odd"]
     task = next(job.tasks()[0] for job in map(session.job, range(len(session.jobs))))
-    assert part.kind_of(task) == kind
-    assert type(part.kind_of(task)) is type(kind)
+    assert part.key_of(task) == kind
+    assert type(part.key_of(task)) is type(kind)
 
 
 def test_parts_that_tell_no_kinds_are_not_asked_for_them(offer: Callable[..., type[Plugin]]) -> None:
-    offer(predicates=lambda self: [predicate()])
+    offer(predicates=lambda self: [predicate(reads=Reads.USAGE, keys=())])
     session = run(cluster(), read_policy(WITH), NOW_NS, 0)
-    assert not any(tells_kinds(part) for part in framework_of(session).evaluator.parts if part.owner == "odd")
+    assert not any(distinguishes_pods(part) for part in framework_of(session).evaluator.parts if part.owner == "odd")
 
 
 SCORES: list[tuple[Callable[[int], Any], float, str]] = [
@@ -385,17 +385,17 @@ SCORES: list[tuple[Callable[[int], Any], float, str]] = [
 
 
 @pytest.mark.parametrize(("answer", "weight", "expected"), SCORES)
-@pytest.mark.parametrize("depends", [Depends.FACTS, Depends.JOB])
+@pytest.mark.parametrize("reads", [Reads.FACTS, Reads.JOB])
 @pytest.mark.parametrize("point", ["node_order", "batch_node_order"])
 def test_points_are_finite_floats(
     offer: Callable[..., type[Plugin]],
     answer: Callable[[int], Any],
     weight: float,
     expected: str,
-    depends: Depends,
+    reads: Reads,
     point: str,
 ) -> None:
-    part = {"answer": staticmethod(answer), "depends": depends}
+    part = {"answer": staticmethod(answer), "reads": reads}
     offer(**{point: lambda self: [score(weight, **part)]})
     plan = decide(cluster(), read_policy(WITH), NOW_NS, 0)
     assert plan.faults[0].startswith(f"odd: expected {expected}")
@@ -407,7 +407,7 @@ def test_normalised_points_are_checked_as_well(offer: Callable[..., type[Plugin]
     def normalise(self: Any, raw: Any, feasible: Any) -> Any:
         return raw * NAN
 
-    part = score(answer=staticmethod(lambda n: np.arange(n, dtype=np.float64)), normalised=True, normalise=normalise)
+    part = score(answer=staticmethod(lambda n: np.arange(n, dtype=np.float64)), normalise=normalise)
     offer(node_order=lambda self: [part])
     (fault,) = decide(cluster(), read_policy(WITH), NOW_NS, 0).faults
     assert fault == "odd: expected finite points at score rate.normalise, got nan"
@@ -418,8 +418,8 @@ def test_normalised_points_are_checked_as_well(offer: Callable[..., type[Plugin]
     [
         ({"name": 3}, "Fit.name to be a str at predicates, got 3"),
         ({"reason": None}, "Fit.reason to be a Reason"),
-        ({"depends": "USAGE"}, "Fit.depends to be a Depends"),
-        ({"reads": "Namespace"}, "Fit.reads to be a tuple"),
+        ({"reads": "USAGE"}, "Fit.reads to be a Reads"),
+        ({"keys": "rack"}, "Fit.keys to be a tuple of texts"),
         ({"applies": says(1)}, "True or False at predicate fit.applies, got 1"),
         ({"answer": staticmethod(lambda n: np.zeros(n, np.bool_)), "reasons": says(3)}, "numbers by Reason"),
         ({"answer": staticmethod(lambda n: np.zeros(n, np.bool_)), "reasons": says({"x": "y"})}, "numbers by Reason"),
@@ -562,7 +562,7 @@ def test_a_plugin_that_fails_once_spoils_no_table(offer: Callable[..., type[Plug
             raise RuntimeError("once")
         return usage.used[0] <= 0
 
-    offer(predicates=lambda self: [predicate(mask=mask, depends=Depends.USAGE)])
+    offer(predicates=lambda self: [predicate(mask=mask, reads=Reads.USAGE)])
     policy, memory = read_policy(WITH), Memory()
     before = snapshot_of([node("n0"), node("n1")], gang("g", 1, cpu=99, created=1))
     after = snapshot_of([node("n0"), node("n1")], gang("h", 1, on=["n0"], cpu=1), gang("g", 1, cpu=1, created=1))

@@ -180,15 +180,14 @@ def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
             "kinds declares Rack in a namespace",
         ),
         ({"kinds": (dataclasses.replace(RACK, object="<a>"),)}, "kinds declares Rack by a, which is no argument"),
-        ({"questions": "usage"}, "questions is no tuple of texts"),
+        ({"outside": "usage"}, "outside is no tuple of texts"),
         ({"timed": "yes"}, "timed is neither True nor False nor the key"),
         ({"protects": 1}, "protects is neither True nor False"),
-        ({"asks_outside": "yes"}, "asks_outside is neither True nor False"),
         ({"quotas": ("example.com/quota",)}, "quotas is no tuple of Quotas"),
         ({"series": {"racks_open": "Open racks."}}, "series is no tuple of pairs of texts"),
         ({"series": ("ab",)}, "series is no tuple of pairs of texts"),
-        ({"excludes": (("enableNothing", "gang"),)}, "excludes is no tuple of pairs of an enable flag and a plugin"),
         ({"bind_timeout": "racks.timeout"}, "bind_timeout is no key of its arguments"),
+        ({"excludes": (("enableNothing", "gang"),)}, "excludes is no tuple of pairs of an enable flag and a plugin"),
     ],
 )
 def test_entry_point_whose_class_declares_nonsense(package: MakePackage, declared: dict[str, Any], told: str) -> None:

@@ -26,22 +26,21 @@ from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView, UndeclaredError
 from vcd.scheduling.session.nodeview import NodeView, all_nodes
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.views import Task
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.planning import state_of
 
 CONF = "actions: enqueue, allocate, backfill\ntiers:\n- plugins:\n  - name: gang\n  - name: ours\n"
-FACTS, USAGE, PODS = Depends.FACTS, Depends.USAGE, Depends.PODS
-JOB, QUEUE, TIME = Depends.JOB, Depends.QUEUE, Depends.TIME
+FACTS, USAGE, PODS = Reads.FACTS, Reads.USAGE, Reads.PODS
+JOB, QUEUE, TIME = Reads.JOB, Reads.QUEUE, Reads.TIME
 
 
-def predicate(passes: Callable[[TaskView, NodeView], Any], needs: Depends = FACTS) -> type[ScalarPredicate]:
+def predicate(passes: Callable[[TaskView, NodeView], Any], needs: Reads = FACTS) -> type[ScalarPredicate]:
     """A predicate that answers so."""
     return type(
         "Ours",
@@ -49,18 +48,18 @@ def predicate(passes: Callable[[TaskView, NodeView], Any], needs: Depends = FACT
         {
             "name": "ours",
             "reason": because("not ours"),
-            "depends": needs,
+            "reads": needs,
             "passes": lambda self, task, node: passes(task, node),
         },
     )
 
 
-def score(points: Callable[[TaskView, NodeView], Any], needs: Depends = FACTS) -> type[ScalarScore]:
+def score(points: Callable[[TaskView, NodeView], Any], needs: Reads = FACTS) -> type[ScalarScore]:
     """A score that rates so."""
     return type(
         "Ours",
         (ScalarScore,),
-        {"name": "ours", "depends": needs, "points": lambda self, task, node: points(task, node)},
+        {"name": "ours", "reads": needs, "points": lambda self, task, node: points(task, node)},
     )
 
 
@@ -161,14 +160,16 @@ def test_the_tasks_of_nodes_are_those_of_a_slow_search(seed: int) -> None:
 
 # --- what was not declared --------------------------------------------------------------------------------------------
 
-NODE_READS: list[tuple[Callable[[TaskView, NodeView], Any], Depends, str]] = [
+NODE_READS: list[tuple[Callable[[TaskView, NodeView], Any], Reads, str]] = [
     (lambda task, node: node.idle, USAGE | PODS | JOB | QUEUE, "node.idle"),
     (lambda task, node: node.used, USAGE | PODS | JOB | QUEUE, "node.used"),
     (lambda task, node: node.releasing, USAGE | PODS | JOB | QUEUE, "node.releasing"),
     (lambda task, node: node.pods, USAGE | PODS | JOB | QUEUE, "node.pods"),
     (lambda task, node: node.tasks, PODS, "node.tasks"),
     (lambda task, node: task.namespace, PODS | JOB | QUEUE | TIME, "task.namespace"),
-    (lambda task, node: task.labels, PODS, "task.labels"),
+    (lambda task, node: node.name, FACTS | PODS | JOB | QUEUE | TIME, "node.name"),
+    (lambda task, node: node.labels, FACTS | PODS | JOB | QUEUE | TIME, "node.labels, node.annotations or node.node"),
+    (lambda task, node: task.queue, QUEUE | JOB, "task.queue"),
     (lambda task, node: task.job, JOB, "task.job"),
 ]
 
@@ -176,7 +177,7 @@ NODE_READS: list[tuple[Callable[[TaskView, NodeView], Any], Depends, str]] = [
 @pytest.mark.parametrize(("read", "needed", "what"), NODE_READS)
 @pytest.mark.parametrize("declared", [FACTS, USAGE, PODS, JOB, QUEUE, TIME, USAGE | TIME])
 def test_what_is_read_has_to_be_declared(
-    read: Callable[[TaskView, NodeView], Any], needed: Depends, what: str, declared: Depends
+    read: Callable[[TaskView, NodeView], Any], needed: Reads, what: str, declared: Reads
 ) -> None:
     """A result is kept as long as what was declared did not change."""
     opened = session()
@@ -184,8 +185,21 @@ def test_what_is_read_has_to_be_declared(
     if declared & needed:
         assert ours.mask(task_of(opened, "new-0"), opened.nodes.usage).all()
         return
-    with pytest.raises(UndeclaredError, match=rf"predicate ours reads {what}: declare it, depends = Depends\."):
+    with pytest.raises(UndeclaredError, match=rf"predicate ours reads {what}: declare it, reads = Reads\."):
         ours.mask(task_of(opened, "new-0"), opened.nodes.usage)
+
+
+@pytest.mark.parametrize("what", ["labels", "annotations"])
+@pytest.mark.parametrize("declared", [FACTS, USAGE | FACTS, JOB, QUEUE, TIME])
+def test_annotations_and_labels_of_the_pod_have_to_be_declared(what: str, declared: Reads) -> None:
+    opened = session_of(node("a"), pod("new", cpu=1, **{what: {"app": "web", "tier": "front"}}))
+    task, usage = task_of(opened, "new"), opened.nodes.usage
+    base = predicate(lambda task, node: getattr(task, what).get("app") == "web", declared)
+    assert type("Ours", (base,), {"keys": ("app",)})(opened).mask(task, usage).all()
+    listed = predicate(lambda task, node: [*getattr(task, what)] == ["app"], declared)
+    assert type("Ours", (listed,), {"keys": ("app",)})(opened).mask(task, usage).all()
+    with pytest.raises(UndeclaredError, match=rf"the {what[:-1]} app of the pod: declare it, keys = \('app',\)"):
+        base(opened).mask(task, usage)
 
 
 def test_what_never_changes_needs_no_declaration() -> None:
@@ -210,8 +224,8 @@ def test_a_task_shows_its_labels_and_job_where_declared() -> None:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("needs", [FACTS, USAGE, PODS, JOB, QUEUE, TIME])
-def test_rows_may_be_a_selection(needs: Depends) -> None:
+@pytest.mark.parametrize("needs", [FACTS, USAGE | FACTS, PODS, JOB, QUEUE, TIME])
+def test_rows_may_be_a_selection(needs: Reads) -> None:
     opened = session()
     task, some = task_of(opened, "new-0"), opened.nodes.usage.take(np.array([2, 0]))
     ours = predicate(lambda task, node: node.name != "a", needs)(opened)
@@ -251,8 +265,8 @@ def test_an_answer_is_a_bool_or_a_reason(answer: Any) -> None:
         predicate(lambda task, node: answer)(opened).mask(task_of(opened, "new-0"), opened.nodes.usage)
 
 
-@pytest.mark.parametrize(("needs", "times"), [(FACTS, 1), (TIME, 1), (USAGE, 3), (PODS, 3), (QUEUE, 3)])
-def test_what_no_placement_changes_is_asked_once_a_session(needs: Depends, times: int) -> None:
+@pytest.mark.parametrize(("needs", "times"), [(FACTS, 1), (TIME, 1), (USAGE | FACTS, 3), (PODS, 3), (QUEUE, 3)])
+def test_what_no_placement_changes_is_asked_once_a_session(needs: Reads, times: int) -> None:
     opened = session()
     asked: list[str] = []
     ours = predicate(lambda task, node: not asked.append(node.name), needs)(opened)
@@ -269,13 +283,13 @@ def test_another_shape_is_asked_about_again() -> None:
 
 
 @pytest.mark.parametrize("needs", [FACTS, USAGE, PODS, JOB, QUEUE, TIME])
-def test_pods_of_another_kind_are_asked_about_again(needs: Depends) -> None:
-    """An annotation is read by ``kind_of``, and shown as ``kind``."""
+def test_pods_of_another_kind_are_asked_about_again(needs: Reads) -> None:
+    """An annotation among ``keys`` distinguishes them."""
     pods = [pod(name, cpu=1, annotations={"rack": name}) for name in ("a", "b")]
     opened = session_of(node("a"), node("b"), *pods)
-    kinds = {"kind_of": lambda self, task: task.pod.metadata.annotations["rack"]}
-    ours = type("OfKind", (predicate(lambda task, node: task.kind == node.name, needs),), kinds)(opened)
-    rates = type("OfKind", (score(lambda task, node: task.kind == node.name, needs),), kinds)(opened)
+    keys, needs = {"keys": ("rack",)}, needs | FACTS
+    ours = type("OfRack", (predicate(lambda task, node: task.annotations["rack"] == node.name, needs),), keys)(opened)
+    rates = type("OfRack", (score(lambda task, node: task.annotations["rack"] == node.name, needs),), keys)(opened)
     for name, expected in (("a", [True, False]), ("b", [False, True]), ("a", [True, False])):
         assert ours.mask(task_of(opened, name), opened.nodes.usage).tolist() == expected
         assert rates.raw(task_of(opened, name), opened.nodes.usage).tolist() == expected
@@ -289,7 +303,8 @@ class VectorFit(Predicate):
 
     name = "ours"
     reason = because("not ours")
-    depends = USAGE
+    reads = USAGE
+    keys = ()
 
     def mask(self, task: Any, usage: Any) -> Mask:
         result: Mask = (usage.idle >= 2 * task.request[:, None]).all(axis=0)
@@ -300,7 +315,8 @@ class VectorRate(Score):
     """Nodes with fewer pods first, and a label's number."""
 
     name = "ours"
-    depends = USAGE
+    reads = USAGE | FACTS
+    keys = ()
 
     def __init__(self, session: Session) -> None:
         super().__init__(2)
@@ -319,10 +335,10 @@ def scalar_rate(task: TaskView, node: NodeView) -> float:
     return float(node.labels.get("rank", "0")) - node.pods * 3
 
 
-@pytest.mark.parametrize("needs", [USAGE, USAGE | PODS, PODS, JOB])
+@pytest.mark.parametrize("needs", [USAGE | FACTS, USAGE | PODS, PODS, JOB])
 @settings(max_examples=examples(60))
 @given(seed=st.integers(0, 10**6))
-def test_scalar_and_vector_forms_decide_the_same(needs: Depends, seed: int) -> None:
+def test_scalar_and_vector_forms_decide_the_same(needs: Reads, seed: int) -> None:
     chance = random.Random(seed)
     objects = flat([
         *[node(f"n{i}", cpu=chance.randrange(2, 12), labels={"rank": str(chance.randrange(5))}) for i in range(5)],
@@ -361,14 +377,14 @@ def test_pods_elsewhere_are_looked_at_as_they_are(monkeypatch: pytest.MonkeyPatc
     assert reasons >= {"holds g-0", "holds g-1"}
 
 
-@pytest.mark.parametrize("reads", ["kind_of", "applies"])
+@pytest.mark.parametrize("reads", ["keys", "applies"])
 def test_demand_counts_pods_that_an_annotation_tells_apart(monkeypatch: pytest.MonkeyPatch, reads: str) -> None:
     """Only the first pod can use the node, and what it shows is not remembered for the others of its shape."""
-    members: dict[str, Callable[[Predicate, Task], Any]] = {
-        "kind_of": lambda self, task: task.pod.metadata.annotations["rack"],
+    members: dict[str, Any] = {
+        "keys": ("rack",),
         "applies": lambda self, task: task.pod.metadata.annotations["rack"] != "a",
     }
-    base = predicate(lambda task, node: reads == "kind_of" and task.kind == node.name)
+    base = predicate(lambda task, node: reads == "keys" and task.annotations["rack"] == node.name)
     ours = type("OfRack", (base,), {reads: members[reads]})
     offered(monkeypatch, lambda session: [ours(session)])
     pods = [pod(rack, cpu=1, annotations={"rack": rack}) for rack in ("a", "b", "c")]
@@ -384,4 +400,4 @@ def test_a_predicate_that_reads_what_it_did_not_declare_refuses_the_node(monkeyp
     snapshot = SnapshotMaker(state_of(flat([node("a"), gang("g", 1, cpu=1)]))).snapshot()
     plan = decide(snapshot, read_policy(CONF), NOW_NS, 0)
     assert plan.statements == ()
-    assert plan.faults[0].startswith("ours: UndeclaredError('predicate ours reads node.pods: declare it, depends = ")
+    assert plan.faults[0].startswith("ours: UndeclaredError('predicate ours reads node.pods: declare it, reads = ")

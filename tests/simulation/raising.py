@@ -16,7 +16,7 @@ class RaisingPlugin(Plugin):
     """Has no opinion of its own."""
 
     name = "raising"
-    annotations = (RAISES,)
+    keys = (RAISES,)
 
     def pre_predicate(self, task: Task) -> None:
         """Forbid nothing."""

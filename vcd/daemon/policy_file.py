@@ -90,7 +90,7 @@ class PolicyFile:
     def depends_on(self, question: str) -> bool:
         """Return whether an active plugin depends on the answers to a question."""
         known = plugins()
-        return any(question in known[option.name].questions for tier in self.policy.tiers for option in tier)
+        return any(question in known[option.name].outside for tier in self.policy.tiers for option in tier)
 
     async def follow(
         self,

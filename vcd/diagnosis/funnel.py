@@ -13,7 +13,7 @@ from vcd.model.diagnosis import FunnelLine
 from vcd.model.reasons import Cause, Reason
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import label_of
-from vcd.scheduling.search.parts import Depends, Mask, Rows
+from vcd.scheduling.search.parts import Mask, Rows, is_by_usage, is_fixed
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -52,12 +52,12 @@ class Funnel:
         self.moving: list[Clause] = []
         within = np.ones(len(session.nodes), np.bool_)
         for predicate in framework_of(session).evaluator.predicates:
-            if predicate.idle or not predicate.applies(task):
+            if not predicate.applies(task):
                 continue
-            if predicate.depends & Depends.USAGE:
+            if is_by_usage(predicate):
                 within &= predicate.mask(task, usage)
             else:
-                clauses = self.moving if predicate.depends else self.lasting
+                clauses = self.lasting if is_fixed(predicate) else self.moving
                 clauses += [Clause(reason, mask) for reason, mask in predicate.clauses(task, usage)]
         self._within = within
         self.empty = fitting_pods(usage.allocatable, task.request)

@@ -9,7 +9,7 @@ from vcd.model.version import __version__
 from vcd.scheduling import closing, lapses, stranded
 from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.plugin import CALLS, Plugin
 from vcd.scheduling.framework.policy import PluginOption, Policy
 from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.framework.validity import tell_of_large_pods
@@ -81,8 +81,8 @@ def run(
                 snapshot, now, seed, policy_digest=policy.digest, outside=outside, left_out=sorted(excluded | late)
             )
             framework = Framework(session, policy, plugins, used, plugin_guard, mark, trace)
-            if all(registry.actions()[name].treats_alike for name in policy.actions):
-                framework.find_alike()
+            if all(registry.actions()[name].follows_order for name in policy.actions):
+                framework.find_equivalent_jobs()
             session.take_turns()
             stranded.release(framework)
             lapses.end_reservations(session)
@@ -145,7 +145,7 @@ def instances(
 def _takes_part_when_late(name: str) -> bool:
     """Whether a plugin that took too long still takes part. It then finds itself in ``Session.left_out``."""
     kind = registry.plugins().get(name)
-    return kind is not None and guard.is_ours(kind) and kind.asks_outside
+    return kind is not None and guard.is_ours(kind) and CALLS in kind.outside
 
 
 PLAN = "plan"

@@ -356,9 +356,7 @@ class _Head:
         self._row_of = {key: row for row, key in enumerate(head.tasks.keys) if key is not None}
         self._requests = head.shape_columns.requests
         self._idle = head.usage[: len(head.resources)].T.copy()
-        self._relevant_annotations = tuple(
-            sorted({name for kind in registry.plugins().values() for name in kind.annotations})
-        )
+        self._relevant_annotations = tuple(sorted({name for kind in registry.plugins().values() for name in kind.keys}))
 
     def broken(self, statements: Sequence[Statement]) -> dict[str, str]:
         """Return groups with binds that may miss their minimum, with the reason.

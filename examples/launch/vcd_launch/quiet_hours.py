@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.search.parts import Depends, Predicate, Score
+from vcd.scheduling.search.parts import Predicate, Reads, Score
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.nodeview import NodeView, all_nodes
@@ -58,7 +58,7 @@ class AwakePredicate(ScalarPredicate):
 
     name = "awake"
     reason = QUIET()
-    depends = Depends.TIME
+    reads = Reads.TIME
 
     def __init__(self, session: Session, hours: QuietHours) -> None:
         super().__init__(session)
@@ -75,7 +75,7 @@ class AwakeScore(ScalarScore):
     """Scores a node by the hours until it is quiet, as percent of a day."""
 
     name = "awake"
-    depends = Depends.TIME
+    reads = Reads.TIME
 
     def __init__(self, session: Session, hours: QuietHours, weight: float) -> None:
         super().__init__(session, weight)

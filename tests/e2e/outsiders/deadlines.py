@@ -15,7 +15,7 @@ class DeadlinesPlugin(Plugin):
     """Orders jobs by two annotations of their group."""
 
     name = "deadlines"
-    annotations = (URGENT, DEADLINE)
+    keys = (URGENT, DEADLINE)
 
     @labelled(
         Label("urgent", "is urgent", "is not urgent", lambda waits: yes_or_no(not waits)),

@@ -40,7 +40,7 @@ class LicencesPlugin(Plugin):
     """Holds queues to their licences."""
 
     name = "licences"
-    annotations = (LICENCE, QUOTA.annotation)
+    keys = (LICENCE, QUOTA.annotation)
     quotas = (QUOTA,)
     series = (("example_licences_used", "Licences of a program that a queue's pods hold."),)
 

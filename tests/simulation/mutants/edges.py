@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.simulation.mutants import replaces
 from vcd.kube.lease import ADDRESS, LeaderElector, _annotations, _Lease, _Spec
 from vcd.kube.watcher import Watcher
-from vcd.scheduling.search.kinds import ApplyingParts, EquivalenceKey, EquivalenceKeys
+from vcd.scheduling.search.equivalence import ApplyingParts, EquivalenceKey, EquivalenceKeys
 from vcd.scheduling.session.views import Task
 from vcd.state.cluster import ClusterState
 

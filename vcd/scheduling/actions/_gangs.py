@@ -81,7 +81,7 @@ class GangEvictionAction(Action):
         Argument("maxDomains", "int", 8, "The most domains that are tried.", without_effect="all nodes are one domain"),
         Argument("allowWholeBundle", "bool", True, "Whether a job may be evicted as a whole, below its minimum."),
     )
-    treats_alike = True
+    follows_order = True
     why: ClassVar[str]
     largest_first: ClassVar[bool] = False
     """Whether the job of the largest rank is evicted first."""

@@ -105,7 +105,7 @@ class AllocateAction(Action):
     """
 
     name = "allocate"
-    treats_alike = True
+    follows_order = True
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, framework: Framework) -> None:
@@ -269,10 +269,11 @@ class AllocateAction(Action):
             for task in job.pending()
             if task.status == TaskStatus.PENDING and not (task.best_effort or task.gated or task.unsupported)
         ]
-        kinds, failed = framework.evaluator.kinds.likeness(tasks), set(framework.evaluator.kinds.likeness(job.failed))
-        if len({(kind, task.role) for kind, task in zip(kinds, tasks, strict=True)}) < 2:
+        keys_in_job = framework.evaluator.keys.keys_in_job
+        keys, failed = keys_in_job(tasks), set(keys_in_job(job.failed))
+        if len({(key, task.role) for key, task in zip(keys, tasks, strict=True)}) < 2:
             return []
-        left = {task.row for kind, task in zip(kinds, tasks, strict=True) if kind not in failed}
+        left = {task.row for key, task in zip(keys, tasks, strict=True) if key not in failed}
         ordered = framework.in_task_order(tasks) if left else []  # the order of the first round
         return sorted((task for task in ordered if task.row in left), key=lambda task: not job.misses(task.role))
 

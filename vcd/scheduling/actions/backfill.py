@@ -23,7 +23,7 @@ class BackfillAction(Action):
     """
 
     name = "backfill"
-    treats_alike = True
+    follows_order = True
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, framework: Framework) -> None:

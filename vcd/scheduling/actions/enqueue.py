@@ -35,7 +35,7 @@ class EnqueueAction(Action):
     """
 
     name = "enqueue"
-    treats_alike = True
+    follows_order = True
 
     def execute(self, framework: Framework) -> None:
         session = framework.session

@@ -46,7 +46,7 @@ class PreemptAction(Action):
     """
 
     name = "preempt"
-    treats_alike = True
+    follows_order = True
     kinds = ("PodDisruptionBudget",)
     arguments = (
         PREDICATE_ERROR_CACHE,

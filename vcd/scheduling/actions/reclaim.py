@@ -36,7 +36,7 @@ class ReclaimAction(Action):
     """
 
     name = "reclaim"
-    treats_alike = True
+    follows_order = True
     arguments = (PREDICATE_ERROR_CACHE,)
 
     def execute(self, framework: Framework) -> None:

@@ -21,7 +21,7 @@ class ShuffleAction(Action):
     """
 
     name = "shuffle"
-    treats_alike = True
+    follows_order = True
 
     def execute(self, framework: Framework) -> None:
         session = framework.session

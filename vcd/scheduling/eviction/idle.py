@@ -26,7 +26,7 @@ def unpipeline_idle(framework: Framework, is_mine: Callable[[Task], bool]) -> No
     evicted = [task for statement in session.trial.statements for task in statement.evicted()]
     for statement in session.trial.statements:
         for task in statement.pipelined():
-            if not is_mine(task) or (evicted and framework.evaluator.kinds.moves(task, evicted)):
+            if not is_mine(task) or (evicted and framework.evaluator.keys.moves(task, evicted)):
                 continue
             if session.nodes.has_room(task.node, task.floor):
                 jobs.setdefault(statement.job.index, []).append((statement, task))

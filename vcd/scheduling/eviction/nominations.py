@@ -72,16 +72,16 @@ class Nominations:
         wanting = [task for task in other.pending() if not (task.gated or task.best_effort or task.unsupported)]
         of_shape = Counter(task.shape for task in wanting)
         moves = self._could_use_idle_node(job)
-        kinds: dict[Hashable, Task] = {}
-        for kind, task in zip(self._framework.evaluator.kinds.likeness(wanting), wanting, strict=True):
-            kinds.setdefault((kind, task.shape), task)
+        distinct: dict[Hashable, Task] = {}
+        for key, task in zip(self._framework.evaluator.keys.keys_in_job(wanting), wanting, strict=True):
+            distinct.setdefault((key, task.shape), task)
         return any(
             (moves and self._idle_elsewhere(task, nodes) > 0)
             or (
                 any(self._session.nodes.will_have_room(node, task.floor) for node in nodes)
                 and self._idle_elsewhere(task, nodes) < of_shape[task.shape]
             )
-            for task in kinds.values()
+            for task in distinct.values()
         )
 
     def _could_use_idle_node(self, job: Job) -> bool:

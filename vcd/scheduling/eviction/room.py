@@ -328,11 +328,11 @@ class VictimFinder:
 
     def kind(self, task: Task) -> Hashable:
         """Return a key of the tasks that have the same feasible nodes and victims now."""
-        return self.framework.evaluator.kind(task), task.labels  # victims may depend on the labels
+        return self.framework.evaluator.key(task), task.labels  # victims may depend on the labels
 
     def moves(self, task: Task) -> bool:
         """Whether placements of the task's own job may make more nodes feasible, because of other pods' positions."""
-        return self.framework.evaluator.kinds.moves(task)
+        return self.framework.evaluator.keys.moves(task)
 
     def node_without_eviction(self, task: Task) -> int | None:
         """Return the node that takes a task without evictions, its nominated node first.

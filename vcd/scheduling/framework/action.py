@@ -16,9 +16,9 @@ class Action:
     arguments: ClassVar[tuple[Argument, ...]] = ()
     kinds: ClassVar[tuple[str | Kind, ...]] = ()
     """Kinds that the action reads whatever plugins are active; declared as ``Plugin.kinds``."""
-    treats_alike: ClassVar[bool] = False
+    follows_order: ClassVar[bool] = False
     """Whether the action takes jobs from ``Framework.jobs_in_order``, so that one of many equivalent jobs is tried for
-    all (see ``Plugin.treats_alike``). If any action does not, each job is tried alone."""
+    all (``vcd.scheduling.session.classes``). If any action does not, each job is tried alone."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments

@@ -17,7 +17,17 @@ from vcd.model.reasons import Cause, InvalidReason, Reason, ReasonCode, well_for
 from vcd.scheduling.framework.guard import Check, Closed, Gate, GuardedMethod, MakeCheck, expected
 from vcd.scheduling.framework.plugin import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores, tells_kinds
+from vcd.scheduling.search.parts import (
+    VOLUMES,
+    Mask,
+    Predicate,
+    Reads,
+    Score,
+    Scores,
+    compares,
+    has_own_key,
+    pod_keys,
+)
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.views import Task
@@ -45,24 +55,36 @@ def _route_through_gate(
         if not isinstance(value, kind):
             expected(f"{type(part).__name__}.{field} to be a {kind.__name__}", value)
         setattr(guarded, field, value)
+    if fields:
+        guarded.keys = _keys(part)
+        guarded.kinds = part.kinds
     label = f"{label} {part.name}" if fields else label
     for method, check in methods.items():
-        if method != "kind_of" or tells_kinds(part):
+        if method != "key_of" or has_own_key(part):
             check = None if gate.trusted else check
             closed = _CLOSED_PARTS.get(method)
             setattr(guarded, method, GuardedMethod(part, method, gate, check, f"{label}.{method}", closed))
+
+
+def _keys(part: Any) -> tuple[str, ...]:
+    """Return the declared keys. Fields of the spec are left out, because nothing holds the part to them: it may use the
+    whole spec."""
+    keys: Any = part.keys
+    if not isinstance(keys, tuple) or not all(isinstance(key, str) for key in keys):
+        expected(f"{type(part).__name__}.keys to be a tuple of texts", keys)
+    return (*pod_keys(part), *([VOLUMES] if VOLUMES in keys else []))
 
 
 class GuardedPredicate(Predicate):
     """A predicate behind its plugin's gate."""
 
     def __init__(self, gate: Gate, part: Predicate) -> None:
-        flags = {"unresolvable": bool, "lets_wait": bool}
-        fields = {"name": str, "reason": Reason, "depends": Depends, "reads": tuple, **flags}
+        fields = {"name": str, "reason": Reason, "reads": Reads, "waits": bool}
         methods: dict[str, Check | None] = {
             "applies": _truth,
-            "keeps_away": _truth,
-            "kind_of": _kind,
+            "labels_matter_in": _truth,
+            "excludes_beside": _truth,
+            "key_of": _kind,
             "reasons": _reasons,
         }
         _route_through_gate(self, gate, part, "predicate", fields, **methods, mask=_mask, unresolvable_nodes=_mask)
@@ -77,15 +99,19 @@ class GuardedScore(Score):
             expected("a finite number as the weight of a Score", weight)
         super().__init__(weight)
 
+        limit = 1 if compares(part) else weight
+
         def raw(answer: Any, task: Task, usage: Usage) -> Scores:
-            return _rating(answer, len(usage), 1 if self.normalised else weight)
+            return _rating(answer, len(usage), limit)
 
         def normalised(answer: Any, raw: Scores, feasible: Mask) -> Scores:
             return _rating(answer, len(raw), weight)
 
-        fields = {"name": str, "depends": Depends, "normalised": bool, "reads": tuple}
-        methods: dict[str, Check | None] = {"applies": _truth, "kind_of": _kind}
-        _route_through_gate(self, gate, part, "score", fields, **methods, raw=raw, normalise=normalised)
+        fields = {"name": str, "reads": Reads}
+        methods: dict[str, Check | None] = {"applies": _truth, "labels_matter_in": _truth, "key_of": _kind, "raw": raw}
+        if compares(part):
+            methods["normalise"] = normalised
+        _route_through_gate(self, gate, part, "score", fields, **methods)
 
 
 class GuardedAllowance(Allowance):
@@ -128,7 +154,8 @@ class _NoNode(Predicate):
     """Fails every node."""
 
     name = "failed"
-    depends = Depends.FACTS | Depends.JOB
+    reads = Reads.FACTS | Reads.JOB
+    keys = ()
     reason = FAILED()
 
     def mask(self, task: Task, usage: Usage) -> Mask:
@@ -139,8 +166,9 @@ _CLOSED_PARTS: Mapping[str, Closed] = {
     "applies": lambda *arguments: True,
     "mask": lambda task, usage: np.zeros(len(usage), np.bool_),
     "unresolvable_nodes": lambda task, usage, failed: failed,
-    "keeps_away": lambda *arguments: True,
-    "kind_of": lambda task: task.key,
+    "labels_matter_in": lambda *arguments: True,
+    "excludes_beside": lambda *arguments: True,
+    "key_of": lambda task: task.key,
     "reasons": lambda task, usage, failed: {FAILED(): int(failed.sum())},
     "permits": denies,
 }

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from vcd.model.status import READY_STATUSES, Phase, TaskStatus
 from vcd.scheduling.framework.feasibility import MANY, Feasibility
 from vcd.scheduling.framework.framework import Framework, framework_of
-from vcd.scheduling.search.parts import Depends, Mask, tells_kinds
+from vcd.scheduling.search.parts import Mask, Reads, distinguishes_pods
 from vcd.scheduling.search.podterms import has_required_affinity, has_required_anti_affinity
 from vcd.scheduling.session.jobs import has_roles
 from vcd.scheduling.session.nodes import room_needed
@@ -325,9 +325,9 @@ class Demand:
         namespaces = snapshot.tasks.namespace[rows]
         names = [snapshot.namespaces[number] or "" for number in np.unique(namespaces).tolist()]
         columns: list[npt.NDArray[np.signedinteger]] = [self._shapes[ordered], namespaces]
-        if any(test.tells_labels(name) for test in tests for name in names):
+        if any(test.labels_matter_in(name) for test in tests for name in names):
             columns.append(snapshot.tasks.labels[rows])
-        if any(test.depends & Depends.JOB or tells_kinds(test) for test in tests):
+        if any(test.reads & Reads.JOB or distinguishes_pods(test) for test in tests):
             columns.append(self.jobs[ordered])
         order = np.lexsort(columns)
         begins = np.any([np.diff(column[order], prepend=-2) != 0 for column in columns], axis=0)

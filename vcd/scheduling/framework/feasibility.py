@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.search.parts import Depends, Mask, Rows, tells_kinds, tells_pods_apart
+from vcd.scheduling.search.parts import VOLUMES, Mask, Reads, Rows, distinguishes_pods, is_fixed, pod_keys
 from vcd.scheduling.search.podterms import has_required_affinity
 from vcd.scheduling.session.views import Task, Views
 from vcd.state.sums import Ints
@@ -32,14 +32,15 @@ class Feasibility:
         """Tasks for evaluation only, apart from the session's views, which contain what the actions used."""
         self._evaluator = framework.evaluator
         self._tests = framework.evaluator.predicates
-        self._by_pods = [test for test in self._tests if test.depends & Depends.PODS]
+        self._by_pods = [test for test in self._tests if test.reads & Reads.PODS]
         self._counts: dict[bytes, Ints] = {}
         """The number of nodes of each size class in a mask, by the mask."""
         self._numbers: dict[Hashable, int] = {}
         self._masks: dict[int, Mask] = {}
-        self.is_by_pod = any(tells_pods_apart(test) for test in self._tests if not test.depends)
+        fixed = [test for test in self._tests if is_fixed(test)]
+        self.is_by_pod = any(pod_keys(test) or VOLUMES in test.keys for test in fixed)
         """Whether pods of one shape and queue can differ in the nodes whose facts they pass."""
-        self._is_by_shape = not (self.is_by_pod or any(tells_kinds(test) for test in self._tests if not test.depends))
+        self._is_by_shape = not (self.is_by_pod or any(distinguishes_pods(test) for test in fixed))
         """Whether pods of one shape without volumes pass the same nodes, whatever their queue."""
 
     def release(self) -> None:
@@ -59,7 +60,7 @@ class Feasibility:
         if not self.is_by_pod:
             shapes, queues = self._session.snapshot.tasks.shape[rows], self._session.queue_of_row[rows]
             return shapes.astype(np.int64) * len(self._session.queue_list) + queues
-        keys = map(self._evaluator.kinds.static_key, self.examples(rows.tolist()))
+        keys = map(self._evaluator.keys.fixed_key, self.examples(rows.tolist()))
         return np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.int64)
 
     def keys(self, rows: list[int]) -> list[Hashable]:
@@ -72,7 +73,7 @@ class Feasibility:
             for row, shape in zip(rows, shapes, strict=True)
             if shape is None or shape.spec.volumes or not self._is_by_shape
         ]
-        keys.update(zip(others, map(self._evaluator.kinds.static_key, self.examples(others)), strict=True))
+        keys.update(zip(others, map(self._evaluator.keys.fixed_key, self.examples(others)), strict=True))
         return list(keys.values())
 
     def nodes_of(self, rows: Rows) -> Mask | None:
@@ -165,7 +166,7 @@ class Feasibility:
         mask = np.ones(len(self._nodes), np.bool_)
         awaits = has_required_affinity(task.shape)
         for test in self._tests:
-            if test.depends and test.applies(task):
+            if not is_fixed(test) and test.applies(task):
                 found = test.reachable(task, coming) if awaits else None
                 mask &= test.known_mask(task, self._nodes.usage) if found is None else found
         return mask

@@ -16,11 +16,12 @@ from vcd.scheduling.framework import checks, rules
 from vcd.scheduling.framework.guard import Closed, Failure, Guard, MakeCheck, Method, follows_session, is_ours
 from vcd.scheduling.framework.order import JobQueue, VictimOrder, ordered_tasks
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, Points
+from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS, Point, Points, reads_jobs
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.rules import Participants, plugin_of
 from vcd.scheduling.framework.trace import PROTECTS, Trace
 from vcd.scheduling.search.candidates import Candidates, Evaluator, Memory
+from vcd.scheduling.search.parts import ANY_KEY, ANY_LABEL, Reads, pod_keys
 from vcd.scheduling.session.holds import state_holds
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
@@ -116,11 +117,18 @@ class Framework(Points):
     def _victim_order(self) -> VictimOrder:
         return VictimOrder(self.session, self.job_order, self.task_order)
 
-    def find_alike(self) -> None:
-        """Find classes of equivalent jobs, if all plugins allow it (``Plugin.treats_alike``) and nothing is traced."""
-        if all(plugin.treats_alike for plugin in self.plugins) and (self.trace is None or self.trace.is_idle):
-            marks = {mark for plugin in self.plugins for mark in plugin.annotations}
-            self.session.classes.find(self.session.snapshot, marks, self.evaluator.kinds.tells_labels)
+    def find_equivalent_jobs(self) -> None:
+        """Find classes of equivalent jobs, unless a plugin may distinguish any two jobs or calls are traced."""
+        if self.trace is not None and not self.trace.is_idle:
+            return
+        parts = self.evaluator.parts
+        keys = {key for part in parts for key in pod_keys(part) if key != ANY_LABEL}
+        of_jobs = {part.owner for part in parts if part.reads & Reads.JOB}
+        for plugin in self.plugins:
+            if ANY_KEY not in plugin.keys or reads_jobs(type(plugin)) or plugin.name in of_jobs:
+                keys.update(plugin.keys)
+        if ANY_KEY not in keys:
+            self.session.classes.find(self.session.snapshot, keys, self.evaluator.keys.labels_matter_in)
 
     def jobs_in_order(self, jobs: Iterable[Job]) -> JobQueue:
         """Return a queue of jobs that pops the first to be served."""
@@ -173,7 +181,7 @@ class Framework(Points):
         """Whether several equivalent tasks of one job can be placed at once.
 
         This needs plugins that answer for several tasks wherever they answer for one (points named ``..._together``),
-        and no plugin that chooses nodes or whose ``pre_predicate`` depends on placements.
+        and no plugin that chooses nodes, or has a ``pre_predicate`` and no ``keys``.
         """
 
         def plugins_at(name: str) -> set[Plugin]:
@@ -182,7 +190,7 @@ class Framework(Points):
         return (
             plugins_at("allocatable") == plugins_at("allocatable_together")
             and plugins_at("on_allocate") == plugins_at("on_allocate_together")
-            and not any(plugin_of(method).minds_placements for method in self.participants["pre_predicate"].methods)
+            and not any(ANY_KEY in plugin_of(method).keys for method in self.participants["pre_predicate"].methods)
             and not self.participants["best_node"].methods
         )
 

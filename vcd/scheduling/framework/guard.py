@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import numpy as np
 
 from vcd.scheduling.framework.arguments import ArgumentValues
-from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.plugin import CALLS, Plugin
 from vcd.scheduling.session.nodes import Usage
 
 T = TypeVar("T", bound=np.generic)
@@ -75,7 +75,7 @@ def is_ours(kind: type) -> bool:
 
 def _is_called_directly(kind: type) -> bool:
     """Return whether a class is part of vcd and needs no time limit."""
-    return is_ours(kind) and not getattr(kind, "asks_outside", False)
+    return is_ours(kind) and CALLS not in getattr(kind, "outside", ())
 
 
 is_called_directly: Callable[[type], bool] = cache(_is_called_directly)

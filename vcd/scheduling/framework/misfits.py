@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from vcd.scheduling.framework.arguments import read_arguments
+from vcd.scheduling.framework.guard import is_ours
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.points import POINTS
+from vcd.scheduling.framework.points import POINTS, reads_jobs
+from vcd.scheduling.search.parts import ANY_KEY
 
 _EVICTING = {
     "preempt": ("preemptable",),
@@ -103,6 +105,16 @@ def _no_hierarchy(conf: Configured) -> Iterator[tuple[str, str]]:
             yield name, f"{_HIERARCHY} has no effect: the plugin divides by no hierarchy"
 
 
+def _reading_anything(conf: Configured) -> Iterator[tuple[str, str]]:
+    for name, entry in conf.entries.items():
+        if ANY_KEY in entry.kind.keys and reads_jobs(entry.kind) and not is_ours(entry.kind):
+            yield (
+                name,
+                "declares no keys, so equal jobs are tried one by one; its author should list in keys the annotations"
+                " and labels that it reads, or () for none",
+            )
+
+
 _RULES: tuple[Callable[[Configured], Iterator[tuple[str, str]]], ...] = (
     _nothing_is_bound,
     _victims_are_unnamed,
@@ -111,4 +123,5 @@ _RULES: tuple[Callable[[Configured], Iterator[tuple[str, str]]], ...] = (
     _missing_plugins,
     _negative_weights,
     _no_hierarchy,
+    _reading_anything,
 )

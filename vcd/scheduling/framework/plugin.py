@@ -16,11 +16,15 @@ from vcd.model.kinds import Kind
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.quotas import QueueLimit, Quota, limits_in
 from vcd.scheduling.framework.victims import VictimsAnswer
+from vcd.scheduling.search.parts import ANY_KEY
 from vcd.scheduling.session.gauges import Gauge, JobGauge
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.holds import Hold
+
+CALLS = "calls"
+"""In ``Plugin.outside``: the plugin calls servers during a session."""
 
 
 class Vote(enum.IntEnum):
@@ -43,11 +47,12 @@ class Plugin:
     timed: ClassVar[bool | str] = False
     """Whether the plugin's answers can change with time alone; then a cycle also runs every period. A text is the key
     of the boolean argument that turns this on."""
-    questions: ClassVar[tuple[str, ...]] = ()
-    """Questions to outside services whose answers the daemon logs as they arrive, such as ``usage``. While the plugin
-    is active, each answer starts a cycle."""
-    annotations: ClassVar[tuple[str, ...]] = ()
-    """Annotations and labels that change the plugin's answers. Its page in docs/plugins/ lists them."""
+    keys: ClassVar[tuple[str, ...]] = (ANY_KEY,)
+    """Annotations and labels of pods, groups and queues that change the plugin's results. Its page in docs/plugins/
+    lists them. Jobs that differ only in name, age, and other annotations and labels are equivalent for the plugin, and
+    one of them is tried for all (``vcd.scheduling.session.classes``). Of equivalent tasks of a job, ``pre_predicate``
+    is called for one. With ``ANY_KEY`` no two jobs are equivalent for a plugin that implements more than ``predicates``
+    and ``node_order``, and its tasks are placed one by one."""
     queue_fields: ClassVar[tuple[str, ...]] = ()
     """Fields of a Queue's spec that the plugin enforces, by their names in ``QueueSpec``. ``field?flag`` is read only
     while that flag of the plugin's entry is on. If some plugin reads a field but no active one does, vcd reports this
@@ -70,17 +75,12 @@ class Plugin:
     without_it: ClassVar[str] = ""
     """What goes wrong in a configuration without this plugin, for ``vcd conf check``. Empty if nothing does."""
 
-    treats_alike: ClassVar[bool] = False
-    """Whether the plugin treats jobs as equivalent that differ only in name, age, and labels and annotations that are
-    not in ``annotations``. It may still distinguish their pods by ``kind_of``. If all plugins declare this, one of many
-    equivalent jobs is tried for all of them (``vcd.scheduling.session.classes``)."""
-    minds_placements: ClassVar[bool] = True
-    """Whether the answer of ``pre_predicate`` for a task can change when other tasks of its job are placed."""
-    asks_outside: ClassVar[bool] = False
-    """Whether the plugin calls servers during a session (``session.outside``). The watchdog then limits its time, even
-    if it is built-in, and commands that cannot make such calls report this. A built-in plugin that took too long still
-    takes part in the repeated session, with its name in ``session.left_out``, and decides itself how to behave
-    there."""
+    outside: ClassVar[tuple[str, ...]] = ()
+    """What it uses from outside the cluster. ``usage``: metrics that the daemon polls and logs as they arrive; each
+    arrival starts a cycle. ``CALLS``: calls to servers during a session (``session.outside``). The watchdog then limits
+    its time, even if it is built-in, and commands that cannot make such calls report this. A built-in plugin that took
+    too long still takes part in the repeated session, with its name in ``session.left_out``, and decides itself how to
+    behave there."""
 
     def __init__(self, arguments: ArgumentValues) -> None:
         self.values = arguments

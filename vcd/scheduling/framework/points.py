@@ -14,6 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from vcd.model.events import VolumeChoice
 from vcd.scheduling.framework import checks, rules
 from vcd.scheduling.framework.guard import Closed, MakeCheck
+from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.plugin import Vote as Vote  # imported from here by plugins
 from vcd.scheduling.framework.rules import Participants, Refused
 from vcd.scheduling.framework.victims import Victims
@@ -137,6 +138,13 @@ class Points:
 
 
 POINTS: Mapping[str, Point[..., Any]] = {name: each for name, each in vars(Points).items() if isinstance(each, Point)}
+
+
+def reads_jobs(plugin: type[Plugin]) -> bool:
+    """Return whether a plugin receives jobs, tasks or queues, other than through the keys of its predicates and
+    scores."""
+    return any(hasattr(plugin, name) for name, point in POINTS.items() if point.rule is not rules.parts)
+
 
 IN_CONFIGURED_ORDER = (rules.first_difference, rules.first_difference_for, rules.first_choice)
 """Rules for which the order of plugins within a tier matters. For other rules, plugins are sorted by name, so that the

@@ -181,8 +181,9 @@ def _is_pair(value: Any) -> bool:
 _TUPLES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "arguments": (lambda each: isinstance(each, Argument), "Arguments"),
     "kinds": (lambda each: isinstance(each, str | Kind), "texts and Kinds"),
-    "questions": (lambda each: isinstance(each, str), "texts"),
+    "outside": (lambda each: isinstance(each, str), "texts"),
     "quotas": (lambda each: isinstance(each, Quota), "Quotas"),
+    "keys": (lambda each: isinstance(each, str), "texts"),
     "series": (_is_pair, "pairs of texts"),
     "excludes": (lambda each: _is_pair(each) and each[0] in FLAGS, "pairs of an enable flag and a plugin"),
 }
@@ -205,7 +206,7 @@ def _wrong_declaration(extension: type) -> str:
         return "timed is neither True nor False nor the key of a switch"
     if getattr(extension, "bind_timeout", "") not in ("", *[argument.key for argument in arguments]):
         return "bind_timeout is no key of its arguments"
-    for name in ("protects", "limits_zero", "asks_outside"):
+    for name in ("protects", "limits_zero"):
         if not isinstance(getattr(extension, name, False), bool):
             return f"{name} is neither True nor False"
     return ""

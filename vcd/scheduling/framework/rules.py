@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from vcd.model.events import VolumeChoice, by_key
+from vcd.model.kinds import Kind
 from vcd.model.reasons import Reason
 from vcd.scheduling.framework.guard import Method
 from vcd.scheduling.framework.plugin import Plugin, Vote
@@ -42,6 +43,11 @@ class Participants(msgspec.Struct, frozen=True):
         """Return the participants without one plugin."""
         tiers = [[method for method in tier if plugin_of(method) is not plugin] for tier in self.tiers]
         return Participants(self.point, tiers, [each for each in self.protecting if plugin_of(each) is not plugin])
+
+
+def kind_names(kinds: Iterable[str | Kind]) -> tuple[str, ...]:
+    """Return the names of declared kinds."""
+    return tuple([kind if isinstance(kind, str) else kind.name for kind in kinds])
 
 
 def plugin_of(method: Method) -> Plugin:
@@ -172,7 +178,10 @@ def parts(participants: Participants) -> Callable[[], tuple[Any, ...]]:
         found = []
         for method in participants.methods:
             for part in method():
-                part.owner = plugin_of(method).name
+                plugin = plugin_of(method)
+                part.owner = plugin.name
+                if part.kinds is None:
+                    part.kinds = kind_names(plugin.kinds)
                 found.append(part)
         return tuple(found)
 

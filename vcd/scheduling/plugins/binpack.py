@@ -10,7 +10,7 @@ import numpy as np
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.search.parts import Columns, Depends, Mask, Score, Scores
+from vcd.scheduling.search.parts import Mask, Reads, Score, Scores
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -33,7 +33,8 @@ class Binpack(Score):
     """
 
     name = "binpack"
-    depends = Depends.USAGE
+    reads = Reads.USAGE
+    keys = ()
 
     def __init__(self, session: Session, factor: int, weights: Mapping[str, int]) -> None:
         super().__init__(1)
@@ -51,9 +52,6 @@ class Binpack(Score):
             if task.amounts[part.column]:
                 return True
         return False
-
-    def node_columns(self) -> Columns:
-        return ()
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         used = usage.used_parts(task.deltas) if self._in_parts else None
@@ -98,7 +96,7 @@ class BinpackPlugin(Plugin):
     """
 
     name = "binpack"
-    treats_alike = True
+    keys = ()
     arguments = (
         Argument("binpack.weight", "int", 1, "Weight of the plugin's score relative to the scores of other plugins."),
         Argument("binpack.cpu", "int", 1, "Weight of cpu; below 0 it means 1.", default_below=0),

@@ -35,8 +35,7 @@ class CdpPlugin(Plugin):
     """
 
     name = "cdp"
-    treats_alike = True
-    annotations = (COOLDOWN,)
+    keys = (COOLDOWN,)
     protects = True
     timed = True
 

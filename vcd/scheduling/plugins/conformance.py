@@ -14,7 +14,7 @@ class ConformancePlugin(Plugin):
     """Protect pods of the namespace kube-system and of the system-critical priority classes from eviction."""
 
     name = "conformance"
-    treats_alike = True
+    keys = ()
     protects = True
 
     def minds_exchanges(self) -> bool:

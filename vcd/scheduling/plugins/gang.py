@@ -43,9 +43,8 @@ class GangPlugin(Plugin):
 
     name = "gang"
     without_it = "pods are bound though their group has fewer than minMember"
-    treats_alike = True
     protects = True
-    annotations = ("volcano.sh/task-spec",)
+    keys = ("volcano.sh/task-spec",)
 
     def job_valid(self, job: Job) -> Reason | None:
         """Return a reason if the job has too few pods for its minimum of tasks, of a role or of sub-groups."""

@@ -16,7 +16,7 @@ from vcd.model.requests import resource_values
 from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.queues import Queue
@@ -104,7 +104,8 @@ class NodeGroupAffinity(Predicate):
 
     name = "NodeGroup"
     reason = _UNSATISFIED()
-    differs_by_pod = False
+    reads = Reads.FACTS
+    keys = ()
 
     def __init__(self, plugin: NodeGroupPlugin) -> None:
         self._plugin = plugin
@@ -112,7 +113,7 @@ class NodeGroupAffinity(Predicate):
     def applies(self, task: Task) -> bool:
         return task.job.queue.index in self._plugin.tested
 
-    def kind_of(self, task: Task) -> Rules | None:
+    def key_of(self, task: Task) -> Rules | None:
         return self._plugin.treatment(task).rules
 
     def mask(self, task: Task, usage: Usage) -> Mask:
@@ -139,17 +140,14 @@ class NodeGroupLimits(Predicate):
 
     name = "NodeGroupLimits"
     reason = _EXCEEDED()
-    depends = Depends.QUEUE
-    unresolvable = True
+    reads = Reads.QUEUE
+    keys = ()
 
     def __init__(self, plugin: NodeGroupPlugin) -> None:
         self._plugin = plugin
 
     def applies(self, task: Task) -> bool:
         return task.job.queue.index in self._plugin.limits
-
-    def kind_of(self, task: Task) -> str:
-        return task.job.queue.name
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         passes = np.ones(len(self._plugin.groups) + 1, np.bool_)  # nodes without a group are last
@@ -158,11 +156,16 @@ class NodeGroupLimits(Predicate):
         result: Mask = passes[at_rows(self._plugin.codes, usage)]
         return result
 
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        return failed
+
 
 class NodeGroupScore(Score):
     """Scores nodes by the points of their group in the rules of the pod's queue."""
 
     name = "nodegroup"
+    reads = Reads.FACTS
+    keys = ()
 
     def __init__(self, plugin: NodeGroupPlugin) -> None:
         super().__init__(1)
@@ -171,7 +174,7 @@ class NodeGroupScore(Score):
     def applies(self, task: Task) -> bool:
         return task.job.queue.index in self._plugin.rated
 
-    def kind_of(self, task: Task) -> Rules | None:
+    def key_of(self, task: Task) -> Rules | None:
         return self._plugin.treatment(task).rules
 
     def raw(self, task: Task, usage: Usage) -> Scores:
@@ -197,9 +200,7 @@ class NodeGroupPlugin(KeepsAccounts):
     """
 
     name = "nodegroup"
-    treats_alike = True
-    minds_placements = False
-    annotations = (NODE_GROUP, LIMITS)
+    keys = (NODE_GROUP, LIMITS)
     queue_fields = ("affinity", "parent?enableHierarchy")
     arguments = (
         Argument("strict", "bool", True, "Whether queues without rules may not use nodes without the label, either."),

@@ -37,7 +37,7 @@ class NodeOrderPlugin(FollowsPods):
     """
 
     name = "nodeorder"
-    treats_alike = True
+    keys = ()
     kinds = ("Namespace", "Service", "ReplicationController", "ReplicaSet", "StatefulSet")
     arguments = (
         _weight("leastrequested", 1, "emptier nodes"),
@@ -61,11 +61,14 @@ class NodeOrderPlugin(FollowsPods):
         return weight
 
     def node_order(self) -> Iterable[Score]:
-        """Return the scores with a weight other than 0, in this order."""
+        """Return the scores with a weight other than 0 that can distinguish nodes, in this order."""
         for name, make in _SCORES.items():
             weight = self._weight(name)
-            if weight:
-                yield make(self._session, weight)
+            if not weight:
+                continue
+            score = make(self._session, weight)
+            if not isinstance(score, TaintTolerationScore | ImageLocality) or score.has_effect:
+                yield score
 
 
 _SCORES: Mapping[str, Callable[[Session, float], Score]] = {

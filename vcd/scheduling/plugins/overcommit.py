@@ -45,7 +45,7 @@ class OvercommitPlugin(Plugin):
     """
 
     name = "overcommit"
-    treats_alike = True
+    keys = ()
     arguments = (
         Argument(
             "overcommit-factor",

@@ -34,7 +34,7 @@ class PdbPlugin(Plugin):
     """
 
     name = "pdb"
-    treats_alike = True
+    keys = ()
     kinds = (KIND,)
     protects = True
     timed = True

@@ -63,8 +63,6 @@ class PredicatesPlugin(FollowsPods):
 
     name = "predicates"
     without_it = "pods are bound whatever their selectors, affinity and tolerations are"
-    treats_alike = True
-    minds_placements = False
     bind_timeout = "volumebinding.bindTimeoutSeconds"
     kinds = (
         "CSIDriver",
@@ -75,7 +73,7 @@ class PredicatesPlugin(FollowsPods):
         "PersistentVolumeClaim",
         "StorageClass",
     )
-    annotations = (
+    keys = (
         "pv.kubernetes.io/bind-completed",
         "volume.beta.kubernetes.io/storage-class",
         "volume.kubernetes.io/selected-node",
@@ -160,11 +158,13 @@ class PredicatesPlugin(FollowsPods):
         """Return the active filters, in Volcano's order: those of fixed node properties first."""
         session, storage, attachments = self._session, self._storage, self._attachments
         yield PodCount(session)
-        yield NodeUnschedulable(session)
+        unschedulable, taints = NodeUnschedulable(session), TaintToleration(session)
+        if unschedulable.has_effect:
+            yield unschedulable
         if self.is_on("NodeAffinity"):
             yield NodeAffinity(session)
-        if self.is_on("TaintToleration"):
-            yield TaintToleration(session)
+        if self.is_on("TaintToleration") and taints.has_effect:
+            yield taints
         if self.is_on("NodePorts"):
             yield NodePorts(session)
         if self._affinity is not None:

@@ -17,9 +17,8 @@ class PriorityPlugin(Plugin):
     """
 
     name = "priority"
-    treats_alike = True
     kinds = ("PriorityClass",)
-    annotations = ("volcano.sh/task-priority",)
+    keys = ("volcano.sh/task-priority",)
 
     @labelled(PRIORITY)
     def job_order(self, job: Job) -> int:

@@ -12,7 +12,7 @@ from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.search.parts import Columns, Depends, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.proportional import Proportional, Rate
 from vcd.scheduling.search.scores.strategy import LEAST, MOST, Rating, ScarceResourceAvoidance, Strategy, strategy_of
 from vcd.scheduling.session.nodes import Usage
@@ -72,7 +72,8 @@ class ResourceStrategy(Score):
     """The rating by the configuration, or by the pod's own strategy."""
 
     name = "resource strategy"
-    depends = Depends.USAGE
+    reads = Reads.USAGE
+    keys = (SCORING_TYPE, SCORING_WEIGHT)
 
     def __init__(self, plugin: ResourceStrategyFitPlugin) -> None:
         super().__init__(1)
@@ -81,12 +82,6 @@ class ResourceStrategy(Score):
     def applies(self, task: Task) -> bool:
         rating = self._plugin.rating_of(task)
         return rating is not None and rating.minds(task)
-
-    def kind_of(self, task: Task) -> tuple[str, str] | None:
-        return self._plugin.own_strategy(task)
-
-    def node_columns(self) -> Columns:
-        return ()
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         rating = self._plugin.rating_of(task)
@@ -112,8 +107,7 @@ class ResourceStrategyFitPlugin(Plugin):
     """
 
     name = "resource-strategy-fit"
-    treats_alike = True
-    annotations = (SCORING_TYPE, SCORING_WEIGHT)
+    keys = (SCORING_TYPE, SCORING_WEIGHT)
     arguments = (
         Argument(
             "resourceStrategyFitWeight",

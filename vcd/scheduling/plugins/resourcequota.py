@@ -39,7 +39,7 @@ class ResourceQuotaPlugin(Plugin):
     """
 
     name = "resourcequota"
-    treats_alike = True
+    keys = ()
     kinds = ("ResourceQuota",)
 
     def open(self, session: Session) -> None:

@@ -13,6 +13,7 @@ from vcd.scheduling.framework.arguments import Argument, parse_duration
 from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.search.parts import ANY_KEY
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 
@@ -60,7 +61,7 @@ class SlaPlugin(Plugin):
             minimum=1,
         ),
     )
-    annotations = ANNOTATIONS
+    keys = (*ANNOTATIONS, ANY_KEY)  # the age of a job matters, too
     timed = True
 
     def open(self, session: Session) -> None:

@@ -17,7 +17,7 @@ from vcd.scheduling.framework.order import Label, labelled, yes_or_no
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
@@ -146,8 +146,8 @@ class ZoneIsOpen(Predicate):
     reason = ReasonCode(
         "zone-closed", Cause.NODE_POLICY, "node(s) in a revocable zone that is closed now", nodes_help=True
     )()
-    depends = Depends.TIME
-    unresolvable = True
+    reads = Reads.TIME
+    keys = ()
 
     def __init__(self, zones: _Zones) -> None:
         self._zones = zones
@@ -177,18 +177,14 @@ class MayBeRevoked(Predicate):
         "node(s) in a revocable zone, which the pod does not permit (annotation volcano.sh/preemptable)",
         nodes_help=True,
     )()
-    depends = Depends.TIME
-    unresolvable = True
+    reads = Reads.TIME
+    keys = (ZONE, PREEMPTABLE)
 
     def __init__(self, zones: _Zones) -> None:
         self._passes: Mask = ~zones.revocable
 
     def applies(self, task: Task) -> bool:
         return not uses_zones(task.pod)
-
-    def kind_of(self, task: Task) -> bool:
-        """Return True, so that it differs from pods of equal shape and labels to which the filter does not apply."""
-        return True
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._passes, usage)
@@ -198,7 +194,8 @@ class PreferZones(Score):
     """100 for nodes of open revocable zones, if the pod may use them."""
 
     name = "RevocableZone"
-    depends = Depends.TIME
+    reads = Reads.TIME
+    keys = (ZONE, PREEMPTABLE)
 
     def __init__(self, zones: _Zones) -> None:
         super().__init__(1)
@@ -231,7 +228,6 @@ class TdmPlugin(Plugin):
     """
 
     name = "tdm"
-    treats_alike = True
     arguments = (
         _WindowArgument(
             WINDOW,
@@ -243,7 +239,7 @@ class TdmPlugin(Plugin):
         ),
         Argument(PERIOD, "duration", 60 * _SECOND, "The time between two evictions from a job.", minimum=0),
     )
-    annotations = (ZONE, PREEMPTABLE, MIN_AVAILABLE, MAX_UNAVAILABLE)
+    keys = (ZONE, PREEMPTABLE, MIN_AVAILABLE, MAX_UNAVAILABLE)
     timed = True
 
     def open(self, session: Session) -> None:

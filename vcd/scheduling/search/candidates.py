@@ -1,9 +1,9 @@
-"""Candidate tables: which nodes take a task of one kind, and which of them is best.
+"""Candidate tables: which nodes take equivalent tasks, and which of them is best.
 
-A table is built once per kind of tasks (shape, namespace, labels and job if they matter, and the ``kind_of`` of each
-part). After a placement only the changed node is computed again. While a node receives only tasks of one shape, its
-next keys are read from a *level*: one computation for "every node has j more of these tasks". ``Memory`` carries tables
-from session to session. It is only a cache: no decision may depend on its contents.
+A table is built once per equivalence key of tasks (``vcd.scheduling.search.equivalence``). After a placement only the
+changed node is computed again. While a node receives only tasks of one shape, its next keys are read from a *level*:
+one computation for "every node has j more of these tasks". ``Memory`` carries tables from session to session. It is
+only a cache: no decision may depend on its contents.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import PODS, UNOFFERED
-from vcd.scheduling.search.kinds import MOVING, ApplyingParts, EquivalenceKey, EquivalenceKeys, Part
-from vcd.scheduling.search.nodesalike import NodeGroups
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows, Score, Scores
-from vcd.scheduling.search.static import EXACT, FactScores, among, fixed_point
+from vcd.scheduling.search.equivalence import ApplyingParts, EquivalenceKey, EquivalenceKeys, Part
+from vcd.scheduling.search.factscores import EXACT, FactScores, among, fixed_point
+from vcd.scheduling.search.nodegroups import NodeGroups
+from vcd.scheduling.search.parts import Mask, Predicate, Rows, Score, Scores, is_by_usage, is_moving
 from vcd.scheduling.session.nodes import Ints, Nodes, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -65,15 +65,16 @@ class Evaluator:
         self.predicates = tuple(predicates)
         self.scores = tuple(scores)
         self.parts: tuple[Part, ...] = (*predicates, *scores)
-        self.kinds = EquivalenceKeys(session, self.parts)
+        self.keys = EquivalenceKeys(session, self.parts)
         self.memory = memory
         self.bits = max(1, (len(self.nodes) - 1).bit_length()) if len(self.nodes) else 1
         self.ties = (len(self.nodes) - 1) - self.nodes.facts.ties(session.seed)
         self.limit = (1 << 59) >> self.bits
-        kinds = sorted({kind for part in self.parts for kind in part.reads})
+        lasting = [part for part in self.parts if not is_moving(part)]
+        kinds = sorted({kind for part in lasting for kind in part.kinds or ()})
         self.versions = (
             session.policy_digest,
-            tuple((part.owner, part.name) for part in self.parts if not part.depends & MOVING),
+            tuple([(part.owner, part.name) for part in lasting]),
             *(session.snapshot.others_version.get(kind, 0) for kind in kinds),
         )
         self.everywhere: Mask = self.nodes.facts.cached(
@@ -100,35 +101,34 @@ class Evaluator:
         return self.memory
 
     def table(self, task: Task) -> Candidates:
-        """Return the table of the task's kind."""
-        return self.table_of(task, *self.kinds.of(task))
+        """Return the table of the task and its equivalents."""
+        return self.table_of(task, *self.keys.of(task))
 
-    def table_of(self, task: Task, kind: EquivalenceKey, parts: ApplyingParts) -> Candidates:
-        """Return the table for a kind and the parts that apply to it; ``task`` is one of the kind."""
+    def table_of(self, task: Task, key: EquivalenceKey, parts: ApplyingParts) -> Candidates:
+        """Return the table for a key and the parts that apply; ``task`` is one with this key."""
         memory = self._tables()
-        table = memory.tables.get(kind)
+        table = memory.tables.get(key)
         if table is None:
-            table = memory.tables[kind] = Candidates(self, task, parts)
+            table = memory.tables[key] = Candidates(self, task, parts)
         elif table.session is not self.session:
             table.reopen(self, task, parts)
-        memory.used(kind, table)
+        memory.used(key, table)
         return table
 
-    def kind(self, task: Task) -> Hashable:
-        """Return the task's kind at this moment. Tasks of one kind find the same nodes and share a table."""
-        return self.kinds.of(task)[0]
+    def key(self, task: Task) -> Hashable:
+        """Return the task's equivalence key at this moment. Tasks with equal keys share a table."""
+        return self.keys.of(task)[0]
 
     def static(self, task: Task, previous: FactScores | None = None) -> FactScores:
         """Return the task's results of parts that depend on FACTS alone, shared by tasks that these parts read equally.
 
         ``previous`` is the result that the task's table holds already.
         """
-        fixed, known = self.kinds.fixed(task), self.kinds.fixed_parts
-        parts = [known[place] for place in fixed]
-        key, memory = (fixed, tuple([part.reads_of(task) for part in parts])), self._tables()
+        key, memory = self.keys.facts(task), self._tables()
         found = previous if previous is not None and previous.key == key else memory.statics.get(key)
         if found is None:
             self.evaluations += 1
+            parts = [self.keys.fixed_parts[at] for at in self.keys.fixed(task)]
             found = memory.statics[key] = FactScores.of(key, task, parts, self.nodes, self.everywhere)
         memory.used_static(found)
         return found
@@ -139,9 +139,7 @@ class Evaluator:
         found = self.memory.node_groups
         if found is None:
             parts: tuple[Part, ...] = (*self.predicates, *[score for score in self.scores if score.weight])
-            found = self.memory.node_groups = NodeGroups(
-                self.nodes, [part for part in parts if part.depends & Depends.USAGE]
-            )
+            found = self.memory.node_groups = NodeGroups(self.nodes, [part for part in parts if is_by_usage(part)])
         return found
 
     def key_of(self, mask: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
@@ -177,7 +175,7 @@ class NodeRating(NamedTuple):
 
 
 class Candidates:
-    """The nodes for one kind of tasks, with a sort key each; the largest key is the best node."""
+    """The nodes for equivalent tasks, with a sort key each; the largest key is the best node."""
 
     def __init__(self, evaluator: Evaluator, task: Task, parts: ApplyingParts) -> None:
         self.reopen(evaluator, task, parts)
@@ -194,6 +192,7 @@ class Candidates:
         self.static = evaluator.static(task, before)
         self._moving_predicates, self._moving_scores = parts.moving
         self._used, self._rated = parts.by_usage
+        self._comparing = parts.comparing
         self._levels: list[Ints] = []
         self._off_level = 0
         self._compares = parts.compares or bool(self.static.compared)
@@ -274,7 +273,7 @@ class Candidates:
 
         Return no rows if a placement may change more than the key of its own node.
         """
-        if self._compares or not all(part.stands_still(self.task, count) for part in self._moving_predicates):
+        if self._compares or not all(part.stable_for(self.task, count) for part in self._moving_predicates):
             return []
         keys = self.keys()
         first, own = _highest_with_room(keys, count), self._own_table()
@@ -317,7 +316,7 @@ class Candidates:
         """Return the table of the nodes' own keys: this one without the parts that depend on MOVING."""
         if self._own is None and not self.is_simple:
             evaluator, task = self._evaluator, self.task
-            self._own = evaluator.table_of(task, *evaluator.kinds.find(task, moving=False))
+            self._own = evaluator.table_of(task, *evaluator.keys.find(task, moving=False))
         return self._own or self
 
     def without(self, rows: Sequence[int], why: Reason) -> OtherCandidates:
@@ -344,11 +343,11 @@ class Candidates:
         return result
 
     def best_to_wait(self) -> int | None:
-        """Return the best node where the task may wait: every failed predicate must be one with ``lets_wait``.
+        """Return the best node where the task may wait: every failed predicate must be one with ``waits``.
 
         Return None if there is no such node. Call this only if no node passes.
         """
-        if not any(predicate.lets_wait for predicate in self._moving_predicates):
+        if not any(predicate.waits for predicate in self._moving_predicates):
             return None
         passing = self.passing_on_all() & fits(self.task.floor, self._evaluator.nodes.usage.future_idle)
         return next(best_first(self.rating(passing), passing), None)
@@ -378,7 +377,7 @@ class Candidates:
         for score in self._evaluator.scores:
             if score.weight and score.applies(task):
                 raw = score.raw(task, usage)
-                of_score = fixed_point(score, score.normalise(raw, among) if score.normalised else raw)
+                of_score = fixed_point(score, score.normalise(raw, among))
                 points[score.name] = points.get(score.name, 0) + of_score
         keys = self._evaluator.key_of(passed, now, together.copy(), None)
         return NodeRating(passed, now, points, together, keys, self.reasons())
@@ -532,9 +531,8 @@ class Candidates:
         now = passed & fits(task.floor, usage.idle) if awaits_room else passed
         points: Scores | None = None
         for score in self._rated:
-            if not score.normalised:
-                added = fixed_point(score, score.raw(task, usage))
-                points = added if points is None else np.add(points, added, points)
+            added = fixed_point(score, score.raw(task, usage))
+            points = added if points is None else np.add(points, added, points)
         return passed, now, np.zeros(len(usage)) if points is None else points
 
     def _with_facts(self, passed: Mask, points: Scores, rows: Rows | None) -> tuple[Mask, Scores]:
@@ -611,12 +609,8 @@ class Candidates:
         task, usage = self.task, self._evaluator.nodes.usage
         for compared in self.static.compared:
             points += compared.points(candidates)
-        for score in self._rated:
-            if score.normalised:
-                points += fixed_point(score, score.normalise(score.raw(task, usage), candidates))
-        for score in self._moving_scores:
-            raw = score.raw(task, usage)
-            points += fixed_point(score, score.normalise(raw, candidates) if score.normalised else raw)
+        for score in (*self._comparing, *self._moving_scores):
+            points += fixed_point(score, score.normalise(score.raw(task, usage), candidates))
 
     # --- reasons ------------------------------------------------------------------------------------------------------
 

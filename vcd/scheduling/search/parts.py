@@ -1,4 +1,9 @@
-"""The base classes of node search: predicates decide whether a node takes a task, scores rate the nodes that do."""
+"""The base classes of node search: predicates decide whether a node takes a task, scores rate the nodes that do.
+
+A part declares what it reads (``reads``, ``keys``). From this alone the framework derives which tasks are equivalent,
+what is cached, and what is computed again after a placement (``vcd.scheduling.search.equivalence``). The defaults are
+those of a part that reads anything, which is correct and slow.
+"""
 
 from __future__ import annotations
 
@@ -16,129 +21,125 @@ from vcd.scheduling.session.views import Task
 Mask = npt.NDArray[np.bool_]
 Rows = npt.NDArray[np.intp]
 Scores = npt.NDArray[np.float64]
-Columns = Sequence[npt.NDArray[np.int64] | npt.NDArray[np.float64]]
 
 
-class Depends(enum.Flag):
-    """What a predicate or score reads in addition to the task. The framework recomputes it only after such a change."""
+class Reads(enum.Flag):
+    """What a predicate or score reads in addition to the task. It is computed again only after such a change."""
 
-    FACTS = 0
-    """Labels, taints and allocatable of nodes, and other objects: nothing that a placement changes."""
+    FACTS = enum.auto()
+    """Names, labels and taints of nodes, and other objects: nothing that a placement changes."""
     USAGE = enum.auto()
-    """The usage of the node itself."""
+    """Usage and allocatable of the node itself. Without FACTS, nodes with equal values are computed once."""
     PODS = enum.auto()
     """Positions of other pods: affinity, spread, ports."""
     JOB = enum.auto()
     """Positions of the job's own tasks."""
     QUEUE = enum.auto()
-    """What queues hold. ``kind_of`` declares which queue matters."""
+    """What queues hold."""
     TIME = enum.auto()
     """The time of the session."""
 
 
-class Predicate:
-    """One test of nodes.
+MOVING = Reads.PODS | Reads.JOB | Reads.QUEUE | Reads.TIME
+"""What can change for all nodes after a placement, or from session to session."""
+EVERYTHING = Reads.FACTS | Reads.USAGE | MOVING
 
-    If ``unresolvable`` is true, evicting pods from a failed node never helps (Kubernetes'
-    ``UnschedulableAndUnresolvable``). If that holds for some nodes or pods only, override ``unresolvable_nodes``.
-    ``owner`` is the plugin's name, set when the session collects it.
-    """
+ANY_KEY = "*"
+"""In ``keys``: anything of the pod, its name included. No two pods are equivalent."""
+ANY_LABEL = "labels.*"
+"""In ``keys``: all labels of the pod."""
+VOLUMES = "spec.volumes"
+"""In ``keys``: the pod's volumes, with the claims behind them."""
+_SPEC = "spec."
+
+
+class _Part:
+    """What predicates and scores have in common."""
+
+    name: ClassVar[str]
+    reads: Reads = EVERYTHING
+    keys: tuple[str, ...] = (ANY_KEY,)
+    """Annotations and labels of the pod that it uses. With FACTS alone also fields of the pod's spec, such as
+    ``spec.tolerations``: then pods that differ in others share its result. Without such a field it may use the whole
+    spec."""
 
     owner: str = ""
-    name: ClassVar[str]
-    reason: ClassVar[Reason]
-    depends: ClassVar[Depends] = Depends.FACTS
-    unresolvable: ClassVar[bool] = False
-    reads: ClassVar[tuple[str, ...]] = ()
-    """Kinds that it reads, other than Pod and Node. A change in one of them invalidates cached results."""
-    differs_by_pod: ClassVar[bool] = True
-    """Whether ``applies`` or ``kind_of`` can differ between pods of one shape and queue. Only used with FACTS alone."""
-    minds_labels: ClassVar[bool] = True
-    """With PODS: whether a pod's labels matter in addition to its terms and constraints."""
-    lets_wait: ClassVar[bool] = False
-    """Whether a task may wait on a node that fails.
-
-    Called for all nodes, such a predicate fails nodes where the task would have to wait, so that it is not bound there
-    at once. Called for selected rows, for which evictions are tried, it passes nodes where the task can wait. Only used
-    if ``depends`` names more than FACTS and USAGE.
-    """
-    idle: bool = False
-    """Whether it applies to no task under the current facts, and need not be called. Only used with FACTS alone."""
+    """The name of its plugin; set by the framework."""
+    kinds: tuple[str, ...] | None = None
+    """Kinds of objects that it reads; by default those of its plugin. Cached results are dropped if one changes."""
 
     def applies(self, task: Task) -> bool:
-        """Whether the task can fail it; False spares the test. Also called for tasks that ``pre_predicate`` refuses."""
+        """Whether it distinguishes nodes for the task; False spares the computation."""
         return True
 
-    def stands_still(self, task: Task, count: int) -> bool:
-        """Whether its result for each node is the same while ``count`` tasks like this are placed anywhere.
+    def key_of(self, task: Task) -> Hashable:
+        """Return the values of ``keys``; with QUEUE also the queue.
 
-        If so, they are placed as one batch. Only called if ``depends`` names more than FACTS and USAGE.
+        A built-in part overrides this if what it reads of the task is less than that, or not in the pod. If ``keys``
+        are fields of the spec alone, the result is then all that it reads. Results must mean the same in every session:
+        names and values, not numbers that a session assigned.
         """
-        return False
+        return _values(self, task)
 
-    def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
-        """Whether ``others``, which this session evicts, may keep the task from nodes until they have terminated."""
-        return False
+    def labels_matter_in(self, namespace: str) -> bool:
+        """Whether pods of a namespace that differ in labels alone may get different results. A built-in part overrides
+        this if other objects decide."""
+        return not {ANY_KEY, ANY_LABEL}.isdisjoint(self.keys)
 
-    def reachable(self, task: Task, coming: Mask) -> Mask | None:
-        """Return the nodes that can pass after the right evictions, or once the pods in rows ``coming`` are placed.
 
-        None means that any node may pass. Called for built-in predicates that depend on PODS.
-        """
-        return None
+class Predicate(_Part):
+    """One test of nodes: ``mask`` returns the nodes that pass."""
 
-    def divisions(self, task: Task, rows: Rows) -> Sequence[Rows]:
-        """Return divisions of the nodes of which each part takes at most one of the pods ``rows``.
-
-        A division is a number per node, -1 for none. The pods have the task's shape. Called for built-in predicates
-        that depend on PODS.
-        """
-        return ()
-
-    def tells_labels(self, namespace: str) -> bool:
-        """Whether pods of a namespace that differ in labels alone may get different results."""
-        return self.minds_labels and bool(self.depends & Depends.PODS)
-
-    def kind_of(self, task: Task) -> Hashable:
-        """Return what else distinguishes the tasks to which it applies, such as an annotation or the queue's name.
-
-        The predicate is called with one task on behalf of all equivalent ones. Tasks are equivalent if they have one
-        shape and equal results here; also one namespace if the pod names claims or ``depends`` is more than FACTS,
-        equal labels with PODS, and one job with JOB. Results must mean the same in every session: use names and values,
-        not numbers that a session assigned.
-        """
-        return None
-
-    def reads_of(self, task: Task) -> Hashable:
-        """With FACTS alone: return all that it reads of a task. Tasks with equal results share one column."""
-        return _all_of(task, self)
-
-    def node_columns(self) -> Columns | None:
-        """With USAGE: return what it reads of nodes in addition to usage and allocatable, as columns over all nodes.
-
-        Nodes that agree in all of it are computed once. None means that it may read anything.
-        """
-        return None
+    reason: ClassVar[Reason]
+    """Why nodes fail, unless ``reasons`` is overridden."""
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         """Return which nodes pass, one bool per row of ``usage``.
 
-        With FACTS, ``usage`` covers all nodes. With USAGE, it may hold any selection of rows. The result may depend
-        only on what is part of the task's kind, see ``kind_of``.
+        With FACTS alone, ``usage`` covers all nodes. With USAGE, it may hold any selection of rows. The result may
+        depend only on what is declared.
         """
         raise NotImplementedError
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
+        """Return reasons with the number of ``failed`` nodes that have each."""
+        return {self.reason: int(failed.sum())}
+
+    # --- for built-in predicates; the defaults suit any predicate -----------------------------------------------------
+
+    waits: ClassVar[bool] = False
+    """Whether a task may wait on a node that fails.
+
+    Called for all nodes, such a predicate fails nodes where the task would have to wait, so that it is not bound there
+    at once. Called for selected rows, for which evictions are tried, it passes nodes where the task can wait.
+    """
+
+    def stable_for(self, task: Task, count: int) -> bool:
+        """Whether its result for each node is the same while ``count`` tasks like this are placed anywhere."""
+        return False
+
+    def excludes_beside(self, task: Task, others: Iterable[Task]) -> bool:
+        """Whether ``others``, which this session evicts, may exclude nodes for the task until they have terminated."""
+        return False
+
+    def reachable(self, task: Task, coming: Mask) -> Mask | None:
+        """With PODS: return the nodes that can pass after the right evictions, or once the pods in rows ``coming`` are
+        placed. None means that any node may pass."""
+        return None
+
+    def divisions(self, task: Task, rows: Rows) -> Sequence[Rows]:
+        """With PODS: return divisions of the nodes of which each part takes at most one of the pods ``rows``, which
+        have the task's shape. A division is a number per node, -1 for none."""
+        return ()
 
     def known_mask(self, task: Task, usage: Usage) -> Mask:
         """Return the mask without calls to other servers. A node without a known answer passes."""
         return self.mask(task, usage)
 
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
-        """Return the ``failed`` nodes on which no eviction would help. Not called for predicates of FACTS alone."""
-        return failed if self.unresolvable else np.zeros_like(failed)
-
-    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
-        """Return reasons with the number of ``failed`` nodes that have each."""
-        return {self.reason: int(failed.sum())}
+        """Return the ``failed`` nodes on which no eviction would help: all, if it reads only what no eviction
+        changes. Not called for predicates of FACTS alone."""
+        return np.zeros_like(failed) if self.reads & (EVERYTHING & ~Reads.FACTS & ~Reads.TIME) else failed
 
     def clauses(self, task: Task, usage: Usage) -> Sequence[tuple[Reason, Mask]]:
         """Return the user-written clauses of the test, each with its reason and the nodes that pass it.
@@ -148,70 +149,101 @@ class Predicate:
         return [(self.reason, self.mask(task, usage))]
 
 
-class Score:
-    """One rating of nodes. Its weighted value is a float64 per node; a plugin's scores are added in order.
-
-    ``owner`` is the plugin's name, set when the session collects it.
-    """
-
-    owner: str = ""
-    name: ClassVar[str]
-    depends: ClassVar[Depends] = Depends.FACTS
-    normalised: ClassVar[bool] = False
-    """Whether ``normalise`` depends on the set of feasible nodes."""
-    by_highest: ClassVar[bool] = False
-    """Whether it depends only on the highest rating in that set (0 if all are lower)."""
-    whole: ClassVar[bool] = False
-    """Whether its ratings are integers."""
-    reads: ClassVar[tuple[str, ...]] = ()
-    minds_labels: ClassVar[bool] = True
-    idle: bool = False
-    """``minds_labels`` and ``idle``: see ``Predicate``."""
+class Score(_Part):
+    """One rating of nodes. Its weighted value is a float64 per node; a plugin's scores are added in order."""
 
     def __init__(self, weight: float = 1) -> None:
         self.weight = weight
-
-    def applies(self, task: Task) -> bool:
-        """Whether it rates nodes differently for this task; False spares the computation."""
-        return True
-
-    def tells_labels(self, namespace: str) -> bool:
-        """Whether pods of a namespace that differ in labels alone may get different ratings."""
-        return self.minds_labels and bool(self.depends & Depends.PODS)
-
-    def kind_of(self, task: Task) -> Hashable:
-        """Return what else distinguishes tasks; see ``Predicate.kind_of``."""
-        return None
-
-    def reads_of(self, task: Task) -> Hashable:
-        """Return all that it reads of a task; see ``Predicate.reads_of``."""
-        return _all_of(task, self)
-
-    def node_columns(self) -> Columns | None:
-        """Return what it reads of nodes; see ``Predicate.node_columns``."""
-        return None
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         """Return the rating, one float64 per row of ``usage``, before normalisation and weight."""
         raise NotImplementedError
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
-        """Make the rating comparable over the feasible nodes. Only called if ``normalised``."""
+        """Make the rating comparable over the feasible nodes, which it may depend on."""
         return raw
 
 
-def tells_kinds(part: Predicate | Score) -> bool:
-    """Whether a part overrides ``kind_of``."""
-    return _function(part.kind_of) not in (Predicate.kind_of, Score.kind_of)
+# --- what is derived from the declarations ----------------------------------------------------------------------------
 
 
-def tells_pods_apart(part: Predicate) -> bool:
-    """Whether a predicate of FACTS alone may treat pods of one shape and queue differently."""
-    return part.differs_by_pod and (tells_kinds(part) or _function(part.applies) is not Predicate.applies)
+def is_fixed(part: _Part) -> bool:
+    """Whether no placement changes a part's results: it reads FACTS alone."""
+    return not part.reads & ~Reads.FACTS
 
 
-def _function(method: Callable[..., object]) -> object:
-    return getattr(method, "__func__", method)
+def is_moving(part: _Part) -> bool:
+    """Whether a placement may change a part's results for all nodes."""
+    return bool(part.reads & MOVING)
+
+
+def is_by_usage(part: _Part) -> bool:
+    """Whether only the usage of a node changes a part's results for it."""
+    return not is_fixed(part) and not is_moving(part)
+
+
+def compares(score: Score) -> bool:
+    """Whether a score compares the feasible nodes with each other."""
+    return _function(score.normalise) is not Score.normalise
+
+
+def has_own_key(part: _Part) -> bool:
+    """Whether a part overrides ``key_of``."""
+    return _function(part.key_of) is not _Part.key_of
+
+
+def distinguishes_pods(part: _Part) -> bool:
+    """Whether a part may distinguish pods of one spec, namespace and job."""
+    if part.keys and not pod_keys(part):
+        return False
+    return has_own_key(part) or bool(part.keys) or bool(part.reads & Reads.QUEUE)
+
+
+def pod_keys(part: _Part) -> tuple[str, ...]:
+    """Return the ``keys`` that are no fields of the pod's spec."""
+    return tuple([key for key in part.keys if not key.startswith(_SPEC)])
+
+
+def reader(part: _Part) -> Callable[[Task], Hashable]:
+    """Return a function that returns all that a part of FACTS alone reads of a task."""
+    fields = [_field(key.removeprefix(_SPEC)) for key in part.keys if key.startswith(_SPEC) and key != VOLUMES]
+    if not fields or VOLUMES in part.keys:
+        return lambda task: (task.shape, owner_of_claims(task), part.key_of(task))
+    if not distinguishes_pods(part):
+        if has_own_key(part):
+            return part.key_of
+        if len(fields) == 1:
+            return lambda task: fields[0](task.shape.spec)
+        return lambda task: tuple([field(task.shape.spec) for field in fields])
+    return lambda task: (*[field(task.shape.spec) for field in fields], part.key_of(task))
+
+
+def _field(path: str) -> Callable[[object], Hashable]:
+    """Return a function that returns a field, given by its path in a manifest: None if it is absent, and a tuple if the
+    path passes a list."""
+    names = ["".join([f"_{each.lower()}" if each.isupper() else each for each in name]) for name in path.split(".")]
+
+    def read(found: object, names: Sequence[str] = names) -> Hashable:
+        for at, name in enumerate(names):
+            if isinstance(found, tuple):
+                return tuple([read(item, names[at:]) for item in found])
+            found = None if found is None else getattr(found, name)
+        return tuple(found.items()) if isinstance(found, dict) else found
+
+    return read
+
+
+def _values(part: _Part, task: Task) -> Hashable:
+    found: list[Hashable] = [task.job.queue.name] if part.reads & Reads.QUEUE else []
+    for key in pod_keys(part):
+        if key == ANY_KEY:
+            return task.key
+        if key == ANY_LABEL:
+            found.append(task.labels)
+        else:
+            metadata = task.pod.metadata
+            found.append((metadata.annotations.get(key), metadata.labels.get(key)))
+    return tuple(found)
 
 
 def owner_of_claims(task: Task) -> str | None:
@@ -222,5 +254,5 @@ def owner_of_claims(task: Task) -> str | None:
     return task.key if any(volume.ephemeral is not None for volume in volumes) else task.namespace
 
 
-def _all_of(task: Task, part: Predicate | Score) -> Hashable:
-    return task.shape, owner_of_claims(task), part.kind_of(task)
+def _function(method: Callable[..., object]) -> object:
+    return getattr(method, "__func__", method)

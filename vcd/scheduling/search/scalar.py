@@ -1,21 +1,32 @@
 """Predicates and scores written for one node at a time, for third-party plugins that are to be short.
 
-The framework calls for whole columns (`vcd.scheduling.framework.plugin.Predicate`). The bases here fill a column by one
-Python call per node, which is noticeable in clusters of about ten thousand nodes and more.
+The framework calls for whole columns (`vcd.scheduling.search.parts`). The bases here fill a column by one Python call
+per node, which is noticeable in clusters of about ten thousand nodes and more. They pass views of task and node that
+raise if something is read that ``reads`` and ``keys`` do not declare, so their declarations are complete.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from vcd.model.objects import PodSpec
+from vcd.model.objects import Node, PodSpec
 from vcd.model.reasons import Reason
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import (
+    ANY_KEY,
+    ANY_LABEL,
+    MOVING,
+    Mask,
+    Predicate,
+    Reads,
+    Score,
+    Scores,
+    pod_keys,
+)
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.nodeview import NodeView
 from vcd.scheduling.session.session import Session
@@ -23,41 +34,76 @@ from vcd.scheduling.session.views import Job, Task
 
 T = TypeVar("T", bound=np.generic)
 
-_MOVING = Depends.PODS | Depends.JOB | Depends.QUEUE | Depends.TIME
-"""What is computed for all nodes again after each placement, or at least once a session."""
-_CHANGING = Depends.USAGE | Depends.PODS | Depends.JOB | Depends.QUEUE
+_FACTS = Reads.FACTS | MOVING
+_CHANGING = Reads.USAGE | Reads.PODS | Reads.JOB | Reads.QUEUE
 """What a placement changes."""
 
 
 class UndeclaredError(AttributeError):
-    """A predicate or score read something that its ``depends`` does not declare."""
+    """A predicate or score read something that it does not declare."""
 
-    def __init__(self, reader: str, what: str, needed: Depends) -> None:
-        flags = " or ".join(f"Depends.{flag.name}" for flag in needed)
-        super().__init__(f"{reader} reads {what}: declare it, depends = {flags} (several are joined by |)")
+    def __init__(self, reader: str, what: str, needed: Reads | str) -> None:
+        if isinstance(needed, str):
+            declaration = f"keys = ({needed!r},)"
+        else:
+            flags = " or ".join(f"Reads.{flag.name}" for flag in needed)
+            declaration = f"reads = {flags} (several are joined by |)"
+        super().__init__(f"{reader} reads {what}: declare it, {declaration}")
+
+
+class _Declared:
+    """What a predicate or score declares, and a session."""
+
+    __slots__ = ("keys", "name", "reads", "session")
+
+    def __init__(self, session: Session, name: str, part: Predicate | Score) -> None:
+        self.session = session
+        self.name = name
+        self.reads = part.reads
+        self.keys = frozenset(pod_keys(part))
+
+    def require(self, what: str, needed: Reads) -> None:
+        """Raise UndeclaredError if none of some flags is declared."""
+        if not self.reads & needed:
+            raise UndeclaredError(self.name, what, needed)
+
+
+class _DeclaredTexts(Mapping[str, str]):
+    """The annotations or labels of a pod that are declared."""
+
+    def __init__(self, declared: _Declared, what: str, texts: Mapping[str, str]) -> None:
+        self._declared, self._what, self._texts = declared, what, texts
+
+    def __getitem__(self, key: str) -> str:
+        if key not in self._declared.keys and ANY_KEY not in self._declared.keys:
+            raise UndeclaredError(self._declared.name, f"the {self._what} {key} of the pod", key)
+        return self._texts[key]
+
+    def __contains__(self, key: object) -> bool:
+        return self.get(str(key)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        if ANY_KEY in self._declared.keys:
+            return iter(self._texts)
+        return iter([key for key in self._texts if key in self._declared.keys])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
 
 
 class TaskView:
     """The part of a task that equivalent tasks share: the predicate or score is called once for all of them.
 
-    Pods are equivalent that have the same spec; with PODS, JOB, QUEUE or TIME also the same namespace; with PODS also
-    the same labels; with JOB the same job; and with ``kind_of`` the same ``kind``. To decide by anything else, such as
-    the pod's name, use the point ``pre_predicate``, which is called for each pod.
+    Pods are equivalent that have the same spec and the same values of the declared ``keys``; with PODS, JOB, QUEUE or
+    TIME also the same namespace; with PODS also the same labels; with JOB the same job. To decide by anything else,
+    such as the pod's name, use the point ``pre_predicate``, which is called for each pod.
     """
 
-    __slots__ = ("_declared", "_reader", "_session", "_task", "kind")
+    __slots__ = ("_declared", "_task")
 
-    def __init__(self, session: Session, task: Task, reader: str, declared: Depends, kind: Hashable = None) -> None:
-        self._session = session
-        self._task = task
-        self._reader = reader
+    def __init__(self, declared: _Declared, task: Task) -> None:
         self._declared = declared
-        self.kind = kind
-        """The result of ``kind_of`` of the predicate or score."""
-
-    def _needs(self, what: str, needed: Depends) -> None:
-        if not self._declared & needed:
-            raise UndeclaredError(self._reader, what, needed)
+        self._task = task
 
     @property
     def spec(self) -> PodSpec:
@@ -66,7 +112,7 @@ class TaskView:
     @property
     def request(self) -> dict[str, int]:
         """Its request, as integers by resource name, in the units of `NodeView`."""
-        return dict(zip(self._session.nodes.resources, self._task.amounts, strict=True))
+        return dict(zip(self._declared.session.nodes.resources, self._task.amounts, strict=True))
 
     @property
     def best_effort(self) -> bool:
@@ -75,87 +121,102 @@ class TaskView:
 
     @property
     def namespace(self) -> str:
-        self._needs("task.namespace", _MOVING)
+        self._declared.require("task.namespace", MOVING)
         return self._task.namespace
 
     @property
+    def annotations(self) -> Mapping[str, str]:
+        """Its annotations among ``keys``."""
+        return _DeclaredTexts(self._declared, "annotation", self._task.pod.metadata.annotations)
+
+    @property
     def labels(self) -> Mapping[str, str]:
-        self._needs("task.labels", Depends.PODS)
-        return self._task.pod.metadata.labels
+        """Its labels: with PODS all of them, otherwise those among ``keys``."""
+        labels = self._task.pod.metadata.labels
+        if self._declared.reads & Reads.PODS or ANY_LABEL in self._declared.keys:
+            return labels
+        return _DeclaredTexts(self._declared, "label", labels)
+
+    @property
+    def queue(self) -> str:
+        """The name of its queue."""
+        self._declared.require("task.queue", Reads.QUEUE | Reads.JOB)
+        return self._task.job.queue.name
 
     @property
     def job(self) -> Job:
-        """Its job; ``job.queue.name`` names the queue."""
-        self._needs("task.job", Depends.JOB)
+        self._declared.require("task.job", Reads.JOB)
         return self._task.job
 
 
 class DeclaredNode(NodeView):
     """A node that exposes only what was declared."""
 
-    __slots__ = ("_declared", "_reader")
+    __slots__ = ("_declared",)
 
-    def __init__(self, session: Session, row: int, usage: Usage, column: int, reader: str, declared: Depends) -> None:
-        super().__init__(session, row, usage, column)
-        self._reader = reader
+    def __init__(self, declared: _Declared, row: int, usage: Usage, column: int) -> None:
+        super().__init__(declared.session, row, usage, column)
         self._declared = declared
 
-    def _needs(self, what: str, needed: Depends) -> None:
-        if not self._declared & needed:
-            raise UndeclaredError(self._reader, what, needed)
+    @property
+    def name(self) -> str:
+        self._declared.require("node.name", _FACTS)
+        return super().name
+
+    @property
+    def node(self) -> Node:
+        self._declared.require("node.labels, node.annotations or node.node", _FACTS)
+        return super().node
 
     @property
     def used(self) -> dict[str, int]:
-        self._needs("node.used", _CHANGING)
+        self._declared.require("node.used", _CHANGING)
         return super().used
 
     @property
     def idle(self) -> dict[str, int]:
-        self._needs("node.idle", _CHANGING)
+        self._declared.require("node.idle", _CHANGING)
         return super().idle
 
     @property
     def releasing(self) -> dict[str, int]:
-        self._needs("node.releasing", _CHANGING)
+        self._declared.require("node.releasing", _CHANGING)
         return super().releasing
 
     @property
     def pods(self) -> int:
-        self._needs("node.pods", _CHANGING)
+        self._declared.require("node.pods", _CHANGING)
         return super().pods
 
     @property
     def tasks(self) -> list[Task]:
-        self._needs("node.tasks", Depends.PODS)
+        self._declared.require("node.tasks", Reads.PODS)
         return super().tasks
 
 
 class _NodeCaller:
     """Calls a function for each node, and caches the results that no placement of the session changes."""
 
-    def __init__(self, session: Session, reader: str, declared: Depends, kind_of: Callable[[Task], Hashable]) -> None:
-        self._session = session
-        self._reader = reader
-        self._declared = declared
-        self._kind_of = kind_of
+    def __init__(self, session: Session, part: Predicate | Score, label: str) -> None:
+        if part.reads & Reads.PODS:
+            part.keys = (*part.keys, ANY_LABEL)
+        if _overrides_applies(part):
+            part.keys = (ANY_KEY,)
+        self._part = part
+        self._declared = _Declared(session, f"{label} {part.name}", part)
         self._cached: dict[Hashable, npt.NDArray[np.generic]] = {}
-
-    @property
-    def depends(self) -> Depends:
-        """What the framework needs to know. A part recomputed after each placement sees current usage anyway."""
-        return self._declared & ~Depends.USAGE if self._declared & _MOVING else self._declared
 
     def column(
         self, task: Task, usage: Usage, dtype: type[T], call: Callable[[TaskView, NodeView], object]
     ) -> npt.NDArray[T]:
         """Return the results for the rows of ``usage``."""
         rows = range(len(usage)) if usage.rows is None else usage.rows.tolist()
-        if self._declared & _CHANGING:
+        if self._declared.reads & _CHANGING:
             return self._compute(task, usage, rows, dtype, call)
-        key = (task.shape, task.namespace, self._kind_of(task))
+        key = (task.shape, task.namespace, self._part.key_of(task))
         found = self._cached.get(key)
         if found is None:
-            whole = self._session.nodes.usage
+            whole = self._declared.session.nodes.usage
             found = self._cached[key] = self._compute(task, whole, range(len(whole)), dtype, call)
         result: npt.NDArray[T] = (found if usage.rows is None else found[usage.rows]).astype(dtype)
         return result
@@ -168,19 +229,26 @@ class _NodeCaller:
         return np.array(answers, dtype)
 
     def task(self, task: Task) -> TaskView:
-        return TaskView(self._session, task, self._reader, self._declared, self._kind_of(task))
+        return TaskView(self._declared, task)
 
     def node(self, row: int, usage: Usage, column: int) -> NodeView:
-        return DeclaredNode(self._session, row, usage, column, self._reader, self._declared)
+        return DeclaredNode(self._declared, row, usage, column)
+
+
+def _overrides_applies(part: Predicate | Score) -> bool:
+    """Whether a part decides by the whole task whether it applies, and declares no keys."""
+    return type(part).applies is not Predicate.applies and type(part).keys is ScalarPredicate.keys
 
 
 class ScalarPredicate(Predicate):
-    """A predicate of one node. A subclass sets ``name``, ``reason``, ``depends``, and defines ``passes``."""
+    """A predicate of one node. A subclass sets ``name``, ``reason``, ``reads``, ``keys``, and defines ``passes``."""
+
+    reads = Reads.FACTS
+    keys = ()
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self._caller = _NodeCaller(session, f"predicate {self.name}", type(self).depends, self.kind_of)
-        vars(self)["depends"] = self._caller.depends
+        self._caller = _NodeCaller(session, self, "predicate")
 
     def passes(self, task: TaskView, node: NodeView) -> bool | Reason:
         """Return whether the node takes the task; a Reason means no."""
@@ -208,16 +276,18 @@ class ScalarPredicate(Predicate):
 
 
 class ScalarScore(Score):
-    """A rating of one node. A subclass sets ``name`` and ``depends``, and defines ``points``.
+    """A rating of one node. A subclass sets ``name``, ``reads`` and ``keys``, and defines ``points``.
 
-    ``normalised`` scores also define ``normalise``, which sees all nodes.
+    It may define ``normalise``, which sees all nodes.
     """
+
+    reads = Reads.FACTS
+    keys = ()
 
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         self.session = session
-        self._caller = _NodeCaller(session, f"score {self.name}", type(self).depends, self.kind_of)
-        vars(self)["depends"] = self._caller.depends
+        self._caller = _NodeCaller(session, self, "score")
 
     def points(self, task: TaskView, node: NodeView) -> float:
         """Return the node's points for the task, more is better; 0 to 100 is the range of most other scores."""

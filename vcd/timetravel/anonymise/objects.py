@@ -71,7 +71,7 @@ class Rewriter:
     def __init__(self, words: Words) -> None:
         self.words = words
         self.collecting = True
-        self._declared = frozenset(name for plugin in plugins().values() for name in plugin.annotations)
+        self._declared = frozenset(name for plugin in plugins().values() for name in plugin.keys)
         self._read = {*self._declared, *_READ_BY_THE_CORE}
 
     # --- objects ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from vcd.model.codec import BadObject
 from vcd.model.objects import Node
 from vcd.model.requests import names_in_order
 from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework.plugin import CALLS
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import plugins
 from vcd.state.records import NodeRecord
@@ -340,10 +341,10 @@ def caveats(estimated: int, how_well: Accuracy | None, policies: Iterable[Policy
     """Return how reliable the runs are: what is estimated, and what a simulated cluster lacks."""
     names = sorted({option.name for policy in policies for tier in policy.tiers for option in tier})
     on = [plugins()[name] for name in names]
-    recorded = sorted({question for one in on for question in one.questions})
+    recorded = sorted({question for one in on for question in one.outside if question != CALLS})
     return [
         *run_time_notes(estimated, how_well),
-        *(f"what the plugin {one.name} asks goes as if nobody answered" for one in on if one.asks_outside),
+        *(f"what the plugin {one.name} asks goes as if nobody answered" for one in on if CALLS in one.outside),
         *(f"{one} is what the log recorded, though other pods would have used other nodes" for one in recorded),
     ]
 

@@ -299,7 +299,7 @@ def _read_facts(at: _At) -> Iterator[tuple[str, str]]:
     if task is not None:
         yield "a pod requests", _requests_text(at.session, task)
         yield from _of_pod(task.pod)
-    read = {name for plugin in plugins().values() for name in plugin.annotations}
+    read = {name for plugin in plugins().values() for name in plugin.keys}
     for name, text in sorted(job.record.group.metadata.annotations.items()):
         if name in read:
             yield f"annotation {name}", text

@@ -19,7 +19,7 @@ from vcd.scheduling.framework.framework import framework_of, trace_of
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.framework.trace import Trace
-from vcd.scheduling.search.parts import Depends
+from vcd.scheduling.search.parts import is_by_usage
 from vcd.scheduling.session.nodes import Ints, room_needed
 from vcd.scheduling.session.nodeview import NodeView
 from vcd.scheduling.session.queues import Queue
@@ -173,7 +173,7 @@ def nearness(session: Session, task: Task) -> Nearness:
     may, takes = np.ones(len(session.nodes), np.bool_), (room[:2] >= 0).all(axis=0)
     for predicate in framework_of(session).evaluator.predicates:
         if predicate.applies(task):  # filters that depend on usage are about resources, too
-            passed = takes if predicate.depends & Depends.USAGE else may
+            passed = takes if is_by_usage(predicate) else may
             passed &= predicate.mask(task, usage)
     requested = task.request > 0
     fits = np.maximum(room[requested] // task.request[requested][:, None], 0).min(axis=0) * takes

@@ -9,7 +9,7 @@ import numpy as np
 
 from vcd.scheduling.framework.framework import trace_of
 from vcd.scheduling.framework.trace import NodeChoice
-from vcd.scheduling.search.static import SCALE
+from vcd.scheduling.search.factscores import SCALE
 from vcd.timetravel.history import History
 
 SHOWN_NODES = 3

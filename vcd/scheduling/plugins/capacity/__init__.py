@@ -150,7 +150,6 @@ class CapacityPlugin(KeepsShares):
     """
 
     name = "capacity"
-    treats_alike = True
     protects = True
     arguments = (
         ANCESTOR_RECLAIM_LEVEL,
@@ -171,7 +170,7 @@ class CapacityPlugin(KeepsShares):
             without_effect="ResourceClaims are not supported; pods that have one wait",
         ),
     )
-    annotations = (QUEUE_ADMISSION_GATE,)
+    keys = (QUEUE_ADMISSION_GATE,)
     queue_fields = ("capability", "deserved", "guarantee", "priority", "parent?enableHierarchy")
 
     def open(self, session: Session) -> None:

@@ -97,8 +97,6 @@ class CapacityCardPlugin(KeepsShares):
     """
 
     name = "capacity-card"
-    treats_alike = True
-    minds_placements = False
     protects = True
     arguments = (
         Argument("cardUnlimitedCpuMemory", "bool", False, "Whether pods that request cards count no cpu and memory."),
@@ -106,7 +104,7 @@ class CapacityCardPlugin(KeepsShares):
         COUNT_VICTIMS,
         Argument("nodeOrderWeight", "float", 1.0, "Weight of the order in which a pod names cards.", minimum=0),
     )
-    annotations = (QUOTA, REQUEST, CARD_NAME, SERVICE)
+    keys = (QUOTA, REQUEST, CARD_NAME, SERVICE)
     series = (
         ("vcd_queue_card_quota", "How many cards of a model a queue may have."),
         ("vcd_queue_card_guarantee", "How many cards of a model are kept for a queue."),

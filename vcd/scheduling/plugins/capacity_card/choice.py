@@ -13,7 +13,7 @@ from vcd.scheduling.plugins.capacity_card.account import CardAccount
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import INSUFFICIENT, CardDemand, CardRequest, amounts_of
 from vcd.scheduling.plugins.capacity_card.rest import GangRests
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
@@ -39,7 +39,8 @@ class CardModel(Predicate):
 
     name = "CardModel"
     reason = ReasonCode("other-cards", Cause.DEVICE, "node(s) had other cards", nodes_help=True)()
-    depends = Depends.QUEUE
+    reads = Reads.QUEUE
+    keys = ()
 
     _session: Session
     _cards: NodeCards
@@ -57,7 +58,7 @@ class CardModel(Predicate):
 
     def _may_stray(self, task: Task, demand: CardDemand) -> bool:
         evaluator = framework_of(self._session).evaluator
-        key = (evaluator.kinds.static_key(task), demand)
+        key = (evaluator.keys.fixed_key(task), demand)
         found = self._may_stray_by_kind.get(key)
         if found is None:
             others = self._cards.others(demand.resource, demand.names)
@@ -65,7 +66,7 @@ class CardModel(Predicate):
             self._may_stray_by_kind[key] = found
         return found
 
-    def kind_of(self, task: Task) -> Hashable:
+    def key_of(self, task: Task) -> Hashable:
         """Return the named cards, with the queue if its quota limits the choice, or the job if its other pods do."""
         demands = self._request_of(task).demands
         named = tuple([(demand.resource, demand.names, demand.named) for demand in demands])
@@ -73,7 +74,7 @@ class CardModel(Predicate):
             return None, named
         return (task.job.key, named) if self._rests.limits_choice(task.job) else (task.job.queue.name, named)
 
-    def stands_still(self, task: Task, count: int) -> bool:
+    def stable_for(self, task: Task, count: int) -> bool:
         """Return whether all pods have the same choice of cards, and need not leave cards to the rest of the job."""
         account = self._accounts[task.job.queue.index]
         return account.preserves_choice(self._request_of(task), count) and not self._rests.limits_choice(task.job)
@@ -128,6 +129,8 @@ class CardOrder(Score):
     """Scores nodes by the order of the cards that a pod names: 100 for the first, half of that for each further one."""
 
     name = "CardOrder"
+    reads = Reads.FACTS
+    keys = ()
 
     def __init__(self, cards: NodeCards, request_of: RequestOf, weight: float) -> None:
         super().__init__(weight)
@@ -138,7 +141,7 @@ class CardOrder(Score):
     def applies(self, task: Task) -> bool:
         return self._request_of(task).preference is not None
 
-    def kind_of(self, task: Task) -> Hashable:
+    def key_of(self, task: Task) -> Hashable:
         demand = self._request_of(task).preference
         assert demand is not None
         return demand.resource, demand.names

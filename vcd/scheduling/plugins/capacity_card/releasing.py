@@ -15,7 +15,7 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.plugins.capacity_card.account import CardAccount
 from vcd.scheduling.plugins.capacity_card.cards import NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
-from vcd.scheduling.search.parts import Depends, Mask, Predicate
+from vcd.scheduling.search.parts import Mask, Predicate, Reads
 from vcd.scheduling.session.nodes import Usage, fits
 from vcd.scheduling.session.views import Task
 
@@ -30,8 +30,9 @@ class QuotaFreed(Predicate):
         Cause.LEAVING,
         "node(s) had room, but pods that are being deleted still hold the queue's quota; wait until they are gone",
     )()
-    depends = Depends.QUEUE
-    lets_wait = True
+    reads = Reads.QUEUE
+    keys = ()
+    waits = True
 
     _cards: NodeCards
     _accounts: Sequence[CardAccount]
@@ -44,7 +45,7 @@ class QuotaFreed(Predicate):
         request = self._request_of(task)
         return bool(request.demands) or any(request.basic)
 
-    def kind_of(self, task: Task) -> Hashable:
+    def key_of(self, task: Task) -> Hashable:
         """Return the queue and the named cards."""
         demands = self._request_of(task).demands
         return task.job.queue.name, tuple([(demand.resource, demand.names, demand.named) for demand in demands])

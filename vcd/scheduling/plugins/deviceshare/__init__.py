@@ -19,7 +19,7 @@ from vcd.scheduling.plugins.deviceshare.cards import Cards, Piece, PodRequest, R
 from vcd.scheduling.plugins.deviceshare.limits import CardLimits
 from vcd.scheduling.plugins.deviceshare.nodes import CardScore, OneAtATime, SharedCards
 from vcd.scheduling.plugins.deviceshare.sharing import Fittings, Sharing
-from vcd.scheduling.search.parts import Mask, Predicate, Score
+from vcd.scheduling.search.parts import ANY_KEY, Mask, Predicate, Score
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
@@ -95,7 +95,8 @@ class DeviceSharePlugin(Plugin):
     name = "deviceshare"
     timed = f"deviceshare.{_LOCK}"
     kinds = (vgpu.CONFIG_MAP,)
-    annotations = (
+    keys = (
+        ANY_KEY,
         vgpu.REGISTER,
         vgpu.MODE,
         vgpu.GROUP_POLICY,

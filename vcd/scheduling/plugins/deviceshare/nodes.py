@@ -15,7 +15,7 @@ from vcd.scheduling.plugins.deviceshare.cards import POINT, PodRequest
 from vcd.scheduling.plugins.deviceshare.limits import CardLimits
 from vcd.scheduling.plugins.deviceshare.sharing import Fittings
 from vcd.scheduling.plugins.deviceshare.vgpu import MODE
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage, fits
 from vcd.scheduling.session.session import Session
@@ -57,8 +57,9 @@ class SharedCards(Predicate):
 
     name: ClassVar[str] = "deviceshare"
     reason: ClassVar[Reason] = _NO_CARD()
-    depends: ClassVar[Depends] = Depends.PODS
-    lets_wait: ClassVar[bool] = True
+    reads = Reads.PODS
+    keys = ()
+    waits: ClassVar[bool] = True
 
     def __init__(self, fittings: Fittings, limits: CardLimits) -> None:
         self._fittings = fittings
@@ -67,7 +68,7 @@ class SharedCards(Predicate):
     def applies(self, task: Task) -> bool:
         return self._fittings.request_of(task) is not None
 
-    def kind_of(self, task: Task) -> PodRequest | None:
+    def key_of(self, task: Task) -> PodRequest | None:
         return self._fittings.request_of(task)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
@@ -118,7 +119,8 @@ class OneAtATime(Predicate):
 
     name: ClassVar[str] = "one pod at a time"
     reason: ClassVar[Reason] = _HANDING_OUT()
-    depends: ClassVar[Depends] = Depends.PODS | Depends.TIME
+    reads = Reads.PODS | Reads.TIME
+    keys = ()
 
     def __init__(self, session: Session, fittings: Fittings, assignments: Assignments) -> None:
         self._session = session
@@ -150,7 +152,8 @@ class CardScore(Score):
     """Scores nodes by the points of the cards that a pod would get under the policy, rounded to integers."""
 
     name: ClassVar[str] = "deviceshare"
-    depends: ClassVar[Depends] = Depends.PODS
+    reads = Reads.PODS
+    keys = ()
 
     def __init__(self, fittings: Fittings, weight: int) -> None:
         super().__init__(weight)
@@ -159,7 +162,7 @@ class CardScore(Score):
     def applies(self, task: Task) -> bool:
         return self._fittings.request_of(task) is not None
 
-    def kind_of(self, task: Task) -> PodRequest | None:
+    def key_of(self, task: Task) -> PodRequest | None:
         return self._fittings.request_of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:

@@ -52,8 +52,7 @@ class DrfPlugin(KeepsAccounts):
     """
 
     name = "drf"
-    treats_alike = True
-    annotations = (HIERARCHY, WEIGHTS)
+    keys = (HIERARCHY, WEIGHTS)
     series = (("volcano_job_share", "The largest part of any of the cluster's resources that a job has."),)
     excludes = (("enableHierarchy", "proportion"),)
 

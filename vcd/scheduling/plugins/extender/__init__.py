@@ -7,7 +7,7 @@ from functools import cache, partial
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.arguments import Argument, format_duration
-from vcd.scheduling.framework.plugin import Plugin
+from vcd.scheduling.framework.plugin import CALLS, Plugin
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.victims import lets_go
 from vcd.scheduling.plugins.extender.calls import (
@@ -85,7 +85,7 @@ class ExtenderPlugin(Plugin):
     name = "extender"
     kinds = ("ResourceQuota",)
     timed = True
-    asks_outside = True
+    outside = (CALLS,)
     series = (
         ("vcd_extender_failed_calls", "Calls of the extender in the last session that failed."),
         ("vcd_extender_out", "Whether the last session went on without the extender, which had used up its time."),

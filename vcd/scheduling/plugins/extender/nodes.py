@@ -17,7 +17,7 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.extender.calls import Extender, PredicateAnswer, PrioritizeAnswer
 from vcd.scheduling.plugins.extender.wire import Wire
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import ANY_KEY, Mask, Predicate, Reads, Score, Scores, is_fixed
 from vcd.scheduling.session.nodes import Ints, Usage, fits
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -118,7 +118,8 @@ class ExtenderPredicate(Predicate):
 
     name = "extender"
     reason = ReasonCode("extender-node", Cause.OUTSIDE, "the extender refuses the node", nodes_help=True)()
-    depends = Depends.JOB | Depends.TIME
+    reads = Reads.JOB | Reads.TIME
+    keys = ()
 
     def __init__(self, context: ExtenderSession, verb: str) -> None:
         self._context = context
@@ -128,7 +129,7 @@ class ExtenderPredicate(Predicate):
     def applies(self, task: Task) -> bool:
         return self._context.progress.is_managed(task.shape)
 
-    def kind_of(self, task: Task) -> Hashable:
+    def key_of(self, task: Task) -> Hashable:
         return self._context.progress.equivalence_key(task)
 
     def _known(self, task: Task) -> _Verdicts:
@@ -191,7 +192,8 @@ class ExtenderPriorities(Predicate):
 
     name = "extender priorities"
     reason = ReasonCode("extender-no-priorities", Cause.OUTSIDE, "the extender gives no priorities")()
-    depends = Depends.JOB | Depends.TIME
+    reads = Reads.JOB | Reads.TIME
+    keys = (ANY_KEY,)  # priorities are requested for each choice
 
     def __init__(self, context: ExtenderSession, verb: str) -> None:
         self._context = context
@@ -200,9 +202,6 @@ class ExtenderPriorities(Predicate):
 
     def applies(self, task: Task) -> bool:
         return self._context.progress.is_managed(task.shape)
-
-    def kind_of(self, task: Task) -> str:
-        return task.key  # points are requested for each choice
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         result: Mask = np.ones(len(usage), np.bool_)
@@ -230,8 +229,8 @@ class ExtenderScore(Score):
     """The points that the extender gives each node, 0 for nodes that it does not name."""
 
     name = "extender"
-    depends = Depends.JOB | Depends.TIME
-    normalised = True
+    reads = Reads.JOB | Reads.TIME
+    keys = (ANY_KEY,)  # points are requested for each choice
 
     def __init__(self, context: ExtenderSession, verb: str) -> None:
         super().__init__(1)
@@ -241,9 +240,6 @@ class ExtenderScore(Score):
 
     def applies(self, task: Task) -> bool:
         return self._context.progress.is_managed(task.shape)
-
-    def kind_of(self, task: Task) -> str:
-        return task.key  # points are requested for each choice
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         self._task = task
@@ -271,6 +267,6 @@ def passing_nodes(session: Session, task: Task, usage: Usage, without: tuple[str
     result: Mask = fits(task.floor, usage.future_idle)
     result &= static if usage.rows is None else static[usage.rows]
     for predicate in evaluator.predicates:
-        if predicate.depends and predicate.name not in without and predicate.applies(task):
+        if not is_fixed(predicate) and predicate.name not in without and predicate.applies(task):
             result &= predicate.mask(task, usage)
     return result

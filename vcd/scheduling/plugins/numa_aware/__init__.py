@@ -28,7 +28,7 @@ from vcd.scheduling.plugins.numa_aware.cpus import (
     unlisted_cpus,
     write_cpus,
 )
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.session import Session
@@ -81,9 +81,8 @@ class NumaAdmission(Predicate):
 
     name: ClassVar[str] = "numa-aware"
     reason: ClassVar[Reason] = _NOT_ADMITTED
-    depends: ClassVar[Depends] = Depends.PODS
-    minds_labels: ClassVar[bool] = False
-    unresolvable: ClassVar[bool] = True
+    reads = Reads.PODS
+    keys = (POLICY,)
 
     def __init__(self, plugin: NumaAwarePlugin) -> None:
         self._plugin = plugin
@@ -92,11 +91,11 @@ class NumaAdmission(Predicate):
         request = self._plugin.request_of(task)
         return request is not None and request.policy in POLICIES
 
-    def kind_of(self, task: Task) -> str:
-        return self._plugin.policy_of(task)
-
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._plugin.fitting_of(task).passed, usage)
+
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        return failed
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         rows = np.arange(len(failed)) if usage.rows is None else usage.rows
@@ -108,9 +107,8 @@ class NumaSpread(Score):
     """100 - 100 x NUMA nodes / the most NUMA nodes on any feasible node, rounded to integers."""
 
     name: ClassVar[str] = "numa-aware"
-    depends: ClassVar[Depends] = Depends.PODS
-    minds_labels: ClassVar[bool] = False
-    normalised: ClassVar[bool] = True
+    reads = Reads.PODS
+    keys = (POLICY,)
 
     def __init__(self, plugin: NumaAwarePlugin, weight: int) -> None:
         super().__init__(weight)
@@ -119,9 +117,6 @@ class NumaSpread(Score):
     def applies(self, task: Task) -> bool:
         request = self._plugin.request_of(task)
         return request is not None and request.policy != NONE
-
-    def kind_of(self, task: Task) -> str:
-        return self._plugin.policy_of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         return at_rows(self._plugin.fitting_of(task).spread, usage).astype(np.float64)
@@ -155,9 +150,8 @@ class NumaAwarePlugin(Plugin):
     """
 
     name = "numa-aware"
-    treats_alike = True
     kinds = ("Numatopology",)
-    annotations = (POLICY, CPUS)
+    keys = (POLICY, CPUS)
     arguments = (Argument("weight", "int", 1, "Weight of the plugin's score relative to the scores of other plugins."),)
 
     def open(self, session: Session) -> None:

@@ -172,7 +172,7 @@ class ProportionPlugin(KeepsShares):
     """
 
     name = "proportion"
-    treats_alike = True
+    keys = ()
     protects = True
     arguments = (VOLCANO_SHARES, COUNT_VICTIMS)
     queue_fields = ("weight", "capability", "guarantee", "priority")

@@ -48,14 +48,13 @@ class ReschedulingPlugin(Plugin):
     """
 
     name = "rescheduling"
-    treats_alike = True
     timed = True
-    questions = (USAGE,)
+    outside = (USAGE,)
     series = (
         ("vcd_rescheduling_known_nodes", "Nodes of which a fresh sample of usage is known."),
         ("vcd_rescheduling_victims", "Pods that the plugin named in the last session."),
     )
-    annotations = (PREEMPTABLE,)
+    keys = (PREEMPTABLE,)
     arguments = (
         Argument("interval", "duration", 5 * _MINUTE, "The time between two rounds.", minimum=_SECOND),
         Argument(

@@ -11,7 +11,7 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.plugins.task_topology.buckets import ANNOTATIONS, JobTopology, TopologyError, read_topology
-from vcd.scheduling.search.parts import Depends, Score, Scores
+from vcd.scheduling.search.parts import Reads, Score, Scores
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -27,7 +27,8 @@ class TaskTopology(Score):
     """100 x weight x tasks / size of the job's largest bucket; see TaskTopologyPlugin."""
 
     name = "task topology"
-    depends = Depends.JOB
+    reads = Reads.JOB
+    keys = ()
 
     def __init__(self, plugin: TaskTopologyPlugin, weight: int) -> None:
         super().__init__(1)
@@ -35,10 +36,10 @@ class TaskTopology(Score):
         self._factor = weight * MAXIMUM
 
     def applies(self, task: Task) -> bool:
-        return self._plugin.kind_of(task) is not None
+        return self._plugin.key_of(task) is not None
 
-    def kind_of(self, task: Task) -> Hashable:
-        return self._plugin.kind_of(task)
+    def key_of(self, task: Task) -> Hashable:
+        return self._plugin.key_of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         topology = self._plugin.topology_of(task)
@@ -71,8 +72,7 @@ class TaskTopologyPlugin(Plugin):
     """
 
     name = "task-topology"
-    treats_alike = True
-    annotations = (*ANNOTATIONS, TASK_SPEC)
+    keys = (*ANNOTATIONS, TASK_SPEC)
     arguments = (Argument("task-topology.weight", "int", 1, "Weight of the score; below 0 it is subtracted."),)
 
     def open(self, session: Session) -> None:
@@ -97,10 +97,10 @@ class TaskTopologyPlugin(Plugin):
             remedy = f"name roles that pods of the job have in {TASK_SPEC}, each once in a set"
             session.job(index).note("annotation", self.name, _INVALID({"error": str(error), "mend": remedy}))
 
-    def kind_of(self, task: Task) -> tuple[str, str] | None:
+    def key_of(self, task: Task) -> tuple[str, str] | None:
         """Return bucket and role, by which tasks of one job have equal scores; None in no bucket."""
         topology = self._jobs.get(task.job.index)
-        return None if topology is None else topology.kind_of(task)
+        return None if topology is None else topology.key_of(task)
 
     def topology_of(self, task: Task) -> JobTopology:
         """Return the topology of a task that is in a bucket."""

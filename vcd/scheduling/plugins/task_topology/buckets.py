@@ -275,7 +275,7 @@ class JobTopology:
 
     # --- queries ----------------------------------------------------------------------------------------------------
 
-    def kind_of(self, task: Task) -> tuple[str, str] | None:
+    def key_of(self, task: Task) -> tuple[str, str] | None:
         """Return bucket name and role of a task that was pending when the session began; None in no bucket."""
         return self._kind_of.get(task.row)
 

@@ -17,7 +17,7 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import METRICS
 from vcd.scheduling.framework.usage_samples import USAGE, known_usage
 from vcd.scheduling.plugins.usage.estimates import ESTIMATOR, Estimate, Estimator, Floats, Load, Rows
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.nodes import Usage
@@ -35,8 +35,8 @@ class UsageThresholds(Predicate):
 
     name = "usage"
     reason = ReasonCode("usage", Cause.NODE_POLICY, "the node uses more than a threshold allows", nodes_help=True)()
-    depends = Depends.TIME
-    unresolvable = True
+    reads = Reads.TIME
+    keys = ()
 
     def __init__(self, percent: Floats, cpu: int, memory: int) -> None:
         self._above_cpu: Mask = percent[0] > cpu  # comparisons with NaN (unknown) are false
@@ -64,7 +64,8 @@ class LeastUsed(Score):
     """100 x the weighted mean of the unused fractions of cpu and memory, including estimates; 0 if usage is unknown."""
 
     name = "usage"
-    depends = Depends.TIME  # recomputed after each change, so it includes new estimates
+    reads = Reads.TIME  # recomputed after each change, so it includes new estimates
+    keys = ()
 
     def __init__(self, load: Load, known: Mask, weights: tuple[int, int], weight: int) -> None:
         super().__init__(1)
@@ -117,9 +118,9 @@ class UsagePlugin(Plugin):
     """
 
     name = "usage"
-    treats_alike = True
+    keys = ()
     timed = True
-    questions = (USAGE,)
+    outside = (USAGE,)
     series = (
         ("vcd_usage_known_nodes", "Nodes whose usage is known."),
         ("vcd_usage_unknown_nodes", "Nodes whose usage is not known, by why: they pass and get no points."),

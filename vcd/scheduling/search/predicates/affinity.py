@@ -12,7 +12,7 @@ import numpy as np
 from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
 from vcd.model.selectors import Selector, SelectorError
 from vcd.scheduling.search.domains import Domains, domains_of
-from vcd.scheduling.search.parts import Depends, Mask, Rows
+from vcd.scheduling.search.parts import Mask, Reads, Rows
 from vcd.scheduling.search.podindex import PodIndex, PodQuery, Tally, index_of
 from vcd.scheduling.search.podterms import (
     OpposingTerms,
@@ -63,8 +63,8 @@ class InterPodAffinity(TestedPredicate):
     lasting: ClassVar[Reason] = NO_AFFINITY
     """Evictions never add the pods that a required affinity lacks."""
     reason: ClassVar[Reason] = ANTI_AFFINITY
-    depends: ClassVar[Depends] = Depends.PODS
-    reads: ClassVar[tuple[str, ...]] = ("Namespace",)
+    reads = Reads.PODS
+    keys = ()
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts
@@ -119,10 +119,10 @@ class InterPodAffinity(TestedPredicate):
             if self._index.matching(PodQuery(term.selector, (term.scope,)), rows).all()
         ]
 
-    def tells_labels(self, namespace: str) -> bool:
+    def labels_matter_in(self, namespace: str) -> bool:
         return self._opposing.may_exist
 
-    def keeps_away(self, task: Task, others: Iterable[Task]) -> bool:
+    def excludes_beside(self, task: Task, others: Iterable[Task]) -> bool:
         opposing, nodes = self._opposing, self._facts.nodes
         terms = (
             term

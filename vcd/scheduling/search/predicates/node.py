@@ -8,7 +8,7 @@ nothing else. Source: kube-scheduler 1.36 ``nodeunschedulable``, ``nodeaffinity`
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -30,7 +30,7 @@ from vcd.model.selectors import (
     check_tolerations,
     tolerates,
 )
-from vcd.scheduling.search.parts import Columns, Depends, Mask, Predicate
+from vcd.scheduling.search.parts import Mask, Predicate, Reads
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -80,13 +80,12 @@ class PodCount(Predicate):
 
     name = "NodePodNumber"
     reason = ReasonCode("pod-number", Cause.NODE_ROOM, "node(s) pod number exceeded", nodes_help=True)()
-    depends = Depends.USAGE
+    reads = Reads.USAGE
+    keys = ()
+    kinds = ()
 
     def __init__(self, session: Session) -> None:
         self._column = session.nodes.column_of[PODS]
-
-    def node_columns(self) -> Columns:
-        return ()
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         result: Mask = usage.allocatable[self._column] > usage.pods
@@ -98,20 +97,20 @@ class NodeUnschedulable(Predicate):
 
     name = "NodeUnschedulable"
     reason = _CORDONED()
-    differs_by_pod = False
+    reads = Reads.FACTS
+    keys = ("spec.tolerations",)
+    kinds = ()
 
     def __init__(self, session: Session) -> None:
         facts = session.nodes.facts
         self._open: Mask = facts.cached(
             "schedulable", lambda: np.array([not node.spec.unschedulable for node in facts.nodes], np.bool_)
         )
-        self.idle = bool(self._open.all())
+        self.has_effect = not self._open.all()
+        """Whether any node is cordoned."""
 
     def applies(self, task: Task) -> bool:
-        return not self.idle and not tolerates(_tolerations(task.shape.spec), CORDON)
-
-    def reads_of(self, task: Task) -> None:
-        return None
+        return self.has_effect and not tolerates(_tolerations(task.shape.spec), CORDON)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._open, usage)
@@ -157,7 +156,9 @@ class NodeAffinity(Predicate):
     reason = ReasonCode(
         "node-affinity", Cause.SELECTOR, "node(s) didn't match Pod's node affinity/selector", nodes_help=True
     )()
-    differs_by_pod = False
+    reads = Reads.FACTS
+    keys = ("spec.nodeSelector", "spec.affinity.nodeAffinity.required")
+    kinds = ()
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts
@@ -165,10 +166,6 @@ class NodeAffinity(Predicate):
     def applies(self, task: Task) -> bool:
         spec = task.shape.spec
         return bool(spec.node_selector) or required_nodes(spec) is not None
-
-    def reads_of(self, task: Task) -> Hashable:
-        spec = task.shape.spec
-        return tuple(spec.node_selector.items()), required_nodes(spec)
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(selected_nodes(self._facts, task.shape), usage)
@@ -254,17 +251,17 @@ class TaintToleration(Predicate):
 
     name = "TaintToleration"
     reason = ReasonCode("taints", Cause.TAINT, "node(s) had untolerated taint(s)", nodes_help=True)()
-    differs_by_pod = False
+    reads = Reads.FACTS
+    keys = ("spec.tolerations",)
+    kinds = ()
 
     def __init__(self, session: Session) -> None:
         self._facts = session.nodes.facts
-        self.idle = self._facts.taint_effects.isdisjoint(HARD_EFFECTS)
+        self.has_effect = not self._facts.taint_effects.isdisjoint(HARD_EFFECTS)
+        """Whether any node has such a taint."""
 
     def applies(self, task: Task) -> bool:
-        return not self.idle
-
-    def reads_of(self, task: Task) -> tuple[Toleration, ...]:
-        return _tolerations(task.shape.spec)
+        return self.has_effect
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         untolerated = self._facts.untolerated(_tolerations(task.shape.spec), HARD_EFFECTS)

@@ -10,7 +10,7 @@ import numpy as np
 from vcd.model.objects import Pod, PodSpec
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.search.domains import Domains, Sums
-from vcd.scheduling.search.parts import Depends, Mask, Predicate, Rows
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Rows
 from vcd.scheduling.search.placed import PlacedCounts
 from vcd.scheduling.search.podindex import PodIndex, SessionCounts, index_of
 from vcd.scheduling.search.predicates.node import at_rows
@@ -90,8 +90,8 @@ class NodePorts(Predicate):
 
     name: ClassVar[str] = "NodePorts"
     reason: ClassVar[Reason] = _PORTS()
-    depends: ClassVar[Depends] = Depends.PODS
-    minds_labels: ClassVar[bool] = False
+    reads = Reads.PODS
+    keys = ()
 
     def __init__(self, session: Session) -> None:
         self._nodes = session.nodes

@@ -11,7 +11,7 @@ import numpy as np
 from vcd.model.quantity import per_unit
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import CPU, MEMORY
-from vcd.scheduling.search.parts import Columns, Depends, Mask, Predicate
+from vcd.scheduling.search.parts import Mask, Predicate, Reads
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -54,8 +54,9 @@ class Proportional(Predicate):
 
     name = "Proportional"
     reason = ReasonCode("proportional", Cause.NODE_ROOM, "proportional resource check failed", nodes_help=True)()
-    depends = Depends.USAGE
-    unresolvable = True
+    reads = Reads.USAGE
+    keys = ()
+    kinds = ()
 
     def __init__(self, session: Session, rates: Mapping[str, Rate]) -> None:
         columns = session.nodes.column_of
@@ -74,14 +75,14 @@ class Proportional(Predicate):
     def applies(self, task: Task) -> bool:
         return bool(self._parts) and not any(task.request[part.column] > 0 for part in self._parts)
 
-    def node_columns(self) -> Columns:
-        return ()
-
     def mask(self, task: Task, usage: Usage) -> Mask:
         result = np.ones(len(usage), np.bool_)
         for part in self._parts:
             result &= self._leaves_enough(part, task, usage)
         return result
+
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        return failed  # as in Volcano
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         """Count nodes by the first resource that is left without enough."""

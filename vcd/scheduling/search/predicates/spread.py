@@ -19,7 +19,7 @@ from vcd.model.selectors import (
     SelectorError,
 )
 from vcd.scheduling.search.domains import Domains, domains_of
-from vcd.scheduling.search.parts import Depends, Mask
+from vcd.scheduling.search.parts import Mask, Reads
 from vcd.scheduling.search.podindex import PodIndex, PodQuery, Scope, Tally, index_of
 from vcd.scheduling.search.podterms import narrowed
 from vcd.scheduling.search.predicates.node import HARD_EFFECTS, selected_nodes
@@ -143,8 +143,8 @@ class PodTopologySpread(TestedPredicate):
     lasting: ClassVar[Reason] = UNLABELLED
     """No eviction gives a node the label that a constraint spreads over."""
     reason: ClassVar[Reason] = SKEWED
-    depends: ClassVar[Depends] = Depends.PODS
-    minds_labels: ClassVar[bool] = False
+    reads = Reads.PODS
+    keys = ()
 
     def __init__(self, session: Session) -> None:
         self._index = index_of(session)

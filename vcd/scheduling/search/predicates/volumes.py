@@ -13,7 +13,7 @@ import numpy as np
 
 from vcd.model.objects import PersistentVolume
 from vcd.model.reasons import MEND_NAMED, Cause, Reason, ReasonCode
-from vcd.scheduling.search.parts import Depends, Mask, Predicate
+from vcd.scheduling.search.parts import VOLUMES, Mask, Predicate, Reads
 from vcd.scheduling.search.predicates.claims import (
     WAIT_FOR_FIRST_CONSUMER,
     Attachment,
@@ -36,6 +36,7 @@ ZONE_LABELS = {
     "topology.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 """Labels of volumes that restrict them to nodes; the value is the node label to read if the node lacks the key."""
+_STORAGE = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
 UNLIMITED = np.iinfo(np.int64).max
 
 _Fault = tuple[ReasonCode, dict[str, str]]
@@ -161,8 +162,9 @@ class BoundVolumes(_ClaimPredicate):
 
     name = "VolumeBinding"
     reason = NODE_CONFLICT
-    reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
-    differs_by_pod = False
+    reads = Reads.FACTS
+    keys = (VOLUMES,)
+    kinds = _STORAGE
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -195,10 +197,8 @@ class UnboundClaims(_ClaimPredicate):
 
     name = "VolumeBinding"
     reason = BIND_CONFLICT
-    depends = Depends.PODS
-    minds_labels = False
-    unresolvable = True
-    reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSIDriver", "CSIStorageCapacity")
+    reads = Reads.PODS
+    keys = ()
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -210,6 +210,9 @@ class UnboundClaims(_ClaimPredicate):
         found = self._storage.find(self._storage.wanted(task))
         result: Mask = ~at_rows(found.conflict | found.space, usage)
         return result
+
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        return failed
 
     def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
         found = self._storage.find(self._storage.wanted(task))
@@ -226,7 +229,9 @@ class VolumeZone(_ClaimPredicate):
 
     name = "VolumeZone"
     reason = ReasonCode("volume-zone", Cause.VOLUME, "node(s) had no available volume zone", nodes_help=True)()
-    reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+    reads = Reads.FACTS
+    keys = (VOLUMES,)
+    kinds = _STORAGE
 
     def __init__(self, session: Session, storage: Storage) -> None:
         self._facts = session.nodes.facts
@@ -285,9 +290,8 @@ class NodeVolumeLimits(_ClaimPredicate):
 
     name = "NodeVolumeLimits"
     reason = ReasonCode("volume-count", Cause.VOLUME, "node(s) exceed max volume count", nodes_help=True)()
-    depends = Depends.PODS
-    minds_labels = False
-    reads = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode")
+    reads = Reads.PODS
+    keys = ()
 
     def __init__(self, session: Session, storage: Storage, attachments: Attachments) -> None:
         self._session = session

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from vcd.scheduling.search.domains import Domains, domains_of
-from vcd.scheduling.search.parts import Depends, Mask, Score, Scores
+from vcd.scheduling.search.parts import Mask, Reads, Score, Scores
 from vcd.scheduling.search.podindex import PodQuery, Tally, index_of
 from vcd.scheduling.search.podterms import PreferringTerms, has_preferred_terms, preferred_terms
 from vcd.scheduling.search.predicates.node import at_rows
@@ -22,9 +22,8 @@ class InterPodAffinityScore(Score):
     """Sum of the weights of preferred terms that hold on a node: the task's, and placed pods' that select the task."""
 
     name: ClassVar[str] = "InterPodAffinity"
-    depends: ClassVar[Depends] = Depends.PODS
-    normalised: ClassVar[bool] = True
-    reads: ClassVar[tuple[str, ...]] = ("Namespace",)
+    reads = Reads.PODS
+    keys = ()
 
     def __init__(self, session: Session, weight: float) -> None:
         super().__init__(weight)
@@ -41,7 +40,7 @@ class InterPodAffinityScore(Score):
     def _preferring(self) -> PreferringTerms:
         return self._index.counts_of(PreferringTerms)
 
-    def tells_labels(self, namespace: str) -> bool:
+    def labels_matter_in(self, namespace: str) -> bool:
         return self._preferring.may_exist
 
     def raw(self, task: Task, usage: Usage) -> Scores:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import PodSpec
-from vcd.scheduling.search.parts import Score, Scores
+from vcd.scheduling.search.parts import Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.session import Session
@@ -36,19 +36,20 @@ class ImageLocality(Score):
     """
 
     name = "imagelocality"
+    reads = Reads.FACTS
+    keys = ("spec.initContainers.image", "spec.containers.image")
+    kinds = ()
 
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         facts = session.nodes.facts
         self._count = len(facts)
         self._images: dict[str, _ImageNodes] = facts.cached("images", lambda: _images_of(facts))
-        self.idle = not self._images
+        self.has_effect = bool(self._images)
+        """Whether any node lists images."""
 
     def applies(self, task: Task) -> bool:
         return any(name in self._images for name in _images_of_pod(task.shape.spec))
-
-    def reads_of(self, task: Task) -> tuple[str, ...]:
-        return tuple(_images_of_pod(task.shape.spec))
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         wanted = _images_of_pod(task.shape.spec)

@@ -17,43 +17,29 @@ from vcd.model.selectors import (
     Toleration,
     check_node_terms,
 )
-from vcd.scheduling.search.parts import Mask, Score, Scores
+from vcd.scheduling.search.factscores import PercentOfHighest
+from vcd.scheduling.search.parts import Mask, Reads, Scores
 from vcd.scheduling.search.predicates.node import at_rows, tolerations_refusal
-from vcd.scheduling.search.static import highest_of
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
-
-class _PercentOfHighest(Score):
-    """Base of the scores that are percentages of the highest rating among the feasible nodes."""
-
-    normalised = True
-    by_highest = True
-    whole = True
-
-    def __init__(self, session: Session, weight: float = 1) -> None:
-        super().__init__(weight)
-        self._facts = session.nodes.facts
-
-    def percent(self, raw: Scores, feasible: Mask, none: Scores) -> Scores:
-        """Return raw x 100 / the highest feasible value, rounded down; ``none`` if that is 0."""
-        highest = highest_of(raw, feasible)
-        return np.floor(raw * 100.0 / highest) if highest else none
-
-
 _Terms = tuple[tuple[NodeSelectorTerm, float], ...]
 """Preferred terms with weights, divided by their common factor: percentages only depend on the ratios."""
 
 
-class NodeAffinityScore(_PercentOfHighest):
+class NodeAffinityScore(PercentOfHighest):
     """The sum of the weights of the preferred node affinity terms that a node matches, as percent of the highest."""
 
     name = "nodeaffinity"
+    reads = Reads.FACTS
+    keys = ("spec.affinity.nodeAffinity.preferred",)
+    kinds = ()
 
     def __init__(self, session: Session, weight: float = 1) -> None:
-        super().__init__(session, weight)
+        super().__init__(weight)
+        self._facts = session.nodes.facts
         self._terms: dict[Shape, _Terms] = {}
 
     def applies(self, task: Task) -> bool:
@@ -72,7 +58,7 @@ class NodeAffinityScore(_PercentOfHighest):
             found = self._terms[shape] = _preferred(shape.spec)
         return found
 
-    def reads_of(self, task: Task) -> _Terms:
+    def key_of(self, task: Task) -> _Terms:
         return self._preferred(task.shape)
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
@@ -94,24 +80,26 @@ def _preferred(spec: PodSpec) -> _Terms:
     return tuple([(term.preference, float(term.weight // common)) for term in preferred])
 
 
-class TaintTolerationScore(_PercentOfHighest):
+class TaintTolerationScore(PercentOfHighest):
     """The fewer untolerated PreferNoSchedule taints, the better: 100 less the percentage of the highest number."""
 
     name = "tainttoleration"
+    reads = Reads.FACTS
+    keys = ("spec.tolerations",)
+    kinds = ()
 
     def __init__(self, session: Session, weight: float = 1) -> None:
-        super().__init__(session, weight)
-        self.idle = PREFER_NO_SCHEDULE not in self._facts.taint_effects
+        super().__init__(weight)
+        self._facts = session.nodes.facts
+        self.has_effect = PREFER_NO_SCHEDULE in self._facts.taint_effects
+        """Whether any node has such a taint."""
 
     def applies(self, task: Task) -> bool:
-        return not self.idle and tolerations_refusal(task.shape.spec) is None
+        return self.has_effect and tolerations_refusal(task.shape.spec) is None
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         tolerations = _soft(task.shape.spec.tolerations)
         return at_rows(self._facts.untolerated(tolerations, (PREFER_NO_SCHEDULE,)), usage).astype(np.float64)
-
-    def reads_of(self, task: Task) -> tuple[Toleration, ...]:
-        return _soft(task.shape.spec.tolerations)
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         return 100.0 - self.percent(raw, feasible, np.zeros_like(raw))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import CPU, MEMORY, resource_values, score_requests
-from vcd.scheduling.search.parts import Columns, Depends, Score, Scores
+from vcd.scheduling.search.parts import Reads, Score, Scores
 from vcd.scheduling.session.nodes import Usage, UsedParts
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -58,17 +58,15 @@ def _capacity_of(facts: NodeFacts) -> _Capacity:
 class _UsageScore(Score):
     """Base of the scores that compare requests with the cpu and memory that a node's status lists."""
 
-    depends = Depends.USAGE
-    whole = True
+    keys = ()
+    kinds = ()
 
     def __init__(self, session: Session, weight: float = 1) -> None:
         super().__init__(weight)
         facts = session.nodes.facts
         capacity: _Capacity = facts.cached("listed cpu and memory", lambda: _capacity_of(facts))
         self._amounts, self._complete, self._allocatable = capacity
-
-    def node_columns(self) -> Columns:
-        return () if self._allocatable else tuple(self._amounts)
+        self.reads = Reads.USAGE if self._allocatable else Reads.USAGE | Reads.FACTS
 
     def capacity(self, usage: Usage) -> Floats:
         """Return cpu and memory of the rows, shape (2, rows)."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from vcd.model.selectors import Selector
 from vcd.scheduling.search.defaultspread import DefaultSpread
-from vcd.scheduling.search.parts import Depends, Mask, Score, Scores
+from vcd.scheduling.search.parts import Mask, Reads, Score, Scores
 from vcd.scheduling.search.podindex import index_of
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.search.predicates.spread import HOSTNAME, SOFT, Constraint, constraints_of, defaults_of
@@ -31,8 +31,8 @@ class PodTopologySpreadScore(Score):
     """
 
     name: ClassVar[str] = "PodTopologySpread"
-    depends: ClassVar[Depends] = Depends.PODS
-    normalised: ClassVar[bool] = True
+    reads = Reads.PODS
+    keys = ()
 
     def __init__(self, session: Session, weight: float) -> None:
         super().__init__(weight)
@@ -48,15 +48,15 @@ class PodTopologySpreadScore(Score):
             return any(raw.when_unsatisfiable == SOFT for raw in found)
         return self._default_spread.of(task) is not None
 
-    def tells_labels(self, namespace: str) -> bool:
+    def labels_matter_in(self, namespace: str) -> bool:
         return self._default_spread.depends_on_labels(namespace)
 
-    def kind_of(self, task: Task) -> Selector | None:
+    def key_of(self, task: Task) -> Selector | None:
         return None if task.shape.spec.topology_spread_constraints else self._default_spread.of(task)
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         """Return the number of pods in each node's domains; ``normalise`` weighs them by constraint and must follow."""
-        selector = self.kind_of(task)
+        selector = self.key_of(task)
         key = (task.shape, task.namespace, task.labels, selector)
         constraints = self._constraints.get(key)
         if constraints is None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from vcd.scheduling.search.parts import Score, Scores
+from vcd.scheduling.search.parts import Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.session import Session
@@ -93,6 +93,8 @@ class ScarceResourceAvoidance(Score):
     """
 
     name = "scarce resource avoidance"
+    reads = Reads.FACTS
+    keys = ()
 
     def __init__(self, session: Session, weight: int, scarce: Mapping[str, int]) -> None:
         super().__init__(1)

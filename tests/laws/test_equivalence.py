@@ -190,7 +190,7 @@ def look(world: World, memory: Memory, rand: random.Random) -> int:
         if any(other == name for other, _ in placed):
             continue
         table = framework_of(session).candidates(task)
-        asked.setdefault(framework_of(session).evaluator.kind(task), []).append(name)
+        asked.setdefault(framework_of(session).evaluator.key(task), []).append(name)
         keys = table.keys().copy()
         assert keys.tolist() == keys_alone(world, placed, name).tolist(), name
         row = table.best()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from vcd.scheduling.search.parts import Mask, Predicate, Rows, Score
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Rows, Score
 from vcd.scheduling.session.nodes import Deltas, Floats, Ints, Nodes, Usage, UsedParts
 from vcd.state.facts import rows_as_bytes
 
@@ -20,22 +20,20 @@ class NodeGroups:
     """The groups of nodes, updated from the log of changed nodes. The number of an empty group is reused.
 
     ``of`` is each node's group. ``log`` lists groups in the order in which they were numbered, so that caches by group
-    know what to recompute. If a part may read anything of a node, each node is its own group.
+    know what to recompute. If a part also reads facts of a node, each node is its own group.
     """
 
     def __init__(self, nodes: Nodes, parts: Iterable[Predicate | Score]) -> None:
         self.nodes = nodes
-        columns = [part.node_columns() for part in parts]
-        self._each_alone = None in columns
+        self._each_alone = any(part.reads & Reads.FACTS for part in parts)
         self._position = len(nodes.log)
         if self._each_alone:
             self.log = nodes.log
             self.of: Rows = np.arange(len(nodes))
             return
         self.log = []
-        fixed = np.vstack([nodes.usage.allocatable, *[column for several in columns for column in several or ()]])
         codes: dict[bytes, int] = {}
-        self._codes = [codes.setdefault(kind, len(codes)) for kind in rows_as_bytes(fixed.T)]
+        self._codes = [codes.setdefault(size, len(codes)) for size in rows_as_bytes(nodes.usage.allocatable.T)]
         self._numbers: dict[tuple[int, bytes], int] = {}
         keys = zip(self._codes, rows_as_bytes(nodes.usage.matrix.T), strict=True)
         self.of = np.array([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.intp)

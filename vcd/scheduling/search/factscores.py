@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from vcd.scheduling.search.parts import Mask, Predicate, Rows, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Rows, Score, Scores, compares
 from vcd.scheduling.session.nodes import Nodes
 from vcd.scheduling.session.views import Task
 
@@ -21,8 +21,6 @@ EXACT = 2**53
 
 def fixed_point(score: Score, points: Scores) -> Scores:
     """Return a score's weighted points in millionths, as integers (docs/laws.md, law 5)."""
-    if score.whole and score.weight == int(score.weight):
-        return points * np.float64(score.weight * SCALE)
     scaled = points * _SCALE if score.weight == 1 else points * score.weight * _SCALE
     return np.rint(scaled, scaled)
 
@@ -39,19 +37,29 @@ def highest_of(raw: Scores, feasible: Mask) -> float:
     return max(float(highest), 0.0)
 
 
+class PercentOfHighest(Score):
+    """Base of scores that depend only on the highest rating among the feasible nodes, or 0 if all are lower."""
+
+    def percent(self, raw: Scores, feasible: Mask, none: Scores) -> Scores:
+        """Return raw x 100 / the highest feasible value, rounded down; ``none`` if that is 0."""
+        highest = highest_of(raw, feasible)
+        return np.floor(raw * 100.0 / highest) if highest else none
+
+
 class RelativeScore:
     """The points of a score that depends on facts and on which nodes are rated; ``mask`` marks the passing nodes."""
 
     def __init__(self, score: Score, raw: Scores, mask: Mask) -> None:
         self._score = score
         self._raw = raw
-        self.top: int | None = int(among(mask, raw).argmax()) if score.by_highest else None
+        self._by_highest = isinstance(score, PercentOfHighest)
+        self.top: int | None = int(among(mask, raw).argmax()) if self._by_highest else None
         """If this node is rated, the points are the same whichever other nodes are rated."""
         self._last: tuple[float, Scores] | None = None
 
     def points(self, rated: Mask) -> Scores:
         """Return the points in fixed point. Read-only."""
-        highest = highest_of(self._raw, rated) if self._score.by_highest else np.nan  # NaN never equals the last value
+        highest = highest_of(self._raw, rated) if self._by_highest else np.nan  # NaN never equals the last value
         if self._last is None or highest != self._last[0]:
             self._last = highest, fixed_point(self._score, self._score.normalise(self._raw, rated))
         return self._last[1]
@@ -119,7 +127,7 @@ class FactScores(msgspec.Struct):
             raw = part.raw(task, nodes.usage)
             if raw.size == 0 or (raw == raw[0]).all():
                 continue  # equal for all nodes: it does not order them
-            if part.normalised:
+            if compares(part):
                 compared.append(RelativeScore(part, raw, mask))
             else:
                 added = fixed_point(part, raw)

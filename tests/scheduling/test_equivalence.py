@@ -62,5 +62,5 @@ def _are_equivalent(first: dict[str, Any], second: dict[str, Any], conf: str) ->
     ]
     labels = {"nvidia.com/gpu.product": "A", "nvidia.com/gpu.memory": "1024"}
     session = session_of(node("n", labels=labels, **{"nvidia.com/gpu": 4}), group("g", members=2), *pods, conf=conf)
-    one, other = framework_of(session).evaluator.kinds.likeness([task_of(session, "a"), task_of(session, "b")])
+    one, other = framework_of(session).evaluator.keys.keys_in_job([task_of(session, "a"), task_of(session, "b")])
     return one == other
