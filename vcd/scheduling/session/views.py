@@ -394,7 +394,7 @@ class SubJob:
         self.groups = groups
         self.values = values
         self.index = index
-        self.uid = f"{job.key}/{groups.name}-{'-'.join(values)}" if values else job.key
+        self.uid = f"{job.key}/{'-'.join((groups.name, *values))}" if groups.name or values else job.key
         self.min_available = groups.size
         self.match_index = index_of_value(values[0]) if values else 0
         self.tasks: list[Task] = []
