@@ -18,6 +18,7 @@ import pytest
 from tests.dsl import BARE, NOW_NS, Manifest, flat, gang, group, node, pod, priority_class, queue, session_of
 from tests.plugins.test_deviceshare import card, gpus, vpod
 from tests.predicates.storage import claim, csi_driver, storage_class, using
+from tests.topology.manifests import hard, hyper_node
 from tests.world import asked_first
 from vcd.model.kinds import Kind
 from vcd.model.manifests import default_queues
@@ -115,6 +116,8 @@ ROOMY = [
     group("comes", phase="Pending", minimum={"cpu": 1}),
     pod("comes-0", group="comes", cpu=1),
     *gang("runs", 2, members=1, cpu=1, on=["n0", "n1"]),
+    hyper_node("rack", 1, "n0", "n1"),
+    *gang("near", 2, cpu=1, group_spec=hard(1)),
 ]
 FULL = [
     node("n", cpu=8),
@@ -273,6 +276,7 @@ NEUTRAL: Mapping[Any, Any] = {
     checks.scores: (),
     checks.volumes: (),
     checks.texts: {},
+    checks.ratings: (),
 }
 """An answer that is no opinion, by its check; None where that is not named here."""
 

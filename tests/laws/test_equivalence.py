@@ -16,6 +16,7 @@ import pytest
 from tests.dsl import group, node, open_session, pod, queue
 from tests.plugins.opened import task_of
 from tests.sizes import seeds
+from tests.topology.manifests import hyper_node, parent
 from tests.world import World
 from vcd.model import events as ev
 from vcd.scheduling.decide import instances
@@ -41,6 +42,7 @@ PLUGINS: dict[str, dict[str, Any]] = {
     "numa-aware": {},
     "nodeorder": {},
     "task-topology": {},
+    "network-topology-aware": {},
 }  # fmt: skip
 """One after the other: where several are on, tasks that one of them would mix up are told apart by another."""
 
@@ -82,6 +84,16 @@ def some_service(name: str, **selector: str) -> Manifest:
     return {"kind": "Service", "metadata": {"name": name, "namespace": "default"}, "spec": {"selector": selector}}
 
 
+def some_topology(rand: random.Random) -> Manifest:
+    """What a group, or its sub-groups by role, may ask of the racks."""
+    limits = {"mode": "hard", "highestTierAllowed": rand.choice((1, 2))}, {"mode": "soft"}
+    found = {"networkTopology": rand.choice(limits)} if rand.random() < 0.5 else {}
+    if rand.random() < 0.3:
+        policy = {"name": "p", "matchLabelKeys": ["app"], "networkTopology": rand.choice(limits)}
+        found["subGroupPolicy"] = [policy]
+    return found
+
+
 def some_queue(rand: random.Random, name: str) -> Manifest:
     """Its rules for groups of nodes, its limits there, its quota of cards and its capability of shares."""
     hard, soft = (f"{how}DuringSchedulingIgnoredDuringExecution" for how in ("required", "preferred"))
@@ -119,7 +131,8 @@ def some_job(rand: random.Random, name: str) -> Iterator[Manifest]:
     if rand.random() < 0.4:
         marks["volcano.sh/task-topology-affinity"] = rand.choice(("a,b", "a;b"))
         marks["volcano.sh/task-topology-anti-affinity"] = rand.choice(("a", "b"))
-    made = group(name, members=1, queue=which, phase="Inqueue", created=rand.randrange(9))
+    topology = some_topology(rand)
+    made = group(name, members=1, queue=which, phase="Inqueue", created=rand.randrange(9), **topology)
     made["metadata"]["annotations"] = marks
     yield made
     for number in range(2 if marks else rand.randrange(1, 4)):
@@ -137,8 +150,14 @@ class Changing:
         self.rand = random.Random(seed)
         nodes = [manifest for number in range(6) for manifest in cluster_node(self.rand, number)]
         nodes += [some_service("one", app="a"), some_service("two", app="b"), some_service("three", tier="t")]
+        racks = [hyper_node(f"r{rack}", 1, f"n{2 * rack}", f"n{2 * rack + 1}") for rack in range(3)]
         self.world = World(
-            *nodes, *[some_queue(self.rand, name) for name in QUEUES], conf=conf_of(plugin), memory=memory
+            *nodes,
+            *racks,
+            parent("spine", 2, "r0", "r1"),
+            *[some_queue(self.rand, name) for name in QUEUES],
+            conf=conf_of(plugin),
+            memory=memory,
         )
         self._jobs = 0
         self.change(6)

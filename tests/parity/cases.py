@@ -16,7 +16,6 @@ import yaml
 
 from tests.reference.config import LOADER
 from vcd.scheduling.framework import registry
-from vcd.scheduling.framework.policy import PASSED_OVER
 
 NOW = datetime.datetime(2026, 11, 21, 8, 0, tzinfo=datetime.UTC)
 REFERENCE_ACTIONS = frozenset({"enqueue", "allocate", "backfill"})
@@ -66,13 +65,13 @@ def load() -> list[Case]:
     folder = Path(os.environ.get(ENVIRONMENT) or _ROOT.parent / "shared" / "oracle")
     if folder.is_dir():
         files += sorted(folder.glob("tables_*.json"))
-    return [_case(file.stem, raw) for file in files for raw in json.loads(file.read_text())]
+    return [recorded(file.stem, raw) for file in files for raw in json.loads(file.read_text())]
 
 
 def measured() -> list[Case]:
     """Random clusters and what Volcano decided on them, ties by the seeded order (see the data's README)."""
     return [
-        replace(_case("measured", raw), seed=MEASURED_SEED)
+        replace(recorded("measured", raw), seed=MEASURED_SEED)
         for raw in json.loads(gzip.decompress(_MEASURED.read_bytes()))
     ]
 
@@ -81,7 +80,7 @@ def select(actions: Iterable[str] = (), plugins: Iterable[str] = (), hierarchy: 
     """The cases whose configuration names only these actions and plugins, any where none are given, with or without
     drf's hierarchy."""
     allowed_actions = set(actions) or {*registry.actions()}
-    allowed_plugins = set(plugins) or {*registry.plugins(), *PASSED_OVER}
+    allowed_plugins = set(plugins) or {*registry.plugins()}
     chosen = []
     for case in load():
         conf = yaml.load(case.conf, Loader=LOADER)
@@ -140,7 +139,8 @@ def _told(case: Case, outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _case(family: str, raw: dict[str, Any]) -> Case:
+def recorded(family: str, raw: dict[str, Any]) -> Case:
+    """A case as it is recorded."""
     return Case(family, raw["name"], raw["conf"], list(map(_with_priority, raw["objects"])), raw["expected"])
 
 

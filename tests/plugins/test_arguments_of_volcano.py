@@ -18,7 +18,6 @@ from tests.plugins.opened import conf
 from vcd.scheduling.framework.arguments import Argument, parse_arguments
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.policy import PASSED_OVER
 from vcd.scheduling.framework.registry import actions, plugins
 from vcd.scheduling.plugins.rescheduling.rebalance import PARAMS, LowNodeUtilization
 from vcd.scheduling.plugins.resource_strategy_fit import ResourceStrategyFitPlugin
@@ -149,6 +148,17 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
         "predicate.GPUSharingEnable": Added(False, MOVED),
         "predicate.GPUNumberEnable": Added(False, MOVED),
     },
+    "network-topology-aware": {
+        "weight": 1,
+        "hypernode.binpack.cpu": 1,
+        "hypernode.binpack.memory": 1,
+        "hypernode.binpack.resources": (),
+        "hypernode.binpack.resources.<resource>": 1,
+        "hypernode.binpack.normal-pod.enable": True,
+        "hypernode.binpack.normal-pod.fading": 0.8,
+        "hypernode.gradient.evict.max-hypernodes": 8,
+        "labels": Added((), "vcd's own: domains from node labels"),
+    },
     "priority": {},
     "proportion": {"volcanoSharesEnable": SHARES, "countVictimsEnable": VICTIMS},
     "rescheduling": {
@@ -171,8 +181,6 @@ PLUGINS: Mapping[str, Mapping[str, Any]] = {
     "usage": {"usage.weight": 5, "cpu.weight": 1, "memory.weight": 1, "thresholds": {}, "estimator": {}},
 }
 """Keys and defaults by plugin; what is within a mapping is held to Volcano's at the end of this file."""
-
-NOT_HERE = {"network-topology-aware": "hypernodes are not supported; the name is taken with a warning"}
 
 CACHE = {"predicateErrorCacheEnable": True}
 
@@ -210,7 +218,6 @@ def typed(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def test_the_tables_are_of_all_plugins_and_actions_that_there_are() -> None:
     assert set(PLUGINS) == set(plugins())
-    assert set(NOT_HERE) == set(PASSED_OVER)
     assert set(ACTIONS) == set(actions())
 
 

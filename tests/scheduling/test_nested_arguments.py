@@ -328,7 +328,7 @@ actions: "allocate, preempt, gangpreempt"
 tiers:
 - plugins:
   - name: gang
-    enabledHyperNodeOrder: true
+    enableReservedNodes: true
   - name: predicates
     enabledClusterOrder: true
     arguments:
@@ -353,7 +353,7 @@ configurations:
 def test_switches_without_effect_are_each_told_of(tmp_path: Path) -> None:
     told = {(warning.line, warning.message.partition(": ")[0]) for warning in read_policy(IDLE).warnings}
     assert told == {
-        (5, "enabledHyperNodeOrder has no effect"),
+        (5, "enableReservedNodes has no effect"),
         (7, "enabledClusterOrder has no effect"),
         (9, "predicate.GPUSharingEnable has no effect"),
         (12, "capacity.DynamicResourceAllocationEnable has no effect"),

@@ -39,6 +39,7 @@ def test_the_keys_are_spelt_as_in_volcano() -> None:
 def test_what_no_flag_turns_off() -> None:
     assert {name for name, point in POINTS.items() if not point.flag} == {
         "bind_annotations",
+        "hyper_node_limits",
         "job_valid",
         "on_allocate",
         "on_allocate_together",

@@ -138,13 +138,14 @@ def test_a_pod_that_no_policy_takes_is_of_the_rest(labels: dict[str, str]) -> No
     assert (rest.uid, rest.min_available, rest.match_index, rest.values) == ("default/g", 1, 0, ())
 
 
-def test_a_policy_without_keys_takes_no_pod_and_says_how_to_mend_it() -> None:
-    keyless = policy("none", matchLabelKeys=[])
-    objects = [node("n", cpu=1), divided(keyless), *part(0)]
-    assert members_of(session_of(*objects)) == {"default/g": ["a0", "b0"]}
-    (why,) = [why for why in reasons(*objects) if why["reason"] == "a sub-group policy takes no pod"]
-    assert why["detail"]["policy"] == "none"
-    assert "matchLabelKeys is empty" in why["detail"]["message"]
+def test_all_pods_that_a_policy_without_keys_selects_are_one_sub_job() -> None:
+    objects = [
+        divided({**of_role("ps", 2, 1), "matchLabelKeys": []}),
+        part(0, "a", role="ps"),
+        part(1, "b", role="ps"),
+        part(0, "c", role="worker"),
+    ]
+    assert members_of(session_of(*objects)) == {"default/g/ps": ["a", "b"], "default/g": ["c"]}
 
 
 def test_a_policy_with_a_selector_that_cannot_be_read_takes_no_pod_and_says_so() -> None:

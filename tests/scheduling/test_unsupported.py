@@ -12,9 +12,7 @@ import pytest
 from tests.dsl import BARE, Manifest, flat, gang, group, node, planned, pod, priority_class, queue
 from tests.world import World
 from vcd.model import unsupported
-from vcd.scheduling.configuration import read_policy
-from vcd.scheduling.framework.policy import PolicyError
-from vcd.scheduling.framework.registry import describe_policy
+from vcd.scheduling.framework.registry import plugins
 
 TIERS = """
 tiers:
@@ -193,25 +191,34 @@ def test_a_checkpoint_holds_what_was_asked_for() -> None:
 
 # --- configuration --------------------------------------------------------------------------------------------------
 
-NAMING = ALL.replace("  - name: capacity", "  - name: network-topology-aware\n    arguments:\n      weight: 10")
+SUPPORTING = f"{ALL}  - name: network-topology-aware\n"
 
 
-def test_a_configuration_that_names_hypernodes_is_taken_with_a_warning() -> None:
-    policy = read_policy(NAMING)
-    assert [plugin["name"] for plugin in describe_policy(policy)["tiers"][0]] == ["priority", "gang", "predicates"]
-    (warning,) = policy.warnings
-    assert warning.line == 7 and "HyperNodes are not supported" in warning.message
+@pytest.mark.parametrize("topology", [HARD, SOFT])
+def test_a_field_that_an_active_plugin_supports_is_supported(topology: Manifest) -> None:
+    wishes = {"networkTopology": topology, "subGroupPolicy": [{**NEAR, "networkTopology": topology}]}
+    result = planned(node("n"), gang("g", 1, cpu=1, group_spec=wishes), conf=SUPPORTING)
+    assert at_gate(result, "g") == []
+    assert result.problems == {}
 
 
-@pytest.mark.parametrize("wishes", [{}, {"networkTopology": HARD}])
-def test_under_it_only_groups_that_ask_for_them_wait(wishes: Manifest) -> None:
-    result = planned(node("n"), gang("g", 1, cpu=1, group_spec=wishes), conf=NAMING)
-    assert result.binds == ({} if wishes else {"default/g-0": "n"})
+def test_the_plugins_support_fields_that_are_listed() -> None:
+    fields = {path for plugin in plugins().values() for path in plugin.supports}
+    assert fields == set(unsupported.DEMANDS["PodGroup"])
 
 
-def test_naming_it_twice_is_an_error_as_for_any_plugin() -> None:
-    with pytest.raises(PolicyError, match="already on line"):
-        read_policy(NAMING + "- plugins:\n  - name: network-topology-aware\n")
+def test_an_admitted_group_reserves_quota_if_its_field_is_supported() -> None:
+    held = gang("held", 2, cpu=2, minimum={"cpu": 4}, group_spec={"networkTopology": HARD}, queue="q")
+    new = gang("new", 1, cpu=4, minimum={"cpu": 4}, phase="Pending", created=5, queue="q")
+    rack = {
+        "apiVersion": "topology.volcano.sh/v1alpha1",
+        "kind": "HyperNode",
+        "metadata": {"name": "rack"},
+        "spec": {"tier": 1, "members": [{"type": "Node", "selector": {"exactMatch": {"name": "n"}}}]},
+    }
+    result = planned(node("n"), rack, queue("q", capability={"cpu": "4"}), held, new, conf=SUPPORTING)
+    assert result.phases["default/new"] == "Pending"
+    assert len(result.binds) == 2
 
 
 # --- the documentation ----------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def _implied_subject(job: Job, cause: str) -> dict[str, str]:
     if cause == Cause.QUEUE_CLOSED:
         return {"queue": job.queue.name}
     if cause == Cause.UNSUPPORTED:
-        fields = [*job.record.unsupported, *(field for task in job.pending() for field in task.unsupported)]
+        fields = [*job.unsupported, *(field for task in job.pending() for field in task.unsupported)]
         return {"field": ", ".join(dict.fromkeys(fields))}
     if cause == Cause.GATED:
         gates = [gate.name for task in job.pending() for gate in task.shape.spec.scheduling_gates]

@@ -113,5 +113,6 @@ KINDS: dict[str, Kind] = {
         Kind("CSIDriver", "storage.k8s.io", "v1", "csidrivers", False, o.CSIDriver),
         Kind("CSIStorageCapacity", "storage.k8s.io", "v1", "csistoragecapacities", True, o.CSIStorageCapacity),
         Kind("Numatopology", "nodeinfo.volcano.sh", "v1alpha1", "numatopologies", False, o.Numatopology),
+        Kind("HyperNode", "topology.volcano.sh", "v1alpha1", "hypernodes", False, o.HyperNode),
     )
 }

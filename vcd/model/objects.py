@@ -729,3 +729,47 @@ class Numatopology(Object, frozen=True):
     """The NUMA topology of the node of the same name (nodeinfo.volcano.sh/v1alpha1)."""
 
     spec: NumatopologySpec = NumatopologySpec()
+
+
+# --- network topology -----------------------------------------------------------------------------------------------
+
+
+class ExactMatch(Projected, frozen=True):
+    """A member by its name."""
+
+    name: str = ""
+
+
+class RegexMatch(Projected, frozen=True):
+    """Members by a regular expression that some part of their names matches."""
+
+    pattern: str = ""
+
+
+class MemberSelector(Projected, frozen=True):
+    """The selector of a HyperNode's member; exactly one of the fields is set."""
+
+    exact_match: ExactMatch | None = None
+    regex_match: RegexMatch | None = None
+    label_match: LabelSelector | None = None
+
+
+class HyperNodeMember(Projected, frozen=True):
+    """Nodes, or another HyperNode, that belong to a HyperNode; ``type`` is Node or HyperNode."""
+
+    type: str = ""
+    selector: MemberSelector = MemberSelector()
+
+
+class HyperNodeSpec(Projected, frozen=True):
+    """The tier of a HyperNode (nodes within a lower tier are closer to each other), and its members."""
+
+    tier: Int32 = 0
+    tier_name: str = ""
+    members: tuple[HyperNodeMember, ...] = ()
+
+
+class HyperNode(Object, frozen=True):
+    """A part of the network (topology.volcano.sh/v1alpha1)."""
+
+    spec: HyperNodeSpec = HyperNodeSpec()

@@ -32,21 +32,22 @@ class SubGroups:
         self._selector: Selector | None = None
         if policy is None:
             return
-        if not self._keys:
-            self.fault = "matchLabelKeys is empty, so no pod is of it; name the labels that tell sub-groups apart"
         if policy.label_selector is not None:
             try:
                 self._selector = LabelSelector.compile(policy.label_selector)
             except SelectorError as error:
                 self.fault = f"labelSelector cannot be read, so no pod is of it: {error}"
 
-    def values_of(self, pod: Pod) -> tuple[str, ...]:
-        """Return the label values that identify a pod's sub-job in this policy; empty if it does not select the pod."""
+    def values_of(self, pod: Pod) -> tuple[str, ...] | None:
+        """Return the label values that identify a pod's sub-job in this policy; None if it does not select the pod.
+
+        Without ``matchLabelKeys``, all pods that the selector matches are one sub-job. Volcano selects no pod then.
+        """
         labels = pod.metadata.labels
         if self.fault or (self._selector is not None and not self._selector.matches(labels)):
-            return ()
+            return None
         values = tuple([labels.get(key, "") for key in self._keys])
-        return values if all(values) else ()
+        return values if all(values) else None
 
 
 Policy = TypeVar("Policy", bound=SubGroups)
@@ -55,7 +56,7 @@ Policy = TypeVar("Policy", bound=SubGroups)
 def place_of(pod: Pod, policies: Iterable[Policy]) -> tuple[Policy | None, tuple[str, ...]]:
     """Return the first policy that selects a pod, with the label values of its sub-job; None if no policy does."""
     for policy in policies:
-        if values := policy.values_of(pod):
+        if (values := policy.values_of(pod)) is not None:
             return policy, values
     return None, ()
 

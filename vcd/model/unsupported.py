@@ -1,4 +1,4 @@
-"""The list of fields that vcd does not support.
+"""The list of fields that vcd does not support, or only with a plugin that supports them (``Plugin.supports``).
 
 Pods with an unsupported demand wait: they must not be placed as if it were not there. An unsupported wish is ignored,
 and reported. docs/reference/unsupported.md has a row for each.
@@ -75,13 +75,14 @@ WISHES: dict[str, dict[str, tuple[str, UsesField]]] = {
 
 def demands(kind: str, spec: object) -> tuple[str, ...]:
     """Return the fields for which pods with this spec, or pods of a group with it, have to wait."""
-    whose = "" if kind == "Pod" else f"the {kind}'s "
-    return tuple(whose + path for path, uses_field in DEMANDS[kind].items() if uses_field(spec))
+    return tuple(path for path, uses_field in DEMANDS[kind].items() if uses_field(spec))
 
 
 def wishes(kind: str, spec: object) -> tuple[str, ...]:
-    """Return sentences about the ignored fields of a spec."""
-    return tuple(
-        f"{path} is not supported and passed over ({meaning})"
-        for path, (meaning, uses_field) in WISHES[kind].items() if uses_field(spec)
-    )  # fmt: skip
+    """Return the ignored fields of a spec."""
+    return tuple(path for path, (_, uses_field) in WISHES[kind].items() if uses_field(spec))
+
+
+def describe_wish(kind: str, path: str) -> str:
+    """Return a sentence about an ignored field."""
+    return f"{path} is not supported and passed over ({WISHES[kind][path][0]})"

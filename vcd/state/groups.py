@@ -69,8 +69,9 @@ class GroupColumns:
     another scheduler.
 
     ``too_large`` marks groups that fit no nodes: too few of their pods for the minimum fit a node or, before a Volcano
-    Job has pods, its mean pod fits none. ``reserves`` is false for groups that are too large or unsupported, that were
-    released and have not got their minimum since, or whose pods did not arrive in time. ``held_back`` (groups,
+    Job has pods, its mean pod fits none. ``reserves`` is false for groups that are too large, that were released
+    and have not got their minimum since, or whose pods did not arrive in time. ``unsupported`` marks groups with fields
+    for which they wait unless a plugin supports them. ``held_back`` (groups,
     resources) are the requests of pods with a foreign scheduling gate, of pods larger than any node, and of pods with a
     refused operation. ``lacks_role`` marks groups with fewer pods of some role than its minimum (minTaskMember).
     """
@@ -420,7 +421,7 @@ class GroupColumns:
         for index in unborn[larger].tolist():
             too_large[index] = _is_of_volcano_job(self.records[indices[index]].group)
         self.too_large[indices] = too_large
-        self.reserves[indices] = ~(too_large | self.unsupported[indices])
+        self.reserves[indices] = ~too_large
         for index in indices.tolist() if snapshot.admissions else ():
             admission = snapshot.admissions.get(self.keys[index])
             self.reserves[index] &= admission is None or not admission.ended

@@ -50,6 +50,7 @@ WITHOUT: Mapping[str, str] = {
     "CSIDriver": "capacities of storage are not asked for",
     "CSIStorageCapacity": "capacities of storage are not known",
     "Numatopology": "no node's NUMA topology is known",
+    "HyperNode": "the network topology is not known, and groups that require a tier of it wait",
 }
 """What a decision lacks if a kind may not be listed."""
 

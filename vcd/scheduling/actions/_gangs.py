@@ -3,7 +3,7 @@
 What many preemptors share (the order of their victims, the most that victims hold) is computed once and follows the
 evictions. A loop over all jobs or tasks for each preemptor makes the session quadratic; ``tests/cost`` counts it.
 
-Source: Volcano ``actions/utils`` (bundles, nomination plan); all nodes are one domain here.
+Source: Volcano ``actions/utils`` (bundles, nomination plan).
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ from vcd.scheduling.eviction.vetoes import (
 from vcd.scheduling.eviction.victim_jobs import Ranks, VictimJobs
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues
+from vcd.scheduling.framework.domainsearch import evict_in_domains
 from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.framework.worksheet import units
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.immunity import immunity_of
 from vcd.scheduling.session.jobs import are_preemptable
@@ -49,6 +51,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.subjobs import SpareSubJobs
 from vcd.scheduling.session.views import Job, Task
+from vcd.scheduling.topology.scope import scope_of
 from vcd.state.sums import sum_of
 
 
@@ -78,7 +81,13 @@ class GangEvictionAction(Action):
     """Base of gangpreempt and gangreclaim. A subclass defines which jobs may lose tasks, and in which order."""
 
     arguments = (
-        Argument("maxDomains", "int", 8, "The most domains that are tried.", without_effect="all nodes are one domain"),
+        Argument(
+            "maxDomains",
+            "int",
+            8,
+            "The most domains that are tried.",
+            without_effect="every HyperNode that could hold the gang is tried",
+        ),
         Argument("allowWholeBundle", "bool", True, "Whether a job may be evicted as a whole, below its minimum."),
     )
     follows_order = True
@@ -151,7 +160,9 @@ class GangEvictionAction(Action):
     def _serve(self, framework: Framework, job: Job, tasks: list[Task]) -> bool:
         """Evict for all tasks and commit it. Return False if not all can have capacity; then no pod is evicted."""
         statement, need = framework.statement(self.name, job), _sum(tasks)
-        if self._take(framework, statement, job, tasks, need):
+        if evict_in_domains(
+            framework, statement, job, tasks, lambda: self._take(framework, statement, job, tasks, need)
+        ):
             statement.commit()
             return True
         statement.discard()
@@ -177,8 +188,8 @@ class GangEvictionAction(Action):
 
     def _take(self, framework: Framework, statement: Statement, job: Job, tasks: list[Task], need: Ints) -> bool:
         """Evict bundle after bundle until all tasks find a node; undo evictions that turn out to be needless."""
-        session = framework.session
-        room = sum_of(np.maximum(session.nodes.usage.future_idle, 0), axis=1)
+        session, inside = framework.session, scope_of(framework.session).nodes_for(job)
+        room = sum_of(np.maximum(session.nodes.usage.future_idle, 0)[:, inside], axis=1)
         lacking = need > room
         wanted = lacking if lacking.any() else need > 0
         taken: list[Bundle] = []
@@ -187,6 +198,8 @@ class GangEvictionAction(Action):
         if framework.trace is None and lacks and not lacks.could_place(self._freeable(session, job)):
             return False
         for bundle in chain((None,), self._permitted_bundles(framework, context, need, wanted)):
+            if bundle is not None and not any(inside[task.node] for task in bundle.tasks):
+                continue
             if bundle is not None:
                 self._evict(statement, bundle.tasks)
                 room += bundle.freed
@@ -488,11 +501,19 @@ def _place_at(framework: Framework, statement: Statement, task: Task, node: int)
 
 def _place_all(framework: Framework, statement: Statement, tasks: list[Task], queue: _QueueShortage) -> bool:
     """Pipeline all tasks on their best nodes; False if one finds none, or the job may not wait then."""
-    for place, task in enumerate(tasks):
-        if queue.refuses(place) or framework.pre_predicate(task) is not None:
+    job, places = statement.job, {task.row: place for place, task in enumerate(tasks)}
+
+    def place_unit(unit: list[Task]) -> bool:
+        for task in unit:
+            if queue.refuses(places[task.row]) or framework.pre_predicate(task) is not None:
+                return False
+            row = framework.best_to_wait(task, framework.candidates(task))
+            if row is None or not statement.pipeline(task, row):
+                return False
+        return True
+
+    for sub_job, unit in units(framework, job, tasks):
+        place = partial(place_unit, unit)
+        if not (place() if sub_job is None else evict_in_domains(framework, statement, sub_job, unit, place)):
             return False
-        row = framework.best_to_wait(task, framework.candidates(task))
-        if row is None or not statement.pipeline(task, row):
-            return False
-    job = statement.job
     return framework.job_ready(job) or framework.job_pipelined(job)

@@ -18,6 +18,7 @@ from vcd.scheduling.eviction.nominations import nominated_jobs, nominations_of
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.demand import demand_of
+from vcd.scheduling.framework.domainsearch import Attempt, place_in_domains
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import JobQueue, PriorityQueue
 from vcd.scheduling.framework.validity import note_not_ready, unplaceable, why_invalid
@@ -27,6 +28,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
+from vcd.scheduling.topology.tree import Domain
 from vcd.state.backoff import NAMESPACE, RELEASE, RefusalBackoff
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, has_gate, opts_into_queue_gate
 
@@ -363,7 +365,7 @@ class AllocateAction(Action):
             placed = cls._place_sub_jobs(framework, queue, statement, tasks)
             ready = framework.job_ready(job) and cls._exclude_waiting(framework, statement, tasks.partition, placed)
         else:
-            _place_until_ready(framework, queue, statement, job, tasks, framework.job_ready, needs_more)
+            _place_unit(framework, queue, statement, job, tasks, None)
             ready = framework.job_ready(job)
         if ready:
             statement.commit()
@@ -382,22 +384,29 @@ class AllocateAction(Action):
         A sub-job that cannot be placed is not tried again. One with tasks beyond its size gets one more per turn.
         """
         job = statement.job
-        placed: list[Task] = []
-        while worksheet:
-            sub_job, tasks = worksheet.pop()
-            tried = list(tasks)
-            sub_job.failed_roles.clear()
-            save_point = statement.save()
-            _place_until_ready(framework, queue, statement, sub_job, tasks, framework.sub_job_ready, SubJob.needs_more)
-            if not (framework.sub_job_ready(sub_job) or framework.sub_job_pipelined(sub_job)):
-                sub_job.missed = sub_job.min_available + sub_job.margin + sub_job.waiting_count
-                statement.undo(save_point)
-            elif statement.save() > save_point:
-                placed += [task for task in tried if task.status != TaskStatus.PENDING]
-                if tasks:
-                    worksheet.push(sub_job)
-                if framework.job_ready(job):
-                    break
+
+        def attempt(domain: Domain | None) -> Attempt[tuple[Worksheet, list[Task]]]:
+            left = worksheet if domain is None else worksheet.copy()
+            placed, points = list[Task](), 0.0
+            while left:
+                sub_job, tasks = left.pop()
+                tried = list(tasks)
+                save_point = statement.save()
+                points += _place_unit(framework, queue, statement, sub_job, tasks, domain)
+                if not (framework.sub_job_ready(sub_job) or framework.sub_job_pipelined(sub_job)):
+                    sub_job.missed = sub_job.min_available + sub_job.margin + sub_job.waiting_count
+                    statement.undo(save_point)
+                elif statement.save() > save_point:
+                    placed += [task for task in tried if task.status != TaskStatus.PENDING]
+                    if tasks:
+                        left.push(sub_job)
+                    if framework.job_ready(job):
+                        break
+            return Attempt(framework.job_ready(job) or framework.job_pipelined(job), (left, placed), points)
+
+        done = place_in_domains(framework, statement, job, worksheet, None, attempt)
+        left, placed = (None, []) if done is None else done.result
+        worksheet.assign(left)
         known = [why.reason for why in job.why]
         for remark in worksheet.partition.remarks():
             if remark not in known:
@@ -430,6 +439,36 @@ class AllocateAction(Action):
 def _place_again(statement: Statement, places: list[tuple[Task, int, int]]) -> None:
     for task, node, status in places:
         statement.place_again(task, node, status)
+
+
+def _place_unit(
+    framework: Framework,
+    queue: Queue,
+    statement: Statement,
+    unit: Job | SubJob,
+    tasks: deque[Task],
+    root: Domain | None,
+) -> float:
+    """Place tasks of a job, or of a sub-job, within ``root`` until it is ready. Return the points of its domain.
+
+    Tasks that were placed or failed are removed from ``tasks``.
+    """
+
+    def attempt(domain: Domain | None) -> Attempt[deque[Task]]:
+        left = tasks if domain is None else deque(tasks)
+        if isinstance(unit, Job):
+            _place_until_ready(framework, queue, statement, unit, left, framework.job_ready, needs_more)
+            return Attempt(framework.job_ready(unit) or framework.job_pipelined(unit), left)
+        unit.failed_roles.clear()
+        _place_until_ready(framework, queue, statement, unit, left, framework.sub_job_ready, SubJob.needs_more)
+        return Attempt(framework.sub_job_ready(unit) or framework.sub_job_pipelined(unit), left)
+
+    done = place_in_domains(framework, statement, unit, tasks, root, attempt)
+    left = deque[Task]() if done is None else done.result
+    if left is not tasks:
+        tasks.clear()
+        tasks.extend(left)
+    return 0.0 if done is None else done.points
 
 
 def _place_until_ready(

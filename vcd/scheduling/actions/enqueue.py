@@ -15,7 +15,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 
-_MEND = "take the field away, or give the pods to a scheduler that knows it"
+_MEND = "take the field away, enable a plugin that supports it, or give the pods to a scheduler that knows it"
 _FIELD_UNSUPPORTED = ReasonCode("field-unsupported", Cause.UNSUPPORTED, "{fields} is not supported", mend=_MEND)
 _FIELDS_UNSUPPORTED = ReasonCode("fields-unsupported", Cause.UNSUPPORTED, "{fields} are not supported", mend=_MEND)
 _HELD_BACK = ReasonCode(
@@ -76,8 +76,8 @@ def may_be_admitted(session: Session, job: Job) -> bool:
 
     It may not if it requires unsupported fields, its namespace is held back, or its queue is not open.
     """
-    if job.record.unsupported:
-        job.note("unsupported", "", unsupported_reason(job.record.unsupported))
+    if job.unsupported:
+        job.note("unsupported", "", unsupported_reason(job.unsupported))
         return False
     if until := session.namespace_held_until(job.namespace):
         job.note("gated", "", namespace_hold_reason(until))

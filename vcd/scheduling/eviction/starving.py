@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.nominations import nominated_jobs
+from vcd.scheduling.framework.domainsearch import evict_in_domains
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import PriorityQueue
 from vcd.scheduling.framework.validity import why_invalid
 from vcd.scheduling.framework.worksheet import is_whole, units, whole_with
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.statement import Statement
-from vcd.scheduling.session.views import Job, Task
+from vcd.scheduling.session.views import Job, SubJob, Task
 from vcd.state.backoff import resting_preemptors
 
 
@@ -91,13 +92,17 @@ def pipeline_with_evictions(framework: Framework, statement: Statement, search: 
     """
     job = statement.job
     tasks = schedulable_tasks(framework, job)
-    _find_places(framework, statement, tasks, search)
-    if len(statement) and job.minds_roles and not framework.job_pipelined(job):
-        statement.discard()
-        missing_first = sorted(tasks, key=lambda task: not job.misses(task.role))
-        if missing_first != tasks:
-            _find_places(framework, statement, missing_first, search)
-    if framework.job_pipelined(job):
+
+    def attempt() -> bool:
+        _find_places(framework, statement, tasks, search)
+        if len(statement) and job.minds_roles and not framework.job_pipelined(job):
+            statement.discard()
+            missing_first = sorted(tasks, key=lambda task: not job.misses(task.role))
+            if missing_first != tasks:
+                _find_places(framework, statement, missing_first, search)
+        return framework.job_pipelined(job)
+
+    if evict_in_domains(framework, statement, job, tasks, attempt):
         statement.commit()
         return True
     statement.discard()
@@ -111,10 +116,28 @@ def _find_places(framework: Framework, statement: Statement, wanting: list[Task]
     """
     job = statement.job
     for sub_job, tasks in units(framework, job, wanting):
-        take = search()
-        save_point = statement.save()
-        left = deque(tasks)
-        while left and (framework.job_starving(job) or not (sub_job is None or is_whole(framework, sub_job))):
-            take(left)
-        if sub_job is not None and not is_whole(framework, sub_job):
-            statement.undo(save_point)
+        if sub_job is None:
+            _take_each(search(), deque(tasks), lambda: framework.job_starving(job))
+        else:
+            _find_places_of(framework, statement, sub_job, tasks, search)
+
+
+def _find_places_of(
+    framework: Framework, statement: Statement, sub_job: SubJob, tasks: list[Task], search: Search
+) -> None:
+    save_point = statement.save()
+
+    def lacks_tasks() -> bool:
+        return framework.job_starving(sub_job.job) or not is_whole(framework, sub_job)
+
+    def attempt() -> bool:
+        _take_each(search(), deque(tasks), lacks_tasks)
+        return is_whole(framework, sub_job)
+
+    if not evict_in_domains(framework, statement, sub_job, tasks, attempt):
+        statement.undo(save_point)
+
+
+def _take_each(take: Callable[[deque[Task]], object], tasks: deque[Task], lacks_tasks: Callable[[], bool]) -> None:
+    while tasks and lacks_tasks():
+        take(tasks)

@@ -31,6 +31,7 @@ from vcd.scheduling.search.parts import (
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.views import Task
+from vcd.scheduling.topology.tree import Domain
 
 REJECTED = ReasonCode("rejected", Cause.PLUGIN, "the plugin rejects it")
 
@@ -324,11 +325,27 @@ def row(answer: Any, task: Task, keys: Any) -> int | None:
     return int(answer)
 
 
-def _every(answer: Any, kind: type = object) -> tuple[Any, ...]:
+@_plain
+def domains(answer: Any, *arguments: Any) -> list[list[Domain]] | None:
+    """Accept rows of Domains, or None."""
+    return None if answer is None else [list(_every(row, Domain)) for row in _every(answer)]
+
+
+@_plain
+def ratings(answer: Any, subject: Any, items: Sequence[Any]) -> list[float]:
+    """Accept one finite number for each item, or none at all."""
+    found = [float(each) for each in _every(answer, (int, float, np.number))]
+    if len(found) not in (0, len(items)) or not all(map(math.isfinite, found)):
+        expected(f"{len(items)} finite numbers", answer)
+    return found
+
+
+def _every(answer: Any, kind: type | tuple[type, ...] = object) -> tuple[Any, ...]:
     """Return all items of an iterable; third-party generators run here, within the plugin's time limit."""
     found = tuple(answer) if isinstance(answer, Iterable) else expected("an iterable", answer)
     wrong = [each for each in found if not isinstance(each, kind)]
-    return expected(f"{kind.__name__}s", wrong[0]) if wrong else found
+    names = kind.__name__ if isinstance(kind, type) else kind[0].__name__
+    return expected(f"{names}s", wrong[0]) if wrong else found
 
 
 every = _plain(_every)

@@ -114,6 +114,7 @@ class Demand:
         ready = jobs.counts @ _READY
         never = (possible < pending) & (possible + ready < np.maximum(jobs.min_member, 1))
         never |= self._lacks_role(self._most > 0) & (pending + ready >= np.maximum(jobs.min_member, 1))
+        never |= session.unsupported
         requests = session.requests[self._shapes]
         more = self._most == 0
         more &= ~(session.nodes.facts.too_large(requests) | scheduling_gated(session.snapshot, self.rows))
@@ -176,7 +177,7 @@ class Demand:
         """Return which pods are prevented from being placed by nothing except nodes."""
         session = self._session
         is_open = np.array([queue.is_open for queue in session.queue_list], np.bool_)
-        held = scheduling_gated(session.snapshot, self.rows) | session.jobs.unsupported[self.jobs]
+        held = scheduling_gated(session.snapshot, self.rows) | session.unsupported[self.jobs]
         free: Mask = is_open[session.jobs.queue[self.jobs]] & ~held
         return free
 

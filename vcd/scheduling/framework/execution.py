@@ -12,6 +12,7 @@ from itertools import chain
 import numpy as np
 
 from vcd.model.status import TaskStatus
+from vcd.model.unsupported import describe_wish
 from vcd.scheduling.framework import checks
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import ArgumentValues
@@ -83,11 +84,11 @@ def _unsupported_problems(session: Session) -> Iterator[Problem]:
     """Yield requests of groups and queues that vcd does not support and ignores, so that the group does not wait for
     them."""
     snapshot = session.snapshot
-    for key, group in snapshot.groups.items():
-        if group.passed_over:
-            yield from (Problem("PodGroup", key, words) for words in group.passed_over)
-    for key, queue in snapshot.queues.items():
-        yield from (Problem("Queue", key, words) for words in queue.passed_over)
+    found = [("PodGroup", key, path) for key, group in snapshot.groups.items() for path in group.passed_over]
+    found += [("Queue", key, path) for key, queue in snapshot.queues.items() for path in queue.passed_over]
+    for kind, key, path in found:
+        if path not in session.views.supported:
+            yield Problem(kind, key, describe_wish(kind, path))
 
 
 class _SessionBefore:

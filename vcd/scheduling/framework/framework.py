@@ -69,8 +69,10 @@ class Framework(Points):
             self.on_allocate, self.on_deallocate, self.pre_bind, self.bind_annotations, self.on_allocate_together
         )
         session.provide(self)
+        session.views.supported = frozenset(chain.from_iterable(plugin.supports for plugin in self.plugins))
         self.tell("open")
-        self.evaluator = Evaluator(session, self.predicates(), (*self.node_order(), *self.batch_node_order()), memory)
+        predicates = (*self.predicates(), *self.hyper_node_limits())
+        self.evaluator = Evaluator(session, predicates, (*self.node_order(), *self.batch_node_order()), memory)
 
     def release(self) -> None:
         """Drop references to the session."""

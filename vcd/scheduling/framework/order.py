@@ -115,6 +115,12 @@ class PriorityQueue(Generic[T]):
         """Return all items, in no particular order."""
         return [item for _, _, item in self._heap]
 
+    def copy(self, key: Callable[[T], tuple[Any, ...]]) -> PriorityQueue[T]:
+        """Return a copy with the same order, in which ``key`` computes keys from now on."""
+        result = PriorityQueue(key)
+        result._heap, result._count = list(self._heap), self._count
+        return result
+
     def __len__(self) -> int:
         return len(self._heap)
 

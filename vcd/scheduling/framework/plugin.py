@@ -57,6 +57,9 @@ class Plugin:
     """Fields of a Queue's spec that the plugin enforces, by their names in ``QueueSpec``. ``field?flag`` is read only
     while that flag of the plugin's entry is on. If some plugin reads a field but no active one does, vcd reports this
     on queues that set the field."""
+    supports: ClassVar[tuple[str, ...]] = ()
+    """Fields of a PodGroup's spec that only this plugin implements, by their names in ``vcd.model.unsupported``. Groups
+    that require one of them wait while no active plugin supports it."""
     quotas: ClassVar[tuple[Quota, ...]] = ()
     """Limits that queues state in annotations and that only this plugin can count."""
     limits_zero: ClassVar[bool] = False

@@ -7,7 +7,7 @@ is the signature of that method; plugins receive the same parameters, unless the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -22,6 +22,7 @@ from vcd.scheduling.search.candidates import Candidates, OtherCandidates
 from vcd.scheduling.search.parts import Predicate, Score
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Job, SubJob, Task
+from vcd.scheduling.topology.tree import Domain
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,8 +102,16 @@ class Points:
     predicates = Point[[], tuple[Predicate, ...]](
         rules.parts, checks.predicates, "enablePredicate", closed=checks.no_node
     )
+    hyper_node_limits = Point[[], tuple[Predicate, ...]](rules.parts, checks.predicates, closed=checks.no_node)
     node_order = Point[[], tuple[Score, ...]](rules.parts, checks.scores, "enableNodeOrder")
     batch_node_order = Point[[], tuple[Score, ...]](rules.parts, checks.scores, "enableNodeOrder")
+    # domains of nodes, for a job or sub-job
+    hyper_node_gradient = Point[[Job | SubJob, Domain | None], Sequence[Sequence[Domain]] | None](
+        rules.first_answer, checks.domains, "enabledHyperNodeGradient"
+    )
+    hyper_node_order = Point[[Job | SubJob, Sequence[Domain]], list[float]](
+        rules.sums, checks.ratings, "enabledHyperNodeOrder"
+    )
     best_node = Point[[Task, Candidates | OtherCandidates], int | None](
         rules.first_choice, checks.row, "enableBestNode"
     )
@@ -146,14 +155,12 @@ def reads_jobs(plugin: type[Plugin]) -> bool:
     return any(hasattr(plugin, name) for name, point in POINTS.items() if point.rule is not rules.parts)
 
 
-IN_CONFIGURED_ORDER = (rules.first_difference, rules.first_difference_for, rules.first_choice)
+IN_CONFIGURED_ORDER = (rules.first_difference, rules.first_difference_for, rules.first_choice, rules.first_answer)
 """Rules for which the order of plugins within a tier matters. For other rules, plugins are sorted by name, so that the
 order in the file changes nothing, not even a reason."""
 
 IDLE_FLAGS: Mapping[str, str] = {
     "enabledClusterOrder": "there is one cluster",
-    "enabledHyperNodeOrder": "HyperNodes are not read",
-    "enabledHyperNodeGradient": "HyperNodes are not read",
     "enableReservedNodes": "no action of Volcano's asks it any more, nor one of vcd's",
     "enableTargetJob": "no action of Volcano's asks it any more, nor one of vcd's",
 }

@@ -49,12 +49,6 @@ tiers:
 """
 """The policy without a file: vc-scheduler's compiled-in default."""
 
-PASSED_OVER: Final = {
-    "network-topology-aware": "HyperNodes are not supported: the plugin has no effect, groups whose "
-    'spec.networkTopology is hard wait at the gate "unsupported", all others are scheduled',
-}
-"""Volcano's plugins that a file may name although they have no effect here, with the consequences."""
-
 LARGEST_FILE: Final = 1 << 20
 """Most characters of a configuration; a ConfigMap holds as many bytes."""
 _MOST_VALUES = 100_000
@@ -329,14 +323,13 @@ class _Reader:
             path = f"tiers[{index}]"
             nodes = self._items(self._fields(item, path, ("plugins",)).get("plugins"), f"{path}.plugins")
             named = [self._plugin(plugin, f"{path}.plugins[{position}]") for position, plugin in enumerate(nodes)]
-            tier = tuple(option for option in named if option.name not in PASSED_OVER)
             for position, option in enumerate(named):
                 plugin = self.plugins.get(option.name)
                 for flag, other in () if plugin is None else plugin.excludes:
-                    if option.enabled[flag] and other in [each.name for each in tier]:
+                    if option.enabled[flag] and other in [each.name for each in named]:
                         message = f"true excludes the plugin {other}, which is in the same tier"
                         self._error(nodes[position], f"{path}.plugins[{position}].{flag}", message)
-            tiers.append(tier)
+            tiers.append(tuple(named))
         if not any(tiers):
             self._warn(node, "tiers", "no plugin is on")
         return tuple(tiers)
@@ -466,9 +459,6 @@ class _Reader:
 
     def _check_name(self, node: yaml.Node, path: str, what: str, name: str, present: Iterable[str]) -> None:
         if name in present:
-            return
-        if what == "plugin" and name in PASSED_OVER:
-            self._warn(node, path, f"{name}: {PASSED_OVER[name]}")
             return
         bare = name.strip()
         if bare in present:

@@ -7,7 +7,7 @@ on without unpacking.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -200,6 +200,31 @@ def first_choice(participants: Participants) -> Callable[[Task, Candidates | Oth
                 if row is not None:
                     return row
         return candidates.best()
+
+    return combine
+
+
+def first_answer(participants: Participants) -> Callable[..., Any]:
+    """The first plugin with an answer decides."""
+    methods = participants.methods
+
+    def combine(*arguments: Any) -> Any:
+        for method in methods:
+            answer = method(*arguments)
+            if answer is not None:
+                return answer
+        return None
+
+    return combine
+
+
+def sums(participants: Participants) -> Callable[[Any, Sequence[Any]], list[float]]:
+    """All count: ratings are added."""
+    methods = participants.methods
+
+    def combine(subject: Any, items: Sequence[Any]) -> list[float]:
+        given = [ratings for method in methods if (ratings := method(subject, items))]
+        return [sum(ratings) for ratings in zip(*given, strict=True)] if given else [0.0] * len(items)
 
     return combine
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 from vcd.scheduling.framework.framework import Framework
@@ -48,6 +49,22 @@ class Worksheet:
 
     def _key(self, sub_job: SubJob) -> tuple[Any, ...]:
         return (sub_job.index not in self._required, *self._framework.sub_job_key(sub_job))
+
+    def copy(self) -> Worksheet:
+        """Return a copy from which sub-jobs and tasks can be taken in trial."""
+        result = copy(self)
+        result._tasks = {index: deque(tasks) for index, tasks in self._tasks.items()}
+        result._required = dict(self._required)
+        result._heap = self._heap.copy(result._key)
+        return result
+
+    def assign(self, other: Worksheet | None) -> None:
+        """Take over the remaining sub-jobs and tasks of a copy; None leaves no sub-job."""
+        if other is None:
+            self._heap = PriorityQueue(self._key)
+        elif other is not self:
+            self._tasks, self._required = other._tasks, other._required
+            self._heap = other._heap.copy(self._key)
 
     def pop(self) -> tuple[SubJob, deque[Task]]:
         """Remove and return the first sub-job, with its remaining tasks, the first to be placed first."""

@@ -74,7 +74,8 @@ class _Kinds:
             return None
         minimum = None if record.min_resources is None else tuple(sorted(record.min_resources.items()))
         roles = tuple(sorted(spec.min_task_member.items()))
-        stated = (spec.queue, spec.priority_class_name, spec.min_member, roles, minimum, record.phase)
+        topology = spec.network_topology
+        stated = (spec.queue, spec.priority_class_name, spec.min_member, roles, minimum, record.phase, topology)
         first: dict[int, int] = {}
         numbers = enumerate(jobs.tasks.labels[rows].tolist())
         labels = tuple([first.setdefault(number, place) for place, number in numbers])

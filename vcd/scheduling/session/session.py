@@ -20,6 +20,7 @@ from vcd.model.requests import UNOFFERED, format_sum
 from vcd.model.status import (
     TaskStatus,
 )
+from vcd.model.unsupported import DEMANDS
 from vcd.scheduling.session.alike import Condition
 from vcd.scheduling.session.classes import EquivalenceClasses
 from vcd.scheduling.session.gauges import Gauge
@@ -142,6 +143,13 @@ class Session:
         result = np.where(jobs >= 0, np.append(self.jobs.queue, -1)[jobs], -1).astype(np.int64)
         result[self.orphans.rows] = self.orphans.queues
         return result
+
+    @property
+    def unsupported(self) -> npt.NDArray[np.bool_]:
+        """Which groups, by index, have unsupported fields for which all of their pods wait."""
+        if self.views.supported.issuperset(DEMANDS["PodGroup"]):
+            return np.zeros(len(self.jobs), np.bool_)
+        return self.jobs.unsupported
 
     def _backing_off(self) -> dict[int, RefusalBackoff]:
         found = {row: backoff for row, backoff in self.snapshot.backoffs.items() if backoff.until > self.now}

@@ -205,6 +205,11 @@ class Statement:
         task.node = operation.node_before
         trial.hooks.deallocated(task, operation.node)
 
+    def placements(self, save_point: int) -> list[tuple[Task, int, int]]:
+        """Return the tasks placed since a save point, each with its node and status, for ``place_again``."""
+        placed = [operation.task for operation in self._operations[save_point:] if operation.verb != "evict"]
+        return [(task, task.node, task.status) for task in placed]
+
     def evicted(self) -> list[Task]:
         """Return the victims."""
         return [operation.task for operation in self._operations if operation.verb == "evict"]

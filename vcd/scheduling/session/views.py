@@ -250,6 +250,12 @@ class Job:
         backoff = self._views.snapshot.backoffs.get(row)
         return 0 if backoff is None or backoff.verb == "evict" else backoff.until
 
+    @property
+    def unsupported(self) -> tuple[str, ...]:
+        """The fields of its group that no active plugin supports, and for which its tasks wait."""
+        supported = self._views.supported
+        return tuple([f"the PodGroup's {path}" for path in self.record.unsupported if path not in supported])
+
     # --- reasons ----------------------------------------------------------------------------------------------------
 
     def note(self, gate: str, source: str, refusal: Reason, nodes: int = 0, task: Task | None = None) -> None:
@@ -394,7 +400,7 @@ class SubJob:
         self.groups = groups
         self.values = values
         self.index = index
-        self.uid = f"{job.key}/{groups.name}-{'-'.join(values)}" if values else job.key
+        self.uid = f"{job.key}/{'-'.join((groups.name, *values))}" if groups.name or values else job.key
         self.min_available = groups.size
         self.match_index = index_of_value(values[0]) if values else 0
         self.tasks: list[Task] = []
@@ -551,6 +557,8 @@ class Views:
         self.queues = queues
         self.phases = self.columns.phase.copy()
         self.moves: list[Task] = []
+        self.supported: frozenset[str] = frozenset()
+        """Fields of groups that active plugins support, of those in ``GroupRecord.unsupported``."""
         self._jobs: dict[int, Job] = {}
         self._tasks: dict[int, Task] = {}
         self._shared: dict[tuple[int, int], tuple[Any, ...]] = {}
@@ -585,7 +593,7 @@ class Views:
         """Cache what tasks of one job and shape have in common, by the job's index and the shape's number."""
         for (index, number), deltas in zip(kinds, self._deltas([number for _, number in kinds]), strict=True):
             job, shape = self.job(index), cast(Shape, self.snapshot.shapes[number])
-            unsupported = job.record.unsupported + shape.unsupported
+            unsupported = job.unsupported + shape.unsupported
             gated = bool(shape.spec.scheduling_gates or unsupported)
             requests = (deltas.request, deltas.floor, deltas.amounts, shape.best_effort)
             self._shared[index, number] = (job, shape, deltas, *requests, unsupported, gated, self.snapshot.tasks)

@@ -1,0 +1,261 @@
+"""Place a job, or a sub-job, in the best of the domains that its plugins offer, with or without evictions.
+
+Domains come in rows, the closest first. Each domain of a row is tried from the same save point, and the best one that
+works is used. A domain with too little capacity, by counting, is not tried. Which domains there are is the
+plugins' decision (``hyper_node_gradient``). If they limit a job to none, the whole cluster is its only domain. Source:
+Volcano ``actions/allocate`` (``allocateForJob``, ``allocateForSubJob``) and ``actions/utils``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from vcd.model.reasons import Cause, ReasonCode
+from vcd.model.words import some
+from vcd.scheduling.framework.framework import Framework
+from vcd.scheduling.session.nodes import Ints
+from vcd.scheduling.session.statement import Statement
+from vcd.scheduling.session.views import Job, SubJob, Task
+from vcd.scheduling.topology.scope import scope_of
+from vcd.scheduling.topology.tree import Domain
+
+NO_DOMAIN = ReasonCode(
+    "topology-no-domain",
+    Cause.FRAGMENTATION,
+    "no allowed HyperNode takes {needed} pods together: {domains}",
+    mend="raise highestTierAllowed, or free capacity in one HyperNode",
+    nodes_help=True,
+)
+
+_TOO_LITTLE = ReasonCode(
+    "topology-too-little",
+    Cause.CLUSTER_FULL,
+    "all nodes together take {fitting} of the {needed} pods that it needs",
+    nodes_help=True,
+)
+
+R = TypeVar("R")
+Unit = Job | SubJob
+
+
+class Attempt(NamedTuple, Generic[R]):
+    """What an attempt left: whether the unit may stay as placed, and the caller's result."""
+
+    succeeded: bool
+    result: R
+    points: float = 0.0
+
+
+class _Candidate(NamedTuple):
+    """A domain, how many of the unit's tasks are nominated to its nodes, and how many it can take at most."""
+
+    domain: Domain
+    nominated: int
+    fitting: int
+
+
+def place_in_domains(
+    framework: Framework,
+    statement: Statement,
+    unit: Unit,
+    tasks: Iterable[Task],
+    root: Domain | None,
+    attempt: Callable[[Domain | None], Attempt[R]],
+) -> Attempt[R] | None:
+    """Place a unit's tasks by ``attempt`` in the best domain within ``root``; None if it works in no domain.
+
+    The best domain of a row has most of the tasks' nominated nodes, then takes most of the tasks, then has the most
+    points, then is the first by name. If no plugin limits the unit, the result of the only attempt is returned, whether
+    it succeeded or not.
+    """
+    rows = framework.hyper_node_gradient(unit, root)
+    if rows is None:
+        return attempt(root)
+    job, scope, start = statement.job, scope_of(framework.session), statement.save()
+    if not rows:
+        attempt(root)  # notes why no node is allowed
+        statement.undo(start)
+        return None
+    counted = Capacity(framework, unit, tasks, framework.session.nodes.usage.future_idle)
+    reasons_before = list(job.why)
+
+    def place_in(domain: Domain) -> Attempt[R] | None:
+        unit.failed_roles.clear()
+        with scope.within(job, domain):
+            tested = attempt(domain)
+        if tested.succeeded and statement.save() > start:
+            return tested
+        statement.undo(start)
+        job.why[:] = reasons_before
+        return None
+
+    has_sub_jobs = isinstance(unit, Job) and unit.partition is not None
+    tried: list[tuple[Domain, int]] = []
+    for row in rows:
+        fitting = [(domain, counted.fitting(domain)) for domain in row]
+        tried += fitting
+        candidates = [
+            _Candidate(domain, counted.nominated(domain), count) for domain, count in fitting if count >= counted.needed
+        ]
+        if has_sub_jobs:
+            done = _place_in_best_of_all(statement, candidates, place_in)
+        else:
+            done = _place_in_first(framework, unit, candidates, place_in)
+        if done is not None:
+            return done
+    _note_failure(job, counted, tried)
+    job.wants_second_round = False
+    job.failed.clear()
+    return None
+
+
+def _place_in_first(
+    framework: Framework,
+    unit: Unit,
+    candidates: list[_Candidate],
+    place_in: Callable[[Domain], Attempt[R] | None],
+) -> Attempt[R] | None:
+    """Place a unit in the first domain that works, in the order from the best.
+
+    Points of a sub-job's domains depend on each other, so they are computed again without a domain that failed.
+    """
+    while candidates:
+        if isinstance(unit, Job):
+            points = [framework.hyper_node_order(unit, [each.domain])[0] for each in candidates]
+        else:
+            points = framework.hyper_node_order(unit, [each.domain for each in candidates])
+        best = _best_of(candidates, points)
+        done = place_in(candidates[best].domain)
+        if done is not None:
+            return done._replace(points=points[best])
+        candidates = candidates[:best] + candidates[best + 1 :]
+    return None
+
+
+def _place_in_best_of_all(
+    statement: Statement,
+    candidates: list[_Candidate],
+    place_in: Callable[[Domain], Attempt[R] | None],
+) -> Attempt[R] | None:
+    """Try a job with sub-jobs in all domains, because their points result from the attempts; place it in the best."""
+    start = statement.save()
+    worked: list[_Candidate] = []
+    results: list[tuple[Attempt[R], list[tuple[Task, int, int]]]] = []
+    for candidate in candidates:
+        done = place_in(candidate.domain)
+        if done is not None:
+            worked.append(candidate)
+            results.append((done, statement.placements(start)))
+            statement.undo(start)
+    if not worked:
+        return None
+    chosen, places = results[_best_of(worked, [done.points for done, _ in results])]
+    for task, node, status in places:
+        statement.place_again(task, node, status)
+    return chosen
+
+
+def _best_of(candidates: Sequence[_Candidate], points: Sequence[float]) -> int:
+    """Return the position of the best candidate; points become integers before they are compared."""
+
+    def key(place: int) -> tuple[int, int, int, str]:
+        domain, nominated, fitting = candidates[place]
+        return -nominated, -fitting, -round(points[place] * 10**6), domain.name
+
+    return min(range(len(candidates)), key=key)
+
+
+def evict_in_domains(
+    framework: Framework, statement: Statement, unit: Unit, tasks: Iterable[Task], attempt: Callable[[], bool]
+) -> bool:
+    """Run ``attempt``, which evicts and places, in the domain of the closest row with the smallest loss of victims.
+
+    Return whether it succeeded; otherwise everything is undone. Domains that could not hold the unit even if they were
+    empty are not tried. The domain in which the job is tried already limits a sub-job's domains.
+    """
+    job, scope = statement.job, scope_of(framework.session)
+    rows = framework.hyper_node_gradient(unit, scope.domain_for(job))
+    if rows is None:
+        return attempt()
+    counted = Capacity(framework, unit, tasks, framework.session.nodes.usage.allocatable)
+    save_point = statement.save()
+    for row in rows:
+        losses: list[tuple[tuple[int, int], str, Domain]] = []
+        for domain in row:
+            if counted.fitting(domain) < counted.needed:
+                continue
+            with scope.within(job, domain):
+                if attempt():
+                    losses.append((_loss(statement.evicted()), domain.name, domain))
+            statement.undo(save_point)
+        if losses:
+            with scope.within(job, min(losses)[2]):
+                return attempt()
+    return False
+
+
+def _loss(victims: Sequence[Task]) -> tuple[int, int]:
+    return len(victims), sum(victim.priority for victim in victims)
+
+
+class Capacity:
+    """Counts how many of a unit's tasks a domain could take at most, by ``free`` resources of its nodes alone.
+
+    ``needed`` is the fewest tasks that must be placed for the unit to be ready or pipelined.
+    """
+
+    def __init__(self, framework: Framework, unit: Unit, tasks: Iterable[Task], free: Ints) -> None:
+        self._free = free
+        tasks = list(tasks)
+        nodes = (
+            [framework.session.nominated_node(task) for task in tasks] if framework.session.snapshot.nominated else []
+        )
+        self._nominated = [node for node in nodes if node is not None]
+        counts: dict[bytes, int] = {}
+        requests: dict[bytes, Ints] = {}
+        for task in tasks:
+            key = task.request.tobytes()
+            requests[key] = task.request
+            counts[key] = counts.get(key, 0) + 1
+        self._counts = [(requests[key], count) for key, count in counts.items()]
+        missing = framework.missing_tasks(unit) if isinstance(unit, Job) else -unit.margin
+        if isinstance(unit, Job) and unit.partition is not None:
+            missing = 0  # the minima of sub-groups may need fewer tasks
+        self.needed = max(1, missing - unit.waiting_count)
+
+    def nominated(self, domain: Domain) -> int:
+        """Return how many of the tasks are nominated to nodes of a domain."""
+        return int(domain.mask[self._nominated].sum())
+
+    def fitting(self, domain: Domain) -> int:
+        """Return the most tasks that fit a domain; tasks of different requests do not compete."""
+        return self._fitting(self._free[:, domain.mask])
+
+    @property
+    def on_all_nodes(self) -> int:
+        """The most tasks that fit all nodes of the cluster together."""
+        return self._fitting(self._free)
+
+    def _fitting(self, free: Ints) -> int:
+        found = 0
+        for request, count in self._counts:
+            columns = np.flatnonzero(request > 0)
+            if not len(columns):
+                found += count
+                continue
+            per_node = np.maximum(free[columns] // request[columns, None], 0).min(axis=0)
+            found += min(count, int(per_node.sum()))
+        return found
+
+
+def _note_failure(job: Job, counted: Capacity, tried: Sequence[tuple[Domain, int]]) -> None:
+    needed = ("needed", "", counted.needed)
+    if counted.on_all_nodes < counted.needed:
+        job.note("predicate", "", _TOO_LITTLE(amounts=[needed, ("fitting", "", counted.on_all_nodes)]))
+        return
+    best_first = sorted(tried, key=lambda each: (-each[1], each[0].tier, each[0].name))
+    domains = some([f"{domain.name} (tier {domain.tier}) takes {fitting}" for domain, fitting in best_first])
+    job.note("predicate", "", NO_DOMAIN({"domains": domains}, [needed]))

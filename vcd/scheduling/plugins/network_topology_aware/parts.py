@@ -1,0 +1,148 @@
+"""The filter of hard limits, and the scores of nodes by their domains."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.scheduling.plugins.network_topology_aware.limits import Unit
+from vcd.scheduling.search.parts import ANY_LABEL, Mask, Predicate, Reads, Score, Scores
+from vcd.scheduling.search.predicates.node import at_rows
+from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.views import Task
+from vcd.scheduling.topology.tree import Tree
+
+if TYPE_CHECKING:
+    from vcd.scheduling.plugins.network_topology_aware import NetworkTopologyAwarePlugin
+
+HIGHEST = 100.0
+"""The highest score before the weight (kube-scheduler's MaxNodeScore)."""
+
+_OUTSIDE = ReasonCode(
+    "topology-outside", Cause.NODE_POLICY, "node(s) were outside the HyperNode of the group", nodes_help=True
+)
+_IN_NONE = ReasonCode(
+    "topology-no-hypernode",
+    Cause.NODE_POLICY,
+    "node(s) were in no HyperNode of tier {tier} or below",
+    nodes_help=True,
+)
+
+
+class WithinDomain(Predicate):
+    """Accepts nodes with which the pods of a job, or sub-job, stay within one domain of the allowed tier.
+
+    While actions try the job in one domain, only its nodes pass.
+    """
+
+    name: ClassVar[str] = "NetworkTopology"
+    reason: ClassVar[Reason] = _OUTSIDE()
+    reads = Reads.JOB
+    keys = (ANY_LABEL,)
+
+    def __init__(self, plugin: NetworkTopologyAwarePlugin) -> None:
+        self._plugin = plugin
+
+    def applies(self, task: Task) -> bool:
+        return self._plugin.is_limited(task.job)
+
+    def key_of(self, task: Task) -> Hashable:
+        return _key_of_sub_job(task)
+
+    def labels_matter_in(self, namespace: str) -> bool:
+        return False  # they select the sub-job, which the key has
+
+    def mask(self, task: Task, usage: Usage) -> Mask:
+        return at_rows(self._plugin.allowed(task), usage)
+
+    def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
+        return failed
+
+    def reasons(self, task: Task, usage: Usage, failed: Mask) -> Mapping[Reason, int]:
+        return {self._reason(task): int(failed.sum())}
+
+    def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
+        return [(self._reason(task), self.mask(task, usage))]
+
+    def _reason(self, task: Task) -> Reason:
+        tier = self._plugin.unplaced_limit(task)
+        reason = self.reason if tier is None else _IN_NONE(amounts=[("tier", "", tier)])
+        return self._plugin.pre_predicate(task) or reason
+
+
+class Closeness(Score):
+    """Rates nodes by the tier of the lowest domain that holds the node and the placed tasks of the job or sub-job.
+
+    Of several nodes with the highest rating, those whose own domain holds more of the tasks come first.
+    """
+
+    name: ClassVar[str] = "network topology"
+    reads = Reads.JOB
+    keys = (ANY_LABEL,)
+
+    def __init__(self, plugin: NetworkTopologyAwarePlugin, weight: int) -> None:
+        super().__init__(weight)
+        self._plugin = plugin
+        self._bonus: Scores = np.zeros(0)
+        """Of the last ``raw``: the share of the unit's tasks that are in each node's own domain."""
+
+    def applies(self, task: Task) -> bool:
+        return self._plugin.limit_of(task) is not None
+
+    def key_of(self, task: Task) -> Hashable:
+        return _key_of_sub_job(task)
+
+    def labels_matter_in(self, namespace: str) -> bool:
+        return False  # they select the sub-job, which the key has
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        closeness, share = self._plugin.closeness(self._plugin.unit_of(task))
+        self._bonus = at_rows(share, usage)
+        return at_rows(closeness, usage)
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        result = raw.copy()
+        highest = feasible & (raw == raw[feasible].max(initial=-1.0))
+        if np.count_nonzero(highest) > 1:
+            result[highest] += self._bonus[highest]
+        return result * HIGHEST
+
+
+class FillOfDomains(Score):
+    """Rates nodes for pods without topology by how full the node's domains are, so that whole domains stay free."""
+
+    name: ClassVar[str] = "network topology binpack"
+    reads = Reads.PODS
+    keys = ()
+
+    def __init__(self, plugin: NetworkTopologyAwarePlugin, weight: int) -> None:
+        super().__init__(weight)
+        self._plugin = plugin
+
+    def applies(self, task: Task) -> bool:
+        return self._plugin.limit_of(task) is None
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        return at_rows(self._plugin.fill_by_tier(task), usage) * HIGHEST
+
+
+def leaves_of(tree: Tree) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """Return the lowest domain of each node."""
+    return np.array([domains[0] for domains in tree.domains_of], np.intp)
+
+
+def _key_of_sub_job(task: Task) -> Hashable:
+    """Return what distinguishes a task's sub-job from others of its job; None without sub-jobs."""
+    if task.job.partition is None:
+        return None
+    sub_job = task.job.partition.of(task)
+    return sub_job.groups.index, sub_job.values
+
+
+def unit_of(task: Task) -> Unit:
+    """Return the sub-job of a task, or its job if it has no sub-jobs."""
+    partition = task.job.partition
+    return task.job if partition is None else partition.of(task)

@@ -1,0 +1,203 @@
+"""The tree of domains over a session's nodes, from HyperNode objects or from node labels.
+
+The tree is a pure function of the HyperNodes and the nodes. A HyperNode, or an edge between two, that is wrong is left
+out and reported in ``problems``; all others count. Source: Volcano ``api/hyper_node_info.go``, which gives up the whole
+tree instead (docs/differences.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from vcd.model.objects import HyperNode
+from vcd.scheduling.session.reasons import Problem
+from vcd.scheduling.topology.members import HYPER_NODE, NODE, MemberError, check_member, nodes_of
+from vcd.state.facts import Mask, NodeFacts
+
+TOP = "<cluster-top-hypernode>"
+"""The name of the domain that holds all nodes."""
+HOSTNAME = "kubernetes.io/hostname"
+"""The label that makes each node a domain of tier 0."""
+
+_LOWEST_TIER = 1
+
+
+class Declared(NamedTuple):
+    """A domain before the tree is complete: its own nodes, and the names of the domains that it contains."""
+
+    name: str
+    tier: int
+    tier_name: str
+    nodes: Mask
+    children: tuple[str, ...]
+
+
+class Domain(NamedTuple):
+    """Nodes that are close to each other: a mask over the session's nodes. A lower tier is closer."""
+
+    number: int
+    name: str
+    tier: int
+    mask: Mask
+
+
+class Tree:
+    """Domains of nodes, each a number: ascending by tier, then by name. The last one is TOP.
+
+    ``masks`` is bool of shape (domains, nodes). ``parents`` has the domain that contains each one, TOP's is itself.
+    ``tier_of_name`` maps tier names to tiers.
+    """
+
+    def __init__(self, declared: Iterable[Declared], nodes: int) -> None:
+        found = sorted(declared, key=lambda each: (each.tier, each.name))
+        self.problems: list[Problem] = []
+        self.names = [*(each.name for each in found), TOP]
+        self.tiers = [each.tier for each in found]
+        self.tiers.append(max(_LOWEST_TIER, max(self.tiers, default=0) + 1))
+        self.top = len(found)
+        self.parents = self._link(found)
+        self.masks: npt.NDArray[np.bool_] = np.ones((len(self.names), nodes), np.bool_)
+        for number, each in enumerate(found):
+            self.masks[number] = each.nodes
+        for number, parent in enumerate(self.parents[: self.top]):  # children come before their parents
+            self.masks[parent] |= self.masks[number]
+        self.tier_of_name = self._name_tiers(found)
+
+    def _link(self, found: Sequence[Declared]) -> list[int]:
+        """Return each domain's parent: of several, the one of the lowest tier, then the first by name."""
+        number_of = {each.name: number for number, each in enumerate(found)}
+        parents: dict[int, int] = {}
+        for parent, each in enumerate(found):
+            for name in dict.fromkeys(each.children):
+                child = number_of.get(name)
+                if child is None:
+                    self._report(each.name, f"names {name}, which does not exist or is invalid")
+                elif found[child].tier >= each.tier:
+                    tiers = f"{name} of tier {found[child].tier}, which is not below its own tier {each.tier}"
+                    self._report(each.name, f"names {tiers}; the member is ignored")
+                elif child in parents:
+                    first = found[parents[child]].name
+                    self._report(each.name, f"names {name}, which belongs to {first}; the member is ignored")
+                else:
+                    parents[child] = parent
+        return [parents.get(number, self.top) for number in range(self.top + 1)]
+
+    def _name_tiers(self, found: Sequence[Declared]) -> dict[str, int]:
+        tiers: dict[str, int] = {}
+        for each in found:
+            if each.tier_name and tiers.setdefault(each.tier_name, each.tier) != each.tier:
+                first = tiers[each.tier_name]
+                self._report(each.name, f"spec.tierName {each.tier_name!r} is the name of tier {first} already")
+        return tiers
+
+    def _report(self, name: str, message: str) -> None:
+        self.problems.append(Problem(HYPER_NODE, name, message))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def domains_of(self) -> list[tuple[int, ...]]:
+        """The domains of each node, the lowest first, TOP last."""
+        found: list[list[int]] = [[] for _ in range(self.masks.shape[1])]
+        for domain, node in zip(*(axis.tolist() for axis in self.masks.nonzero()), strict=True):
+            found[node].append(domain)
+        return [tuple(each) for each in found]
+
+    def domain(self, number: int) -> Domain:
+        """Return one domain."""
+        return Domain(number, self.names[number], self.tiers[number], self.masks[number])
+
+    @cached_property
+    def members(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The nodes of all domains, domain by domain, and where each domain's begin, with the end of the last."""
+        domains, nodes = self.masks.nonzero()
+        return np.searchsorted(domains, np.arange(len(self) + 1)), nodes
+
+    def ancestors(self, domain: int) -> Iterator[int]:
+        """Yield a domain, its parent, and so on up to TOP."""
+        yield domain
+        while domain != self.top:
+            domain = self.parents[domain]
+            yield domain
+
+    def highest_within(self, domain: int, tier: int) -> int | None:
+        """Return the highest of a domain and its ancestors that is not above a tier, or None."""
+        found = [each for each in self.ancestors(domain) if self.tiers[each] <= tier]
+        return found[-1] if found else None
+
+    def common(self, first: int, second: int) -> int:
+        """Return the lowest domain that is an ancestor of both, or one of them."""
+        above = set(self.ancestors(first))
+        return next(each for each in self.ancestors(second) if each in above)
+
+    def below(self, domain: int) -> list[int]:
+        """Return a domain and all its descendants, ascending."""
+        inside = {domain}
+        for each in range(domain - 1, -1, -1):
+            if self.parents[each] in inside:
+                inside.add(each)
+        return sorted(inside)
+
+
+def declared_by_objects(objects: Mapping[str, HyperNode], facts: NodeFacts) -> tuple[list[Declared], list[Problem]]:
+    """Read HyperNodes; return what they declare, and what is wrong with them."""
+    found: list[Declared] = []
+    problems: list[Problem] = []
+    for name, obj in sorted(objects.items()):
+        spec = obj.spec
+        if spec.tier < 0:
+            problems.append(Problem(HYPER_NODE, name, f"spec.tier: {spec.tier} must be at least 0; it is ignored"))
+            continue
+        nodes = np.zeros(len(facts), np.bool_)
+        children: list[str] = []
+        for index, member in enumerate(spec.members):
+            try:
+                check_member(member)
+                if member.type == NODE:
+                    nodes |= nodes_of(member, facts)
+                elif member.selector.exact_match is not None:
+                    children.append(member.selector.exact_match.name)
+            except MemberError as error:
+                message = f"spec.members[{index}].{error}; the member is ignored"
+                problems.append(Problem(HYPER_NODE, name, message))
+        if not spec.members:
+            problems.append(Problem(HYPER_NODE, name, "spec.members is empty; name nodes or HyperNodes"))
+        found.append(Declared(name, spec.tier, spec.tier_name, nodes, tuple(children)))
+    return found, problems
+
+
+def declared_by_labels(keys: Sequence[str], facts: NodeFacts) -> list[Declared]:
+    """Return the domains that node labels declare, ``keys`` from the widest to the narrowest.
+
+    Nodes with equal values of a key, and of all keys before it, are one domain, with the values as its name. A node
+    that lacks a key belongs to the domains of the keys before it only. The narrowest key has tier 1, or 0 if it is the
+    host's name.
+    """
+    lowest = 0 if keys and keys[-1] == HOSTNAME else _LOWEST_TIER
+    paths = [""] * len(facts)
+    found: list[Declared] = []
+    for place, key in enumerate(keys):
+        codes, values = facts.label(key)
+        rows_of: dict[str, list[int]] = {}
+        parent_of: dict[str, str] = {}
+        for row, code in enumerate(codes.tolist()):
+            above, paths[row] = paths[row], ""
+            if code >= 0 and (above or not place):
+                path = paths[row] = f"{above}/{values[code]}" if above else values[code]
+                rows_of.setdefault(path, []).append(row)
+                parent_of[path] = above
+        children: dict[str, list[str]] = {}
+        for path, above in parent_of.items():
+            children.setdefault(above, []).append(path)
+        found = [each._replace(children=(*each.children, *children.get(each.name, ()))) for each in found]
+        for path, rows in rows_of.items():
+            nodes = np.zeros(len(facts), np.bool_)
+            nodes[rows] = True
+            found.append(Declared(path, lowest + len(keys) - 1 - place, key, nodes, ()))
+    return found
