@@ -25,7 +25,8 @@ from vcd.timetravel.history import opened
 from vcd.timetravel.log import Log, LoggedJob
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.older import errors_about, up_to_date
-from vcd.timetravel.why.explain import Explanation, Kind
+from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.names import Kind
 from vcd.timetravel.words import clock_time, moment
 
 if TYPE_CHECKING:

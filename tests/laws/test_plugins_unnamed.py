@@ -39,7 +39,7 @@ PLACES = {
         "scheduling/actions/allocate.py",
         "scheduling/framework/validity.py",
         "text/reasons.py",
-        "timetravel/why/jobtimeline.py",
+        "timetravel/why/waits.py",
         "timetravel/why/queuewaits.py",
     ),
     "pdb": ("embedded/resources.py",),

@@ -22,10 +22,9 @@ from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, simulated
 from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import quantile
 from vcd.timetravel.whatif.workload import Workload
-from vcd.timetravel.why.explain import named
-from vcd.timetravel.why.jobtimeline import waits_of
+from vcd.timetravel.why.names import named
 from vcd.timetravel.why.trials import Trials
-from vcd.timetravel.why.waits import Wait, wait_at
+from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of
 from vcd.timetravel.words import moment
 
 SESSIONS = 40
@@ -141,10 +140,10 @@ class _JobSearch:
             for one in self._changes
         ]
         outcomes.sort(key=lambda one: (one.session is None, not one.tried, one.session or 0, one.change.event))
-        served = self._history.reader.rows("served_in", group=self._group, first=self._first)
+        started = first_placement(self._history, self._group, self._first)
         first = outcomes[0] if outcomes and outcomes[0].session is not None else None
         return JobBisection(
-            self._group, first, served[0][0], outcomes, len(self._tried), len(self._waits), self._decisions,
+            self._group, first, started, outcomes, len(self._tried), len(self._waits), self._decisions,
             self._exhausted,
         )  # fmt: skip
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Self
 
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, LogWindow, opened
-from vcd.timetravel.why.explain import Explanation, explain, named
+from vcd.timetravel.why.explain import Explanation, explain
+from vcd.timetravel.why.names import named
 
 if TYPE_CHECKING:
     from vcd.diagnosis.waittimeline import WholeWait
@@ -204,7 +205,7 @@ class LoggedJob:
 
     @cached_property
     def _waits(self) -> list[WholeWait]:
-        from vcd.timetravel.why.jobtimeline import waits_of
+        from vcd.timetravel.why.waits import waits_of
 
         return waits_of(self._history, self.key, self._window)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 import msgspec
 
@@ -25,7 +24,7 @@ from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.edits import Edits, edited
 from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
 from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, quantile
+from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, Waits
 from vcd.timetravel.whatif.runtimes import Accuracy, RunTimes, accuracy
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.workload import SECOND, Workload
@@ -36,17 +35,6 @@ BASELINE = "baseline"
 
 Points = list[tuple[float, float]]
 """Seconds since the beginning, and the average over the span that begins there."""
-
-
-class Waits(msgspec.Struct, frozen=True):
-    """How long jobs waited from their arrival until their minimum of pods had nodes, in seconds; ``never`` jobs did
-    not get there in this run. None: no job did."""
-
-    jobs: int
-    never: int
-    median: float | None
-    p95: float | None
-    mean: float | None
 
 
 class Run(msgspec.Struct):
@@ -299,16 +287,8 @@ def run_of(
     )
 
 
-def _waits(jobs: Sequence[JobRun]) -> Waits:
-    known = [job.wait for job in jobs if job.wait is not None]
-    middle, late = quantile(known, 0.5), quantile(known, 0.95)
-    return Waits(
-        jobs=len(jobs),
-        never=len(jobs) - len(known),
-        median=None if middle is None else middle / SECOND,
-        p95=None if late is None else late / SECOND,
-        mean=fmean(known) / SECOND if known else None,
-    )
+def _waits(jobs: Iterable[JobRun]) -> Waits:
+    return Waits.of([None if job.wait is None else job.wait / SECOND for job in jobs])
 
 
 def _points(course: Course, until: int, unit: float = 1.0) -> Points:

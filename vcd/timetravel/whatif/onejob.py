@@ -12,7 +12,7 @@ from vcd.timetravel.history import History
 from vcd.timetravel.whatif.compare import Variant, whatif
 from vcd.timetravel.whatif.edits import Assignment, Edits
 from vcd.timetravel.whatif.shifts import Shift
-from vcd.timetravel.why.explain import keys_of
+from vcd.timetravel.why.names import keys_of
 
 
 class JobWhatIf(msgspec.Struct, frozen=True):

@@ -22,7 +22,7 @@ from vcd.scheduling.search.predicates.spread import HOSTNAME
 from vcd.state.content import GONE
 from vcd.state.facts import NodeFacts
 from vcd.state.interning import Pages
-from vcd.state.records import NodeRecord, QueueRecord, Shape
+from vcd.state.records import GroupRecord, NodeRecord, QueueRecord, Shape
 from vcd.state.snapshot import Snapshot
 
 What = Literal["cordon", "label", "toleration", "term", "quota", "priority", "minimum", "room", "job", "node"]
@@ -157,7 +157,22 @@ def with_minimum(snapshot: Snapshot, group: str, count: int) -> Snapshot:
     changed = msgspec.structs.replace(record, group=altered(record.group, spec=spec))
     if resources is not None:
         changed = msgspec.structs.replace(changed, min_resources=resource_values(resources))
-    return dataclasses.replace(snapshot, groups={**snapshot.groups, group: changed})
+    return _with_group(snapshot, changed)
+
+
+def with_age(snapshot: Snapshot, group: str, created: int) -> Snapshot:
+    """Return a snapshot with another creation time (seconds) of a group."""
+    return _with_group(snapshot, msgspec.structs.replace(snapshot.groups[group], created=created))
+
+
+def in_queue(snapshot: Snapshot, group: str, queue: str) -> Snapshot:
+    """Return a snapshot with a group in another queue."""
+    record = snapshot.groups[group]
+    return _with_group(snapshot, msgspec.structs.replace(record, group=altered(record.group, spec={"queue": queue})))
+
+
+def _with_group(snapshot: Snapshot, record: GroupRecord) -> Snapshot:
+    return dataclasses.replace(snapshot, groups={**snapshot.groups, record.group.key: record})
 
 
 def with_pods(
@@ -189,9 +204,7 @@ def with_priority(snapshot: Snapshot, group: str, value: int) -> Snapshot:
     changed = msgspec.structs.replace(record, group=altered(record.group, spec={"priority_class_name": CHANGED_CLASS}))
     made: dict[str, Object] = {CHANGED_CLASS: PriorityClass(metadata=ObjectMeta(name=CHANGED_CLASS), value=value)}
     classes = {**snapshot.others.get("PriorityClass", {}), **made}
-    return dataclasses.replace(
-        snapshot, groups={**snapshot.groups, group: changed}, others={**snapshot.others, "PriorityClass": classes}
-    )
+    return dataclasses.replace(_with_group(snapshot, changed), others={**snapshot.others, "PriorityClass": classes})
 
 
 def _less(known: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:

@@ -3,9 +3,7 @@ helped."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,14 +24,13 @@ from vcd.state.sums import sum_of
 from vcd.text.reasons import reasons_text
 from vcd.text.tables import aligned
 from vcd.timetravel.errors import NotFound
+from vcd.timetravel.fields import leaves, value_text
 from vcd.timetravel.history import History, LogWindow
-from vcd.timetravel.why.changes import with_minimum, with_pods, with_priority
-from vcd.timetravel.why.explain import named
-from vcd.timetravel.why.jobtimeline import waits_of
-from vcd.timetravel.why.news import leaves
+from vcd.timetravel.why.changes import in_queue, with_age, with_minimum, with_pods, with_priority
+from vcd.timetravel.why.names import named
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.verdict import verdict_on
-from vcd.timetravel.why.waits import Wait, wait_at
+from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of
 from vcd.timetravel.words import moment
 
 MOST_DECISIONS = 50
@@ -184,7 +181,7 @@ def explain_difference(
         raise NotFound(
             f"event log {mine.reader.path}: that is one job at one session; name another job, session or log"
         )
-    sides.sort(key=lambda side: _started(side[0], side[1]) or _LATEST)
+    sides.sort(key=lambda side: first_placement(side[0], side[1]) or _LATEST)
     pair = _at_sessions(*sides)
     return _compared(*pair)
 
@@ -202,20 +199,14 @@ def _named(history: History, text: str, namespace: str, session: int | None) -> 
     return history, named(history, "job", name, namespace)[1], int(number) if number else session
 
 
-def _started(history: History, group: str) -> int | None:
-    """Return the first session that gave nodes to pods of a group."""
-    ((number,),) = history.reader.rows("served_in", group=group, first=0)
-    return None if number is None else int(number)
-
-
 def _at_sessions(one: _Named, other: _Named) -> tuple[_At, _At]:
     """Return both jobs at the sessions at which they are compared."""
-    first = one[2] or _started(one[0], one[1]) or _last_wait(*one[:2])
+    first = one[2] or first_placement(one[0], one[1]) or _last_wait(*one[:2])
     second = other[2]
     if second is None:
         waits = waits_of(other[0], other[1])
         after = [max(wait.first, first) for wait in waits if wait.last >= first] if one[0] is other[0] else []
-        second = after[0] if after else waits[-1].last if waits else _started(other[0], other[1])
+        second = after[0] if after else waits[-1].last if waits else first_placement(other[0], other[1])
     if second is None:
         raise NotFound(f"event log {other[0].reader.path}: job {other[1]} neither waits nor starts in any session")
     return _at(one[0], one[1], first), _at(other[0], other[1], second)
@@ -256,7 +247,7 @@ def _wait(at: _At) -> Wait | None:
 
 
 def _side(at: _At, wait: Wait | None) -> Side:
-    started = _started(at.history, at.group)
+    started = first_placement(at.history, at.group)
     time = "" if started is None else moment(at.history.reader.session(started).now)
     try:
         window = LogWindow(session=at.history.reader.info(at.number))
@@ -303,7 +294,7 @@ def _read_facts(at: _At) -> Iterator[tuple[str, str]]:
     for name, text in sorted(job.record.group.metadata.annotations.items()):
         if name in read:
             yield f"annotation {name}", text
-    yield from ((f"the queue's {path}", text) for path, text in leaves(msgspec.to_builtins(spec)))
+    yield from ((f"the queue's {path}", text) for path, text in _texts(msgspec.to_builtins(spec)))
     yield "the cluster's configuration", at.session.policy_digest[:16]
     yield from _of_cluster(at.session, task)
 
@@ -317,9 +308,14 @@ def _of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
     plain: dict[str, Any] = msgspec.to_builtins(pod.spec)
     for name, value in plain.items():
         if name in _TERMS and value:
-            yield name, "; ".join(f"{path} {text}".strip() for path, text in leaves(value))
+            yield name, "; ".join(f"{path} {text}".strip() for path, text in _texts(value))
         elif name not in (*_REPORTED_ELSEWHERE, *_TERMS):
-            yield from leaves(value, name)
+            yield from ((f"{name}.{path}".rstrip("."), text) for path, text in _texts(value))
+
+
+def _texts(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested mappings by their dotted paths, as text."""
+    return ((".".join(path), value_text(leaf)) for path, leaf in leaves(value))
 
 
 def _of_cluster(session: Session, task: Task | None) -> Iterator[tuple[str, str]]:
@@ -350,10 +346,10 @@ def _equalizer(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot
     makes: dict[str, Callable[[Snapshot], Snapshot]] = {
         "priority": lambda snapshot: with_priority(snapshot, key, job.priority),
         "minMember": lambda snapshot: with_minimum(snapshot, key, job.min_available),
-        "created": partial(_with_age, key=key, created=job.created),
+        "created": lambda snapshot: with_age(snapshot, key, job.created),
     }
     if job.queue.name in wait.session.queues:
-        makes["queue"] = partial(_in_queue, key=key, queue=job.queue.name)
+        makes["queue"] = lambda snapshot: in_queue(snapshot, key, job.queue.name)
     known = set(wait.session.nodes.resources)
     if task is not None and known.issuperset(one.session.amounts(task.request.tolist())):
         spec = task.pod.spec
@@ -365,14 +361,3 @@ def _equalizer(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot
             term = {_TERMS[name]: getattr(spec, _TERMS[name])}
             return lambda snapshot: with_pods(snapshot, key, lambda of: altered(of, **term))
     return makes.get(name)
-
-
-def _with_age(snapshot: Snapshot, key: str, created: int) -> Snapshot:
-    record = msgspec.structs.replace(snapshot.groups[key], created=created)
-    return dataclasses.replace(snapshot, groups={**snapshot.groups, key: record})
-
-
-def _in_queue(snapshot: Snapshot, key: str, queue: str) -> Snapshot:
-    record = snapshot.groups[key]
-    moved = msgspec.structs.replace(record, group=altered(record.group, spec={"queue": queue}))
-    return dataclasses.replace(snapshot, groups={**snapshot.groups, key: moved})

@@ -24,10 +24,10 @@ from vcd.text.reasons import reasons_text
 from vcd.text.tables import aligned
 from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import WHOLE, History, LogWindow
-from vcd.timetravel.why.explain import group_of, named
-from vcd.timetravel.why.jobtimeline import every_wait
+from vcd.timetravel.why.names import group_of, named
 from vcd.timetravel.why.story import Story
 from vcd.timetravel.why.victims import EvictedTask, Offer, VictimQuestion, evicted
+from vcd.timetravel.why.waits import every_wait
 from vcd.timetravel.words import moment
 
 Fate = Literal["evicted", "spared", "not needed", "not asked"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -11,6 +10,7 @@ from vcd.model import events as ev
 from vcd.model.objects import Object, Pod
 from vcd.model.words import counted, some
 from vcd.state.cluster import ClusterState
+from vcd.timetravel.fields import changed_fields, value_text
 from vcd.timetravel.history import History
 
 NAMED = 4
@@ -99,7 +99,7 @@ def _object_news(
         yield New(kind, "created", created)
     changed = {}
     for key in sorted(after.keys() & before.keys()):
-        if before[key] is not after[key] and (fields := changed_fields(kind, before[key], after[key])):
+        if before[key] is not after[key] and (fields := changes_of(kind, before[key], after[key])):
             changed[key] = f"{key} ({some(fields)})"
     if changed:
         yield New(kind, "changed", list(changed), list(changed.values())[:NAMED])
@@ -125,28 +125,15 @@ def _pod_news(before: Sight, after: Sight) -> Iterator[New]:
         yield New("Pod", what, keys)
 
 
-def changed_fields(kind: str, before: Object, after: Object) -> list[str]:
+def changes_of(kind: str, before: Object, after: Object) -> list[str]:
     """Return the changed fields of an object, as ``status.allocatable.cpu 8 to 24``, without those that the scheduler
     writes."""
-    old, new = dict(leaves(msgspec.to_builtins(before))), dict(leaves(msgspec.to_builtins(after)))
+    steps = changed_fields(msgspec.to_builtins(before), msgspec.to_builtins(after))
     ignored = _NOT_NEWS.get(kind, ("metadata.resourceVersion",))
-    paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
-    return [
-        f"{path} {old.get(path, 'nothing')} to {new.get(path, 'nothing')}"
-        for path in paths
-        if not path.startswith(ignored)
-    ]
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested mappings by their dotted paths; lists are leaves."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from leaves(inner, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list | tuple):
-        yield path, msgspec.json.encode(value).decode()
-    else:
-        yield path, str(value)
+    texts = {
+        ".".join(path): " to ".join(value_text(value) or "nothing" for value in pair) for path, pair in steps.items()
+    }
+    return [f"{path} {text}" for path, text in texts.items() if not path.startswith(ignored)]
 
 
 def news_of_calls(history: History, after: int, until: int) -> Iterator[New]:

@@ -27,7 +27,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.text.victims import spared_in_words
 from vcd.timetravel.history import History
-from vcd.timetravel.why.explain import Kind, named
+from vcd.timetravel.why.names import Kind, named
 from vcd.timetravel.why.queueplace import QueuePlace, place_in_queue
 from vcd.timetravel.why.waits import Wait, wait_of
 from vcd.timetravel.words import moment

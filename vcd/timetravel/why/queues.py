@@ -17,8 +17,8 @@ from vcd.timetravel.figures import held_back, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.overview import longest_waits, overview
 from vcd.timetravel.standing import as_of
-from vcd.timetravel.why.explain import keys_of
-from vcd.timetravel.why.news import changed_fields
+from vcd.timetravel.why.names import keys_of
+from vcd.timetravel.why.news import changes_of
 from vcd.timetravel.why.queueanswer import QueueEdit, QueueExplanation, QueueSpan, standing
 from vcd.timetravel.why.queuewaits import QueueHistory, first_sessions_after
 from vcd.timetravel.words import moment
@@ -84,7 +84,7 @@ def _edits(reader: LogReader, name: str, known: Object | None, after: int, until
             except BadObject as error:
                 text = f"set aside: {error}"
             else:
-                text = "created" if known is None else ", ".join(changed_fields("Queue", known, content))
+                text = "created" if known is None else ", ".join(changes_of("Queue", known, content))
                 known = content
         elif isinstance(event, ev.ObjectBad):
             text = f"set aside: {event.message}"

@@ -30,7 +30,7 @@ from vcd.state.records import seconds_of
 from vcd.text.causes import JOBS, cut, said, shortened
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
-from vcd.timetravel.why.waits import wait_at
+from vcd.timetravel.why.waits import first_placement, wait_at
 from vcd.timetravel.words import ANOTHER, moment
 
 if TYPE_CHECKING:
@@ -208,7 +208,8 @@ def _with_order(history: History, diagnosis: Diagnosis, group: str, first: int, 
     """Add why the job that was served first came before this one when its session began, and how many jobs created
     later were placed, while it waited, on nodes that its pods may use."""
     ahead = diagnosis.subject["ahead"]
-    (number,) = history.reader.rows("served_in", group=ahead, first=first)[0]
+    number = first_placement(history, ahead, first)
+    assert number is not None
     _, session = history.rerun(number, actions=False)
     one, other = session.jobs.index(ahead), session.jobs.index(group)
     if one is None or other is None:
