@@ -124,13 +124,13 @@ def alterations(history: History, first: int | None = None, last: int | None = N
     heads = [(info.head, info.number) for info in reader.sessions()]
     if not heads:
         return []
-    begin, sight = reader.oldest(), _KnownContents(history.oldest())
+    begin, contents = reader.oldest(), _KnownContents(history.oldest())
     streams = [*(reader.find(kind=kind, after=begin) for kind in KINDS), reader.policies(begin)]
     found: list[RevertibleChange] = []
     for logged in heapq.merge(*streams, key=lambda one: one.sequence):
         place = bisect_left(heads, (logged.sequence, 0))
         session = heads[place][1] if place < len(heads) else None
-        change = sight.see(logged, session)
+        change = contents.see(logged, session)
         if change is None or (change.told.what == "created" and logged.sequence <= heads[0][0]):
             continue
         if session is not None and (first or 0) <= session <= (last or session):

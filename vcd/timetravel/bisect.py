@@ -18,10 +18,10 @@ from vcd.timetravel.alterations import CONFIGURATION, Alteration, RevertibleChan
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, object_in, opened
 from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, simulated
-from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import quantile
+from vcd.timetravel.whatif.runs import BASELINE, Run, Variant, simulated
 from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.whatif.workloadreader import workload_of
 from vcd.timetravel.why.names import named
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of

@@ -19,10 +19,10 @@ from vcd.text.outcomes import SENTENCES, assumed_sentence
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.times import session_at, span_of, time_of
 from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.compare import Run, Variant, allocatable_after, caveats, policy_of
 from vcd.timetravel.whatif.conditions import FailCondition, MetricLimit, Unit, metric, read_condition
 from vcd.timetravel.whatif.fidelity import Fidelity
 from vcd.timetravel.whatif.measure import GPU, Waits
+from vcd.timetravel.whatif.runs import Run, Variant, allocatable_after, caveats, policy_of
 from vcd.timetravel.whatif.runtimes import Accuracy, accuracy
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.sweep import Stretch, Sweep, sweep

@@ -9,8 +9,8 @@ import msgspec
 from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
-from vcd.timetravel.whatif.compare import Variant, whatif
 from vcd.timetravel.whatif.edits import Assignment, Edits
+from vcd.timetravel.whatif.runs import Variant, whatif
 from vcd.timetravel.whatif.shifts import Shift
 from vcd.timetravel.why.names import keys_of
 

@@ -15,9 +15,9 @@ from vcd.text.outcomes import (
     use_row,
     verdict_sentence,
 )
-from vcd.timetravel.whatif.compare import BASELINE, Comparison, Run, run_time_notes
 from vcd.timetravel.whatif.fidelity import Fidelity
 from vcd.timetravel.whatif.gate import GateResult, change_in_words, judgement_in_words, spread_in_words
+from vcd.timetravel.whatif.runs import BASELINE, Comparison, Run, run_time_notes
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges
 
 _WORST = 10

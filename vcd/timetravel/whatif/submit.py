@@ -26,6 +26,7 @@ from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.arrivals import Arrivals
 from vcd.timetravel.whatif.cluster import PERIOD, UNKNOWN_RUN
+from vcd.timetravel.whatif.expectedpods import ExpectedPods
 from vcd.timetravel.whatif.forecasts import (
     LONGER,
     Delay,
@@ -38,13 +39,12 @@ from vcd.timetravel.whatif.forecasts import (
     span_of,
     start_in_words,
 )
-from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.meant import ExpectedPods
 from vcd.timetravel.whatif.present import Present, PresentWorkload, present
 from vcd.timetravel.whatif.runtimes import ENOUGH, Estimate, RunTimes
+from vcd.timetravel.whatif.sampledruns import PAIRED, SampledRun, SampledRuns, hopeless
 from vcd.timetravel.whatif.submitted import job_name, submitted
-from vcd.timetravel.whatif.trials import PAIRED, SampledRun, SampledRuns, hopeless
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
+from vcd.timetravel.whatif.workloadreader import workload_of
 from vcd.timetravel.words import clock
 from vcd.timetravel.workloads import Work
 

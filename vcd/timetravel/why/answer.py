@@ -13,8 +13,8 @@ from vcd.model.words import counted, ordinal, some, span_in_words
 from vcd.text.amounts import pods_on_nodes, resource_name
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.jobepisodes import Episode
 from vcd.timetravel.why.obstacles import Obstacles
-from vcd.timetravel.why.story import Episode
 from vcd.timetravel.why.verdict import Verdict
 from vcd.timetravel.words import UID
 

@@ -22,10 +22,10 @@ from vcd.state.records import seconds_of
 from vcd.text.amounts import quantities_text, resource_name
 from vcd.text.reasons import reasons_text
 from vcd.text.tables import aligned
-from vcd.timetravel.figures import QueueFigures
 from vcd.timetravel.history import WHOLE, History, LogWindow
+from vcd.timetravel.queuestatistics import QueueStatistics
+from vcd.timetravel.why.jobepisodes import JobEpisodes
 from vcd.timetravel.why.names import group_of, named
-from vcd.timetravel.why.story import Story
 from vcd.timetravel.why.victims import EvictedTask, Offer, VictimQuestion, evicted
 from vcd.timetravel.why.waits import every_wait
 from vcd.timetravel.words import moment
@@ -80,7 +80,7 @@ class Eviction(msgspec.Struct, omit_defaults=True):
     for_group: str = ""
     for_queue: str = ""
     resources: list[str] = []
-    queues: dict[str, QueueFigures] = {}
+    queues: dict[str, QueueStatistics] = {}
     freed: dict[str, str] = {}
     asked: dict[str, str] = {}
     lacked: dict[str, str] = {}
@@ -328,7 +328,7 @@ def _sentence(eviction: Eviction, task: Task, ask: VictimQuestion) -> str:
     return f"{words}; chosen before {eviction.chosen_before}{why}"
 
 
-def _measure(figures: QueueFigures) -> str:
+def _measure(figures: QueueStatistics) -> str:
     """Return the series by which a queue's plugin limits it: deserved or, with cards, capability; empty if none
     does."""
     return next((series for series in ("deserved", "capability") if series in figures.amounts), "")
@@ -404,7 +404,7 @@ class _After(msgspec.Struct):
         return not self.came and sequence > self.info.sequence and self.info.verdict != "stale"
 
 
-class _ReplacementFinder(Story):
+class _ReplacementFinder(JobEpisodes):
     """Follows evictions: for each finds the pod of the same group that replaced it, by name, else the next new pod."""
 
     def __init__(self, group: str, found: list[OperationInfo]) -> None:

@@ -10,10 +10,10 @@ from vcd.eventlog import LogError, LogReader
 from vcd.model.events import ObjectGone
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow
+from vcd.timetravel.why.episodefacts import pending_seconds, pods_without_node, present, reasons, sentence, state
+from vcd.timetravel.why.jobepisodes import Episode, JobEpisodes
 from vcd.timetravel.why.names import Kind, named
 from vcd.timetravel.why.placement import choices
-from vcd.timetravel.why.sentences import pending_seconds, pods_without_node, present, reasons, sentence, state
-from vcd.timetravel.why.story import Episode, Story
 from vcd.timetravel.why.waits import every_wait
 from vcd.timetravel.words import moment
 
@@ -96,7 +96,7 @@ def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int
 
 
 def _explain_story(history: History, kind: Kind, key: str, group: str, last: int, window: LogWindow) -> Explanation:
-    story = Story(group, only=key if kind == "pod" else None)
+    story = JobEpisodes(group, only=key if kind == "pod" else None)
     history.feed_concerning(story, group, story.only, last)
     story.add_waits(every_wait(history, group, story.only, last, story.time) if group else ())
     time = next((logged.time for logged in history.reader.read(last - 1, last)), story.time) if last else 0
@@ -113,7 +113,7 @@ def _explain_story(history: History, kind: Kind, key: str, group: str, last: int
     return Explanation(kind, key, group, queue, moment(time), present(story), episodes, *stands, *up_to)
 
 
-def _work_out(history: History, story: Story, episode: Episode) -> None:
+def _work_out(history: History, story: JobEpisodes, episode: Episode) -> None:
     """Explain why pods were placed on their nodes, by deciding the session again."""
     if not history.reader.sessions_with_state(episode.session, episode.session):
         episode.why = [f"retention took away what session {episode.session} was decided from"]

@@ -21,9 +21,9 @@ from vcd.text.amounts import quantities_text
 from vcd.text.reasons import gate_text, gates_text
 from vcd.timetravel.differences import difference_from
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.figures import allocated_now, held_by_queue, queue_figures
 from vcd.timetravel.history import History
-from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects
+from vcd.timetravel.queuestatistics import allocated_now, held_by_queue, queue_statistics
+from vcd.timetravel.why.statechanges import ClusterContents, StateChange, call_changes, object_changes
 from vcd.timetravel.words import ANOTHER, moment, operation_in_words, status_in_words
 
 _MOST_LINES = 12
@@ -145,7 +145,7 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
     head: int
     epoch: int
     policy: str
-    news: list[New]
+    news: list[StateChange]
     decided: list[Decided]
     admitted: list[str]
     phases: list[str]
@@ -352,7 +352,7 @@ def _queues(session: Session) -> list[QueueChange]:
     before = held_by_queue(session, session.jobs.allocated)
     after = held_by_queue(session, allocated_now(session))
     found = []
-    for name, figures in queue_figures(session).items():
+    for name, figures in queue_statistics(session).items():
         if before[name] or after[name] or any(figures.amounts.get("request", {}).values()):
             deserved = figures.amounts.get("deserved")
             owed = None if deserved is None else _quantities(deserved)
@@ -450,9 +450,9 @@ def _explained(
     previous = None if before is None else _adjacent(history, before, shows)
     # the last event that is not new to it: the head of the session before, or the beginning of the log
     start = min(reader.oldest(), info.head) if before is None else before.head
-    old = Sight.of(history.state(start, jump=True)) if start else Sight()
+    old = ClusterContents.of(history.state(start, jump=True)) if start else ClusterContents()
     state = history.state(info.head, jump=True)
-    news = [*news_of_objects(old, Sight.of(state)), *news_of_calls(history, start, info.head)]
+    news = [*object_changes(old, ClusterContents.of(state)), *call_changes(history, start, info.head)]
     record = reader.session(info.number)
     plan = ev.decode_plan(record.plan)
     known = dict(state.waiting)
@@ -482,7 +482,7 @@ def _explained(
 def _visible_part(whole: SessionExplanation, seen: Seen) -> SessionExplanation:
     """Remove decisions, changes and queues that may not be named; groups are filtered already."""
     decided = [one for one in (_visible_statement(one, seen) for one in whole.decided) if one is not None]
-    news = [one for one in (_visible_news(one, seen) for one in whole.news) if one is not None]
+    news = [one for one in (_visible_change(one, seen) for one in whole.news) if one is not None]
     queues = [queue for queue in whole.queues if seen("Queue", queue.queue)]
     return msgspec.structs.replace(whole, decided=decided, news=news, queues=queues, faults=[], outside=[], again="")
 
@@ -499,7 +499,7 @@ def _visible_statement(decided: Decided, seen: Seen) -> Decided | None:
     return Decided(decided.statement, decided.action, ANOTHER, "", evictions=evictions)
 
 
-def _visible_news(new: New, seen: Seen) -> New | None:
+def _visible_change(new: StateChange, seen: Seen) -> StateChange | None:
     if new.kind in ("configuration", "leadership"):
         return new
     visible = [(number, key) for number, key in enumerate(new.keys) if seen(new.kind, key)]

@@ -22,10 +22,10 @@ from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
-from vcd.timetravel.why.changes import Change, What, with_priority, without_jobs
-from vcd.timetravel.why.dials import Parameter, node_parameter, quota_parameters
 from vcd.timetravel.why.obstacles import nearness
-from vcd.timetravel.why.poddials import pod_parameters
+from vcd.timetravel.why.parameters import Parameter, node_parameter, quota_parameters
+from vcd.timetravel.why.podparameters import pod_parameters
+from vcd.timetravel.why.snapshotchanges import Change, What, with_priority, without_jobs
 from vcd.timetravel.why.waits import Wait
 
 NODES_TRIED = 8

@@ -26,8 +26,8 @@ from vcd.text.tables import aligned
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.fields import leaves, value_text
 from vcd.timetravel.history import History, LogWindow
-from vcd.timetravel.why.changes import in_queue, with_age, with_minimum, with_pods, with_priority
 from vcd.timetravel.why.names import named
+from vcd.timetravel.why.snapshotchanges import in_queue, with_age, with_minimum, with_pods, with_priority
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.verdict import verdict_on
 from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of

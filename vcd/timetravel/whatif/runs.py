@@ -23,11 +23,11 @@ from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
 from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.edits import Edits, edited
 from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
-from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, Waits
 from vcd.timetravel.whatif.runtimes import Accuracy, RunTimes, accuracy
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.workload import SECOND, Workload
+from vcd.timetravel.whatif.workloadreader import workload_of
 from vcd.timetravel.words import UID
 
 RECORDED = "recorded"

@@ -75,7 +75,7 @@ class Episode(msgspec.Struct, omit_defaults=True):
     shadow: bool = False
 
 
-class Story:
+class JobEpisodes:
     """Receives the events of a log, in order, and collects the episodes of a group and its pods, or of one pod.
 
     ``only`` is the one pod of the story; None means the group and all its pods.

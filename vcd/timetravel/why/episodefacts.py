@@ -11,11 +11,11 @@ from vcd.model.objects import Pod, PodGroup
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import pod_requests
 from vcd.model.words import counted, some, span_in_words
-from vcd.text import episodes as text
 from vcd.text.amounts import needs, quantities_text
+from vcd.text.episodes import EPISODES
 from vcd.text.reasons import gates_text, reasons_text
+from vcd.timetravel.why.jobepisodes import Episode, JobEpisodes, created_at
 from vcd.timetravel.why.placement import Placement, Rated
-from vcd.timetravel.why.story import Episode, Story, created_at
 
 _NAMED = 4
 """Nodes that a sentence names, at most."""
@@ -24,7 +24,7 @@ _NAMED = 4
 # --- episodes ---------------------------------------------------------------------------------------------------------
 
 
-def sentence(episode: Episode, story: Story) -> str:
+def sentence(episode: Episode, story: JobEpisodes) -> str:
     """Return what happened in an episode."""
     one, many = story.only is not None, story.only is None and len(episode.pods) > 1
     shadow, pod = ("shadow" if episode.shadow else "", "pod" if one else "")
@@ -36,13 +36,13 @@ def sentence(episode: Episode, story: Story) -> str:
         "outcome": (episode.verb if episode.verb in ("bind", "ungate") else "evict",),
         "found": (episode.detail, "many" if many else ""),
     }.get(episode.what, (shadow, pod, "many" if many else ""))
-    return text.sentence(episode.what, _Facts(episode, story), flags)
+    return EPISODES.sentence(episode.what, _Facts(episode, story), flags)
 
 
 class _Facts(dict[str, str]):
     """The facts of an episode by name, computed when a template has the name."""
 
-    def __init__(self, episode: Episode, story: Story) -> None:
+    def __init__(self, episode: Episode, story: JobEpisodes) -> None:
         self.episode, self.story = episode, story
         number = f"session {episode.session}"
         super().__init__(
@@ -80,7 +80,7 @@ class _Facts(dict[str, str]):
         return f" on {self._nodes()}" if self.episode.places else ""
 
     def _result(self) -> str:
-        return text.TEMPLATES[f"result {self.episode.result}"]
+        return EPISODES[f"result {self.episode.result}"]
 
     def _reasons(self) -> str:
         return gates_text(self.episode.waiting)
@@ -132,22 +132,22 @@ def _requests_text(pod: Pod) -> str:
 # --- choices of nodes -------------------------------------------------------------------------------------------------
 
 
-def reasons(episode: Episode, story: Story) -> list[str]:
+def reasons(episode: Episode, story: JobEpisodes) -> list[str]:
     """Return why pods were placed on their nodes, each reason once."""
     return list(dict.fromkeys(_why(choice, episode, story) for choice in episode.choices))
 
 
-def _why(choice: Placement, episode: Episode, story: Story) -> str:
+def _why(choice: Placement, episode: Episode, story: JobEpisodes) -> str:
     is_one = story.only is not None or len(episode.places) == 1
     refused = ", ".join(f"{counted(count, 'node')} {reason}" for reason, count in choice.refused.items())
     facts = {"who": "it" if is_one else choice.pod.partition("/")[2], "node": choice.node}
     facts |= {"passed": f"{choice.passed}", "nodes": counted(choice.nodes, "node")}
     facts["refused"] = f" ({refused})" if refused else ""
     if choice.node != episode.places[choice.pod]:
-        return text.sentence("choice otherwise", facts)
+        return EPISODES.sentence("choice otherwise", facts)
     if choice.nominated or choice.passed == 1:
-        return text.sentence("choice nominated" if choice.nominated else "choice only", facts)
-    return text.sentence("choice compared", {**facts, "comparison": _compared(choice)})
+        return EPISODES.sentence("choice nominated" if choice.nominated else "choice only", facts)
+    return EPISODES.sentence("choice compared", {**facts, "comparison": _compared(choice)})
 
 
 def _compared(choice: Placement) -> str:
@@ -157,12 +157,12 @@ def _compared(choice: Placement) -> str:
     facts = {"chosen": chosen.node, "other": other.node, "points": f"{chosen.points:g}"}
     facts |= {"chosen_rates": rates_in_words(chosen), "other_rates": rates_in_words(other)}
     if choice.best[0] is not chosen:
-        return text.sentence("better by plugin", facts)
+        return EPISODES.sentence("better by plugin", facts)
     if chosen.room_now and not other.room_now:
-        return text.sentence("better by time", facts)
+        return EPISODES.sentence("better by time", facts)
     if chosen.points == other.points:
-        return text.sentence("better by seed" if chosen.scores else "better unrated", facts)
-    return text.sentence("better", facts)
+        return EPISODES.sentence("better by seed" if chosen.scores else "better unrated", facts)
+    return EPISODES.sentence("better", facts)
 
 
 def rates_in_words(rated: Rated) -> str:
@@ -174,18 +174,18 @@ def rates_in_words(rated: Rated) -> str:
 # --- the state at the end ---------------------------------------------------------------------------------------------
 
 
-def present(story: Story) -> str:
+def present(story: JobEpisodes) -> str:
     """Return the state after the last event, in a sentence."""
     if story.only is not None:
         return _pod_now(story, story.only)
     if story.group is None:
-        return text.sentence("job gone", {})
+        return EPISODES.sentence("job gone", {})
     phases = _phases(story)
     facts = {"phase": story.phase or "Pending", "pods": _counts(phases) or "no pods", "wait": _why_pending(story)}
-    return text.sentence("job now", facts, ["waits" if story.waits_for or phases["Pending"] else ""])
+    return EPISODES.sentence("job now", facts, ["waits" if story.waits_for or phases["Pending"] else ""])
 
 
-def state(story: Story) -> str:
+def state(story: JobEpisodes) -> str:
     """Return the status of its pods after the last event, in a few words: ``3 Running, 1 Pending``."""
     if story.group is None and not story.pods:
         return "gone"
@@ -193,7 +193,7 @@ def state(story: Story) -> str:
     return next(iter(phases), "gone") if story.only is not None else _counts(phases) or "no pods"
 
 
-def pods_without_node(story: Story) -> str:
+def pods_without_node(story: JobEpisodes) -> str:
     """Return what its pods without a node request."""
     try:
         return needs([pod_requests(pod.spec) for pod in _pending(story)])
@@ -201,7 +201,7 @@ def pods_without_node(story: Story) -> str:
         return ""
 
 
-def pending_seconds(story: Story, now: int) -> float | None:
+def pending_seconds(story: JobEpisodes, now: int) -> float | None:
     """Return the age of the oldest pod without a node at a time (ns), or of the group while it has no pods; None if
     none of these states when it was created."""
     objects: Sequence[Pod | PodGroup] = _pending(story)
@@ -212,11 +212,11 @@ def pending_seconds(story: Story, now: int) -> float | None:
     return max(now - min(known), 0) / 1e9 if known else None
 
 
-def _pending(story: Story) -> list[Pod]:
+def _pending(story: JobEpisodes) -> list[Pod]:
     return [pod for pod in story.pods.values() if not pod.spec.node_name and pod.status.phase in ("", "Pending")]
 
 
-def _phases(story: Story) -> Counter[str]:
+def _phases(story: JobEpisodes) -> Counter[str]:
     return Counter(_pod_state(key, pod, story) for key, pod in story.pods.items())
 
 
@@ -224,7 +224,7 @@ def _counts(phases: Counter[str]) -> str:
     return ", ".join(f"{count:,} {phase}" for phase, count in sorted(phases.items()))
 
 
-def _pod_state(key: str, pod: Pod, story: Story) -> str:
+def _pod_state(key: str, pod: Pod, story: JobEpisodes) -> str:
     phase = pod.status.phase or "Pending"
     if pod.metadata.deletion_timestamp is not None:
         return "leaving"
@@ -235,21 +235,21 @@ def _pod_state(key: str, pod: Pod, story: Story) -> str:
     return "being bound" if story.is_being_bound(key) else phase
 
 
-def _why_pending(story: Story) -> str:
+def _why_pending(story: JobEpisodes) -> str:
     if story.waits_for:
-        return text.sentence("wait", {"reasons": reasons_text(story.waits_for)})
+        return EPISODES.sentence("wait", {"reasons": reasons_text(story.waits_for)})
     places = [
         f"{key.partition('/')[2]} to {node} (session {session})"
         for (verb, key), (node, session) in story.shadowed.items()
         if verb == "bind" and not story.pods[key].spec.node_name
     ]
-    return text.sentence("wait", {"places": some(places)}, ["shadow" if places else "unknown"])
+    return EPISODES.sentence("wait", {"places": some(places)}, ["shadow" if places else "unknown"])
 
 
-def _pod_now(story: Story, key: str) -> str:
+def _pod_now(story: JobEpisodes, key: str) -> str:
     pod = story.pods.get(key)
     if pod is None:
-        return text.sentence("pod gone", {})
+        return EPISODES.sentence("pod gone", {})
     names, node = story.settings.scheduler_names, pod.spec.node_name
     facts = {"state": _pod_state(key, pod, story), "node": node, "group": story.group_key, "annotation": GROUP_NAME}
     facts |= {"scheduler": pod.spec.scheduler_name, "schedulers": ", ".join(names)}
@@ -264,4 +264,4 @@ def _pod_now(story: Story, key: str) -> str:
     else:
         variant = "waits" if pod.status.phase in ("", "Pending") else ""
         facts["wait"] = _why_pending(story) if variant else ""
-    return text.sentence("pod now", facts, [variant])
+    return EPISODES.sentence("pod now", facts, [variant])
