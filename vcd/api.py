@@ -19,6 +19,7 @@ from vcd.model.version import __version__
 from vcd.model.words import counted, cut, did_you_mean, some, span_in_words
 from vcd.text.amounts import pods_on_nodes
 from vcd.text.phrases import UNKNOWN
+from vcd.text.times import clock_time, moment
 from vcd.timetravel import logfile
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
@@ -27,7 +28,6 @@ from vcd.timetravel.logfile import LogError
 from vcd.timetravel.older import errors_about, up_to_date
 from vcd.timetravel.why.explain import Explanation
 from vcd.timetravel.why.names import Kind
-from vcd.timetravel.words import clock_time, moment
 
 if TYPE_CHECKING:
     from vcd.diagnosis.diagnosedwaits import DiagnosedWait

@@ -17,6 +17,7 @@ from tests.timetravel.test_submit import PLAIN, after, begin, learn, one_node, o
 from vcd.eventlog import LogError, LogReader
 from vcd.model.codec import from_manifest
 from vcd.model.objects import PodGroup
+from vcd.text.times import clock
 from vcd.timetravel.whatif import sampledruns
 from vcd.timetravel.whatif.arrivals import Arrivals, ArrivedJob
 from vcd.timetravel.whatif.cluster import SimulatedCluster
@@ -27,7 +28,6 @@ from vcd.timetravel.whatif.sampledruns import Continued
 from vcd.timetravel.whatif.submit import eta, eta_in_words, etas, submit
 from vcd.timetravel.whatif.workload import GroupLife
 from vcd.timetravel.whatif.workloadreader import workload_of
-from vcd.timetravel.words import clock
 
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE

@@ -14,6 +14,7 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.state.snapshot import Snapshot
+from vcd.text.times import moment
 from vcd.timetravel.alterations import CONFIGURATION, Alteration, RevertibleChange, alterations, revert_changes
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, object_in, opened
@@ -25,7 +26,6 @@ from vcd.timetravel.whatif.workloadreader import workload_of
 from vcd.timetravel.why.names import named
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of
-from vcd.timetravel.words import moment
 
 SESSIONS = 40
 """Sessions of a wait in which changes are reverted, before the earliest one is searched."""

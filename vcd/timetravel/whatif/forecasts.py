@@ -11,9 +11,9 @@ from vcd.scheduling.framework.reasons import Told
 from vcd.text.forecasts import FORECASTS
 from vcd.text.outcomes import delay_sentence
 from vcd.text.reasons import reasons_text
+from vcd.text.times import clock
 from vcd.timetravel.whatif.runtimes import HIGH, LOW, Estimate
 from vcd.timetravel.whatif.workload import SECOND
-from vcd.timetravel.words import clock
 
 LONGER = 60 * SECOND
 """By how much (ns) a job's start must change to be reported."""

@@ -16,6 +16,7 @@ from vcd.model.requests import names_in_order
 from vcd.model.words import counted, span_in_words
 from vcd.scheduling.configuration import read_policy
 from vcd.text.outcomes import SENTENCES, assumed_sentence
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.times import session_at, span_of, time_of
 from vcd.timetravel.whatif.cluster import PERIOD
@@ -27,7 +28,6 @@ from vcd.timetravel.whatif.runtimes import Accuracy, accuracy
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.sweep import Stretch, Sweep, sweep
 from vcd.timetravel.whatif.workload import Workload
-from vcd.timetravel.words import moment
 
 VERSION = 1
 """Version of the JSON document; additional fields do not change it."""

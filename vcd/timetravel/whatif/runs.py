@@ -18,6 +18,7 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import plugins
 from vcd.state.records import NodeRecord
+from vcd.text.names import without_uid
 from vcd.timetravel.history import object_in
 from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
 from vcd.timetravel.whatif.delays import Delays
@@ -28,7 +29,6 @@ from vcd.timetravel.whatif.runtimes import Accuracy, RunTimes, accuracy
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.workload import SECOND, Workload
 from vcd.timetravel.whatif.workloadreader import workload_of
-from vcd.timetravel.words import UID
 
 RECORDED = "recorded"
 BASELINE = "baseline"
@@ -281,7 +281,7 @@ def run_of(
         fairness=measure.fairness.mean(until) if measure.sessions else None,
         courses=courses,
         jobs={job.key: (job.queue, None if job.wait is None else job.wait / SECOND) for job in jobs},
-        invented=[UID.sub("", job) for job in invented],
+        invented=[without_uid(job) for job in invented],
         resting=resting,
         delayed=dict(delayed or {}),
     )

@@ -24,6 +24,7 @@ from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
+from vcd.text.times import clock
 from vcd.timetravel.whatif.arrivals import Arrivals
 from vcd.timetravel.whatif.cluster import PERIOD, UNKNOWN_RUN
 from vcd.timetravel.whatif.expectedpods import ExpectedPods
@@ -45,7 +46,6 @@ from vcd.timetravel.whatif.sampledruns import PAIRED, SampledRun, SampledRuns, h
 from vcd.timetravel.whatif.submitted import job_name, submitted
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
 from vcd.timetravel.whatif.workloadreader import workload_of
-from vcd.timetravel.words import clock
 from vcd.timetravel.workloads import Work
 
 RUNS = 20

@@ -8,13 +8,13 @@ from typing import get_args
 import msgspec
 
 from vcd.model.words import counted, some
+from vcd.text.times import moment
 from vcd.timetravel.differences import difference_from
 from vcd.timetravel.history import History
 from vcd.timetravel.why.names import Kind
 from vcd.timetravel.why.snapshotchanges import Change, What
 from vcd.timetravel.why.trials import Effect, FoundChange, Search, Tried
 from vcd.timetravel.why.waits import Wait, wait_of
-from vcd.timetravel.words import moment
 
 MOST_DECISIONS = 200
 """Changed snapshots that are decided, at most."""

@@ -23,13 +23,13 @@ from vcd.text.amounts import quantities_text, resource_name
 from vcd.text.evictions import EVICTIONS
 from vcd.text.reasons import reasons_text
 from vcd.text.tables import aligned
+from vcd.text.times import moment
 from vcd.timetravel.history import WHOLE, History, LogWindow
 from vcd.timetravel.queuestatistics import QueueStatistics
 from vcd.timetravel.why.jobepisodes import JobEpisodes
 from vcd.timetravel.why.names import group_of, named
 from vcd.timetravel.why.victims import EvictedTask, Offer, VictimQuestion, evicted
 from vcd.timetravel.why.waits import every_wait
-from vcd.timetravel.words import moment
 
 Fate = Literal["evicted", "spared", "not needed", "not asked"]
 

@@ -8,6 +8,7 @@ import msgspec
 
 from vcd.eventlog import LogError, LogReader
 from vcd.model.events import ObjectGone
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow
 from vcd.timetravel.why.episodefacts import pending_seconds, pods_without_node, present, reasons, sentence, state
@@ -15,7 +16,6 @@ from vcd.timetravel.why.jobepisodes import Episode, JobEpisodes
 from vcd.timetravel.why.names import Kind, named
 from vcd.timetravel.why.placement import choices
 from vcd.timetravel.why.waits import every_wait
-from vcd.timetravel.words import moment
 
 CHOICES = 3
 """Pods of a job, per session, whose choice of a node is explained, at most."""

@@ -23,6 +23,7 @@ from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
 from vcd.text.reasons import reasons_text
 from vcd.text.tables import aligned
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.fields import leaves, value_text
 from vcd.timetravel.history import History, LogWindow
@@ -31,7 +32,6 @@ from vcd.timetravel.why.snapshotchanges import in_queue, with_age, with_minimum,
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.verdict import verdict_on
 from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of
-from vcd.timetravel.words import moment
 
 MOST_DECISIONS = 50
 _SECOND = 1_000_000_000

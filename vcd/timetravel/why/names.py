@@ -8,9 +8,9 @@ from typing import Literal
 from vcd.eventlog import LogReader
 from vcd.model.objects import Pod
 from vcd.model.words import did_you_mean, some
+from vcd.text.names import UID, without_uid
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, object_in
-from vcd.timetravel.words import UID
 
 Kind = Literal["job", "pod"]
 
@@ -74,7 +74,7 @@ def _group_named(history: History, namespace: str, name: str) -> str:
 def _nearest(key: str, keys: Iterable[str]) -> str:
     """Suggest names in the namespace, else keys in others; for a Volcano Job's group, the Job's name."""
     namespace, _, name = key.partition("/")
-    there = sorted({UID.sub("", one) for one in keys})
+    there = sorted({without_uid(one) for one in keys})
     own = [one.partition("/")[2] for one in there if one.startswith(f"{namespace}/")]
     others = (one for one in there if not one.startswith(f"{namespace}/"))
     return did_you_mean(name, own, NEAR) or did_you_mean(key, others, NEAR)

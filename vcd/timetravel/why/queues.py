@@ -12,6 +12,7 @@ from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
 from vcd.model.words import did_you_mean, some
 from vcd.state.cluster import ClusterState
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.logwriter import as_of
@@ -21,7 +22,6 @@ from vcd.timetravel.why.names import keys_of
 from vcd.timetravel.why.queueanswer import QueueEdit, QueueExplanation, QueueSpan, standing
 from vcd.timetravel.why.queuewaits import QueueHistory, first_sessions_after
 from vcd.timetravel.why.statechanges import changes_of
-from vcd.timetravel.words import moment
 
 SAMPLES = 40
 """Sessions that are decided again for the statistics, in addition to the last one."""

@@ -18,13 +18,15 @@ from vcd.scheduling.framework.reasons import Told, all_told, told
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.text.amounts import quantities_text
+from vcd.text.names import ANOTHER
+from vcd.text.plans import operation_in_words, status_in_words
 from vcd.text.reasons import gate_text, gates_text
+from vcd.text.times import moment
 from vcd.timetravel.differences import difference_from
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.queuestatistics import allocated_now, held_by_queue, queue_statistics
 from vcd.timetravel.why.statechanges import ClusterContents, StateChange, call_changes, object_changes
-from vcd.timetravel.words import ANOTHER, moment, operation_in_words, status_in_words
 
 _MOST_LINES = 12
 """Entries of a list that become lines, at most."""

@@ -28,10 +28,11 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.records import seconds_of
 from vcd.text.causes import JOBS, cut, said, shortened
+from vcd.text.names import ANOTHER
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
 from vcd.timetravel.why.waits import first_placement, wait_at
-from vcd.timetravel.words import ANOTHER, moment
 
 if TYPE_CHECKING:
     from vcd.timetravel.why.counterfactual import Counterfactual
