@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import numpy as np
-
 from vcd.diagnosis.case import Case
-from vcd.diagnosis.holders import amount_in, held_in, jobs_in
+from vcd.diagnosis.holders import amount_in, jobs_in
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Cause
@@ -19,7 +17,6 @@ from vcd.scheduling.framework.reasons import cause_of, declared
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.state.holds import HoldKind
-from vcd.state.sums import sum_of
 
 
 def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
@@ -34,10 +31,8 @@ def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
     # the reason concerns one pod at its turn, which counted places that other pods of the job had at the time
     if reason.gate == "queue":
         asks, limit = asks * case.missing, limit._replace(taken=amount_in(case.session, queue, limit.resource))
-    if column is not None and _is_cluster_full(case.session, cause_of(reason), limit, column, asks):
-        return _diagnose_order(case, limit, None, asks) or _diagnose_full_cluster(
-            case.session, limit.resource, column, asks
-        )
+    if column is not None and _is_cluster_full(case, cause_of(reason), limit, column, asks):
+        return _diagnose_order(case, limit, None, asks) or case.diagnose_full_cluster({column: asks})
     code = declared(reason.reason)
     field = "" if code is None else code.field.replace("{resource}", limit.resource)
     if cause_of(reason) == Cause.OTHERS_GUARANTEE and not limit.bound:
@@ -59,25 +54,15 @@ def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
     return Diagnosis(cause, names, amounts)
 
 
-def _is_cluster_full(session: Session, cause: str, limit: QueueLimit, column: int, asks: int) -> bool:
+def _is_cluster_full(case: Case, cause: str, limit: QueueLimit, column: int, asks: int) -> bool:
     """Return whether the cluster is full, although a queue's gate refused first: too few resources are idle, and the
     limit is elastic or not below the cluster's total.
 
     A queue reaches a limit with idle resources in the cluster through groups that are admitted and have no pods yet.
     """
     is_elastic = limit.bound == OF_THE_CLUSTER or cause in (Cause.QUEUE_DESERVED, Cause.OTHERS_GUARANTEE)
-    is_limit = is_elastic or limit.limit >= int(session.nodes.total[column])
-    return is_limit and _idle_total(session, column) < asks
-
-
-def _diagnose_full_cluster(session: Session, resource: str, column: int, asks: int) -> Diagnosis:
-    held = held_in(session, None, resource)
-    amounts = {"asks": asks, "free": _idle_total(session, column), "total": int(session.nodes.total[column])}
-    return Diagnosis(Cause.CLUSTER_FULL, {"holder": held[0].job} if held else {}, {resource: amounts})
-
-
-def _idle_total(session: Session, column: int) -> int:
-    return int(sum_of(np.maximum(session.nodes.usage.idle[column], 0)))
+    is_limit = is_elastic or limit.limit >= int(case.session.nodes.total[column])
+    return is_limit and case.idle_total(column) < asks
 
 
 def _find_limit(case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str) -> tuple[str, dict[str, str]]:
@@ -139,7 +124,7 @@ def _diagnose_holds(case: Case, plugin: str, queue: Queue, limit: QueueLimit, fi
         amounts = {
             "asks": asks,
             "has": taken,
-            "limit": max(min(most, taken + _idle_total(session, column)) - held_back, 0),
+            "limit": max(min(most, taken + case.idle_total(column)) - held_back, 0),
         }
         if taken + asks > amounts["limit"]:
             limit = limit._replace(taken=taken, limit=amounts["limit"])
