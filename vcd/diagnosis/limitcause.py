@@ -45,8 +45,10 @@ def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
     found = _diagnose_order(case, limit, queue, asks)
     if found is not None:
         return found
-    cause, names = _find_limit(case, cause_of(reason), queue, limit, field)
-    if reason.gate == "enqueue" and column is not None:
+    total = None if column is None or reason.gate != "enqueue" else int(case.session.nodes.total[column])
+    is_total = total is not None and limit.limit >= total
+    cause, names = _find_limit(case, cause_of(reason), queue, limit, field, is_total=is_total)
+    if total is not None:  # groups reserve their minimum from their admission on
         reserved = max(limit.taken - amount_in(case.session, queue, limit.resource), 0)
         if reserved:
             names |= _largest_reservation(case.session, queue, limit.resource)
@@ -65,17 +67,17 @@ def _is_cluster_full(case: Case, cause: str, limit: QueueLimit, column: int, ask
     return is_limit and case.idle_total(column) < asks
 
 
-def _find_limit(case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str) -> tuple[str, dict[str, str]]:
-    """Return which limit a queue reached: guarantees of other queues, a capability of its own or of a parent, the
-    cluster's total, or what the reason states."""
+def _find_limit(
+    case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str, *, is_total: bool
+) -> tuple[str, dict[str, str]]:
+    """Return which limit a queue reached: guarantees of other queues, a capability of its own or of a parent, or what
+    the reason states. With ``is_total``, the cluster's total limits the queue's admissions, too."""
     resource = limit.resource
     if cause == Cause.CARD_QUOTA:
         return cause, {"queue": queue.name, "field": field, "card": resource}
     other = _largest_guarantee(case.session, queue, limit)
     if other is not None:
         return Cause.OTHERS_GUARANTEE, {"queue": other.name, "field": f"spec.guarantee.resource.{resource}"}
-    column = case.session.nodes.column_of.get(resource)
-    is_total = column is not None and limit.limit >= int(case.session.nodes.total[column])
     for one in case.session.lineage(queue):
         if one.record.capability.get(resource) == limit.limit:
             cause = Cause.QUEUE_CAPABILITY if one is case.job.queue else Cause.PARENT_LIMIT

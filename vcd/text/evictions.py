@@ -30,7 +30,6 @@ EVICTIONS: Final = Templates(
         "ran": "it had run for {span}: that work is lost",
         "permitted": "{plugins} permitted it, as number {place} of {places} in order",
         "difference": "it went before {other}: {difference}",
-        "failed": "running the session again fails with {error}",
         "otherwise": "deciding it again does not evict it: vcd replay tells why it differs",
         # other possible victims
         "first": "{pod} is evicted first",

@@ -22,6 +22,7 @@ from vcd.state.records import seconds_of
 from vcd.text.amounts import quantities_text, resource_name
 from vcd.text.evictions import EVICTIONS
 from vcd.text.reasons import reasons_text
+from vcd.text.sessions import SESSIONS
 from vcd.text.tables import aligned
 from vcd.text.times import moment
 from vcd.timetravel.history import WHOLE, History, LogWindow
@@ -191,7 +192,7 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
     except LogError:
         raise
     except Exception as error:  # noqa: BLE001 - a plugin may fail now; the logged facts are returned anyway
-        failed = EVICTIONS.sentence("failed", {"error": f"{type(error).__name__}: {error}"})
+        failed = SESSIONS.sentence("failed", {"error": f"{type(error).__name__}: {error}"})
     made_for = {
         operation.key: (place, statement.group)
         for place, statement in enumerate(plan.statements)

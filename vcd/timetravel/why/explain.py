@@ -8,6 +8,7 @@ import msgspec
 
 from vcd.eventlog import LogError, LogReader
 from vcd.model.events import ObjectGone
+from vcd.text.sessions import SESSIONS
 from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow
@@ -124,7 +125,7 @@ def _work_out(history: History, story: JobEpisodes, episode: Episode) -> None:
     except LogError:
         raise
     except Exception as error:  # noqa: BLE001 - a plugin may fail now; the logged facts are returned anyway
-        episode.why = [f"running the session again fails with {type(error).__name__}: {error}"]
+        episode.why = [SESSIONS.sentence("failed", {"error": f"{type(error).__name__}: {error}"})]
         return
     episode.choices = tuple(made[pod] for pod in pods if pod in made)
     episode.why = reasons(episode, story)

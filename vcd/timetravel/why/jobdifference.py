@@ -24,6 +24,7 @@ from vcd.state.sums import sum_of
 from vcd.text.reasons import reasons_text
 from vcd.text.tables import aligned
 from vcd.text.times import moment
+from vcd.text.trials import DIFFERENCES
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.fields import leaves, value_text
 from vcd.timetravel.history import History, LogWindow
@@ -93,28 +94,29 @@ class JobDifference(msgspec.Struct, frozen=True):
 
     def sentence(self) -> str:
         """Return which job started, and why the other did not."""
-        enough = next((fact for fact in self.facts if fact.enough), None)
+        enough, other = next((fact for fact in self.facts if fact.enough), None), self.other
         what, why = self._what(), self.order
         if self.is_one_job:
-            why = f"it differs in {some([fact.name for fact in self.facts], 5)}" if self.facts else "nothing differs"
+            names = {"names": some([fact.name for fact in self.facts], 5)}
+            why = DIFFERENCES.sentence("differs" if self.facts else "equal", names)
         elif enough is not None:
-            against = f"{enough.name} is {enough.one or 'none'} against {enough.other or 'none'}"
-            why = f"{against}, and with the same value {self.other.name} starts (verified)"
-        elif self.other.started != self.one.started and self.other.waits:
-            why = f"{self.other.name} waits: {self.other.waits}"
-        return f"{what}: {why}" if why else what
+            facts = {"name": enough.name, "one": enough.one or "none", "other": enough.other or "none"}
+            why = DIFFERENCES.sentence("enough", {**facts, "job": other.name})
+        elif other.started != self.one.started and other.waits:
+            why = DIFFERENCES.sentence("waits", {"job": other.name, "reasons": other.waits})
+        return DIFFERENCES.sentence("why", {"what": what, "why": why}) if why else what
 
     def _what(self) -> str:
-        one, other = self.one, self.other
+        one, other, names = self.one, self.other, self._names()
         if self.is_one_job:
-            return f"{one.name} at session {one.session} and at session {other.session}"
-        mine, theirs = self._names()
+            facts = {"one": one.name, "session": f"{one.session}", "other_session": f"{other.session}"}
+            return DIFFERENCES.sentence("sessions", facts)
+        facts = {"one": names[0], "other": names[1], "session": f"{one.started}", "other_session": f"{other.started}"}
         if one.started is None:
-            return f"neither {mine} nor {theirs} started"
+            return DIFFERENCES.sentence("neither", facts)
         if one.started == other.started and one.file == other.file:
-            return f"{mine} and {theirs} both started at session {one.started}"
-        then = "never did" if other.started is None else f"did at session {other.started}"
-        return f"{mine} started at session {one.started}, {theirs} {then}"
+            return DIFFERENCES.sentence("both", facts)
+        return DIFFERENCES.sentence("first", facts, ["only" if other.started is None else ""])
 
     def _names(self) -> tuple[str, str]:
         """Return names that distinguish the two."""
@@ -130,14 +132,16 @@ class JobDifference(msgspec.Struct, frozen=True):
         yield self.sentence()
         names = self._names()
         for name, side in zip(names, (self.one, self.other), strict=True):
+            facts = {"name": name, "session": f"{side.session}", "reasons": side.waits}
             if self.is_one_job:
-                yield f"  {name}: {f'it waits: {side.waits}' if side.waits else 'it does not wait'}"
+                yield DIFFERENCES.sentence("side", facts, ["waits" if side.waits else ""])
             else:
-                yield f"  {name}, as of session {side.session}: {side.verdict or 'it never waited'}"
+                facts["verdict"] = side.verdict or "it never waited"
+                yield DIFFERENCES.sentence("side verdict", facts)
         if self.order:
-            yield f"  order: {self.order}"
+            yield DIFFERENCES.sentence("order", {"order": self.order})
         if not self.facts:
-            yield "  they differ in nothing that scheduling reads"
+            yield DIFFERENCES["no difference"]
             return
         rows = [[fact.name, fact.one, fact.other, _ENOUGH[fact.enough]] for fact in self.facts]
         yield from (f"  {line}" for line in aligned(["", *names, "if equal"], rows))

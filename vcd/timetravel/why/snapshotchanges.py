@@ -24,6 +24,7 @@ from vcd.state.facts import NodeFacts
 from vcd.state.interning import Pages
 from vcd.state.records import GroupRecord, NodeRecord, QueueRecord, Shape
 from vcd.state.snapshot import Snapshot
+from vcd.text.trials import CHANGES
 
 What = Literal["cordon", "label", "toleration", "term", "quota", "priority", "minimum", "room", "job", "node"]
 """The kinds of change, the cheapest first: a single command, then a quota taken from others, then hardware."""
@@ -61,25 +62,20 @@ class Change(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """Return the change as text: ``queue team-a's capability of cpu 40 -> 42``."""
-        if self.what in _PHRASES:
-            count = self.after.get("", "1")
-            nodes = "1 node" if count == "1" else f"{count} nodes"
-            nodes = " and ".join(self.nodes) if 0 < len(self.nodes) <= _NAMED else nodes
-            return _PHRASES[self.what].format(subject=self.subject, nodes=nodes, more=nodes.replace(" ", " more ", 1))
-        whose = {"quota": "queue", "room": "node"}.get(self.what, "job")
-        of = " of " if any(self.after) else " "
+        count = self.after.get("", "1")
+        nodes = "1 node" if count == "1" else f"{count} nodes"
+        nodes = " and ".join(self.nodes) if 0 < len(self.nodes) <= _NAMED else nodes
         steps = " and ".join(f"{name} {self.before[name]} -> {after}".strip() for name, after in self.after.items())
-        return f"{whose} {self.subject}'s {self.field}{of}{steps}" + (f" ({self.by})" if self.by else "")
-
-
-_PHRASES: dict[What, str] = {
-    "cordon": "uncordon {nodes}",
-    "label": "label {nodes} {subject}",
-    "toleration": "tolerate taint {subject}",
-    "term": "drop the pods' {subject}",
-    "job": "running job {subject} gone",
-    "node": "{more} like {subject}",
-}
+        facts = {
+            "subject": self.subject,
+            "nodes": nodes,
+            "more": nodes.replace(" ", " more ", 1),
+            "whose": {"quota": "queue", "room": "node"}.get(self.what, "job"),
+            "field": self.field,
+            "steps": f" of {steps}" if any(self.after) else f" {steps}",
+            "by": f" ({self.by})" if self.by else "",
+        }
+        return CHANGES.sentence(self.what if self.what in CHANGES else "field", facts)
 
 
 def with_queue(snapshot: Snapshot, queue: Queue) -> Snapshot:

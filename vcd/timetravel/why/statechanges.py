@@ -10,6 +10,7 @@ from vcd.model import events as ev
 from vcd.model.objects import Object, Pod
 from vcd.model.words import counted, some
 from vcd.state.cluster import ClusterState
+from vcd.text.sessions import SESSIONS
 from vcd.timetravel.fields import changed_fields, value_text
 from vcd.timetravel.history import History
 
@@ -35,8 +36,9 @@ class StateChange(msgspec.Struct, omit_defaults=True):
     count: int = 0
 
     def __str__(self) -> str:
-        words = f"{counted(self.count or len(self.keys), self.kind)} {self.what}"
-        return f"{words}: {some(self.details or self.keys, NAMED, len(self.keys))}"
+        names = some(self.details or self.keys, NAMED, len(self.keys))
+        facts = {"count": counted(self.count or len(self.keys), self.kind), "what": self.what, "names": names}
+        return SESSIONS.sentence("change", facts)
 
 
 class ClusterContents(msgspec.Struct, frozen=True):
