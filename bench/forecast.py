@@ -54,11 +54,11 @@ from vcd.state.records import Settings
 from vcd.timetravel.parallel import Part, in_order, processors
 from vcd.timetravel.whatif.cluster import SimulatedCluster
 from vcd.timetravel.whatif.forecasts import Span, Submission
-from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.submit import etas, submit
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
+from vcd.timetravel.whatif.workloadreader import workload_of
 
 KINDS = {"nodes": "Node", "queues": "Queue", "podgroups": "PodGroup", "pods": "Pod"}
 LOADS = (0.7, 0.9, 1.1)

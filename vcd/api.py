@@ -19,14 +19,15 @@ from vcd.model.version import __version__
 from vcd.model.words import counted, cut, did_you_mean, some, span_in_words
 from vcd.text.amounts import pods_on_nodes
 from vcd.text.phrases import UNKNOWN
+from vcd.text.times import clock_time, moment
 from vcd.timetravel import logfile
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
 from vcd.timetravel.log import Log, LoggedJob
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.older import errors_about, up_to_date
-from vcd.timetravel.why.explain import Explanation, Kind
-from vcd.timetravel.words import clock_time, moment
+from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.names import Kind
 
 if TYPE_CHECKING:
     from vcd.diagnosis.diagnosedwaits import DiagnosedWait
@@ -45,10 +46,10 @@ if TYPE_CHECKING:
     from vcd.timetravel.bisect import JobBisection, WaitsBisection, bisect_job, bisect_waits
     from vcd.timetravel.clusterchanges import ClusterChanges
     from vcd.timetravel.differences import Difference
-    from vcd.timetravel.figures import QueueFigures
     from vcd.timetravel.joblines import STATES
     from vcd.timetravel.joblist import JobFilter, JobRow, Jobs, jobs
     from vcd.timetravel.lognames import names_in
+    from vcd.timetravel.logwriter import LogStanding, errors_with_writer, standing
     from vcd.timetravel.overview import (
         Glance,
         NodeUse,
@@ -62,16 +63,15 @@ if TYPE_CHECKING:
     )
     from vcd.timetravel.parallel import processors
     from vcd.timetravel.planning import PlacedJob, PlanResult
+    from vcd.timetravel.queuestatistics import QueueStatistics
     from vcd.timetravel.reading import Reading, queues_in, read, to_create
     from vcd.timetravel.remarks import remarks
     from vcd.timetravel.replay import Replayed, replay
     from vcd.timetravel.shadow.comparison import SHADOW_KINDS, NoShadow, ShadowComparison, compare_shadow
-    from vcd.timetravel.standing import LogStanding, standing, told_of_standing
     from vcd.timetravel.tablefiles import FORMATS, NoWriter, table_bytes
     from vcd.timetravel.tables import TABLES, TableRows
     from vcd.timetravel.timeline import Ends, SessionLine, ends, session_lines
     from vcd.timetravel.times import BadTime
-    from vcd.timetravel.whatif.compare import Comparison, Run, Variant, whatif
     from vcd.timetravel.whatif.conditions import ConditionError
     from vcd.timetravel.whatif.edits import EditError, read_edits
     from vcd.timetravel.whatif.fidelity import Fidelity, unlike_in_words
@@ -88,21 +88,22 @@ if TYPE_CHECKING:
         told_figures,
     )
     from vcd.timetravel.whatif.onejob import JobWhatIf, job_whatif
+    from vcd.timetravel.whatif.runs import Comparison, Run, Variant, whatif
     from vcd.timetravel.whatif.screens import comparison_screen, gate_screen
     from vcd.timetravel.whatif.submit import RUNS, eta, eta_in_words, submit
     from vcd.timetravel.whatif.submitted import NO_POD, NothingSubmitted
     from vcd.timetravel.whatif.sweep import Sweep, sweep, variants_of
     from vcd.timetravel.why.answer import answer_lines
-    from vcd.timetravel.why.causes import FirstCauses
-    from vcd.timetravel.why.changes import Change, What
-    from vcd.timetravel.why.compare import JobDifference
     from vcd.timetravel.why.counterfactual import KINDS, MOST_DECISIONS, Counterfactual
     from vcd.timetravel.why.evictions import EvictionExplanation
+    from vcd.timetravel.why.jobdifference import JobDifference
+    from vcd.timetravel.why.lostpodhours import FirstCauses
     from vcd.timetravel.why.obstacles import Obstacles
     from vcd.timetravel.why.orders import OrderExplanation
     from vcd.timetravel.why.queueanswer import QueueExplanation
     from vcd.timetravel.why.queues import SAMPLES
     from vcd.timetravel.why.sessions import SessionExplanation
+    from vcd.timetravel.why.snapshotchanges import Change, What
     from vcd.timetravel.why.verdict import Verdict, with_fix
 
 _LATER = {
@@ -121,7 +122,7 @@ _LATER = {
     "vcd.timetravel.bisect": "JobBisection WaitsBisection bisect_job bisect_waits",
     "vcd.timetravel.clusterchanges": "ClusterChanges",
     "vcd.timetravel.differences": "Difference",
-    "vcd.timetravel.figures": "QueueFigures",
+    "vcd.timetravel.queuestatistics": "QueueStatistics",
     "vcd.timetravel.joblines": "STATES",
     "vcd.timetravel.joblist": "JobFilter JobRow Jobs jobs",
     "vcd.timetravel.lognames": "names_in",
@@ -134,12 +135,12 @@ _LATER = {
     "vcd.timetravel.remarks": "remarks",
     "vcd.timetravel.replay": "Replayed replay",
     "vcd.timetravel.shadow.comparison": "NoShadow SHADOW_KINDS ShadowComparison compare_shadow",
-    "vcd.timetravel.standing": "LogStanding standing told_of_standing",
+    "vcd.timetravel.logwriter": "LogStanding standing errors_with_writer",
     "vcd.timetravel.tablefiles": "FORMATS NoWriter table_bytes",
     "vcd.timetravel.tables": "TABLES TableRows",
     "vcd.timetravel.timeline": "Ends SessionLine ends session_lines",
     "vcd.timetravel.times": "BadTime",
-    "vcd.timetravel.whatif.compare": "Comparison Run Variant whatif",
+    "vcd.timetravel.whatif.runs": "Comparison Run Variant whatif",
     "vcd.timetravel.whatif.conditions": "ConditionError",
     "vcd.timetravel.whatif.edits": "EditError read_edits",
     "vcd.timetravel.whatif.fill": "Filling fill",
@@ -154,9 +155,9 @@ _LATER = {
     "vcd.timetravel.whatif.submitted": "NO_POD NothingSubmitted",
     "vcd.timetravel.whatif.sweep": "Sweep sweep variants_of",
     "vcd.timetravel.why.answer": "answer_lines",
-    "vcd.timetravel.why.causes": "FirstCauses",
-    "vcd.timetravel.why.changes": "Change What",
-    "vcd.timetravel.why.compare": "JobDifference",
+    "vcd.timetravel.why.lostpodhours": "FirstCauses",
+    "vcd.timetravel.why.snapshotchanges": "Change What",
+    "vcd.timetravel.why.jobdifference": "JobDifference",
     "vcd.timetravel.why.counterfactual": "KINDS MOST_DECISIONS Counterfactual",
     "vcd.timetravel.why.evictions": "EvictionExplanation",
     "vcd.timetravel.why.obstacles": "Obstacles",

@@ -18,7 +18,7 @@ from vcd.model.kinds import KINDS, Kind
 from vcd.model.quantity import parse_units
 from vcd.scheduling.framework.arguments import read_arguments
 from vcd.scheduling.framework.registry import ALWAYS_READ, actions, plugins
-from vcd.view.sight import PAGE
+from vcd.view.visibility import PAGE
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

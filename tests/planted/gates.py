@@ -65,12 +65,16 @@ def queue_deserved(seed: int) -> Plant:
 
 
 def queue_capability(seed: int) -> Plant:
-    """The queue holds all, or all but too little, of its capability."""
+    """The queue holds all, or all but too little, of its capability; or groups without pods reserve it."""
     site = Site("queue-capability", seed, ("proportion", "capacity", "tree", "card"))
     rng = site.rng
     count, held = rng.randint(1, 5), rng.randint(0, 3)
     nodes = _roomy(site, count + held + 3)
-    if held:
+    subject: dict[str, str | tuple[str, ...]] = {}
+    if held and rng.random() < 0.4:
+        site.wants_enqueue = site.states_minimum = True
+        subject = {"holder": _reserving(site, held, site.queue)}
+    elif held:
         _used(site, nodes, held, site.queue)
     site.backdrop()
     short = _resource(site, cards=site.kind != "card")
@@ -81,8 +85,10 @@ def queue_capability(seed: int) -> Plant:
     site.ask(count, spare=0)
     mended = site.edited("Queue", site.queue)
     mended["spec"]["capability"][short] = _amount(site, short, held + count + 3)
-    subject = {"queue": site.queue, "field": f"spec.capability.{short}"}
-    return site.plant(subject, Fix(put=(mended,)), variant=f"{site.kind}-{short.rpartition('/')[2]}")
+    variant = f"{site.kind}-{short.rpartition('/')[2]}" + ("-reserved" if subject else "")
+    asked_late = bool(subject)
+    subject |= {"queue": site.queue, "field": f"spec.capability.{short}"}
+    return site.plant(subject, Fix(put=(mended,)), variant=variant, asked_late=asked_late)
 
 
 def _limit(site: Site, resource: str, held: int, count: int) -> str:
@@ -232,12 +238,13 @@ def admission(seed: int) -> Plant:
     return site.plant(subject, Fix(conf=mended), conf=conf, variant=f"factor-{factor:g}", asked_late=True)
 
 
-def _reserving(site: Site, slots: int) -> str:
-    """A group that reserves so many slots and has no pods yet; its key."""
+def _reserving(site: Site, slots: int, queue: str = "") -> str:
+    """A group that reserves so many slots, in a queue of its own by default, and has no pods yet; its key."""
     name = site.name("sweep")
     total: Size = site.slot.times(slots)
-    queue = site.name("lab")
-    site.add_queue(queue)
+    if not queue:
+        queue = site.name("lab")
+        site.add_queue(queue)
     (made,) = site.job(name, [], members=slots, queue=queue, created=5)
     made["spec"]["minResources"] = site.amounts(total)
     site.put(made)

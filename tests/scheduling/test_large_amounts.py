@@ -8,7 +8,7 @@ import pytest
 from tests.dsl import gang, group, node, planned, session_of
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.extender.wire import Wire
-from vcd.timetravel.figures import queue_figures
+from vcd.timetravel.queuestatistics import queue_statistics
 
 QUEUES = """\
 actions: "enqueue, allocate, backfill"
@@ -72,7 +72,7 @@ def test_who_reads_volcanos_numbers_gets_volcanos_unit() -> None:
     gauges = next(plugin for plugin in framework_of(session).plugins if plugin.name == "proportion").gauges()
     values = {gauge.labels: gauge.value for gauge in gauges if gauge.name == "volcano_queue_allocated_scalar_resources"}
     assert values[("queue_name", "default"), ("resource", "ephemeral-storage")] == 1024_000
-    assert queue_figures(session)["default"].quantity("allocated", "ephemeral-storage") == "1Ki"
+    assert queue_statistics(session)["default"].quantity("allocated", "ephemeral-storage") == "1Ki"
     sent = msgspec.json.decode(Wire(session).node(0))
     amounts = [sent[place]["ScalarResources"]["ephemeral-storage"] for place in ("Used", "Idle", "Capacity")]
     assert amounts == [1024_000, 1024_000, 2048_000]

@@ -12,7 +12,7 @@ from tests.dsl import Manifest, gang, group, node, planned, pod, queue, session_
 from tests.sizes import some
 from vcd.model.events import decode_plan, encode_plan
 from vcd.scheduling.closing import plan_of
-from vcd.timetravel.figures import queue_figures
+from vcd.timetravel.queuestatistics import queue_statistics
 
 ACTIONS = 'actions: "enqueue, allocate, backfill, preempt, reclaim, gangpreempt, gangreclaim"\n'
 OTHERS = ("priority", "gang", "predicates", "nodeorder", "resourcequota", "task-topology", "deviceshare")
@@ -117,7 +117,7 @@ def test_what_is_shown_of_absurd_work_is_no_less_than_nothing(quota: str, wild: 
     assert decode_plan(encode_plan(plan)) == plan
     for usage in plan.queues:
         assert not any(text.startswith("-") for text in usage.allocated.values())
-    for figures in queue_figures(session).values():
+    for figures in queue_statistics(session).values():
         for series, values in figures.amounts.items():
             assert all(value >= 0 for value in values.values()), f"{figures.name} {series}"
             assert all(not figures.quantity(series, name).startswith("-") for name in values)

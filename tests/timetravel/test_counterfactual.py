@@ -22,8 +22,8 @@ from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.planning import state_of
-from vcd.timetravel.why.changes import with_queue, with_resources, without_jobs
 from vcd.timetravel.why.counterfactual import Change, Counterfactual
+from vcd.timetravel.why.snapshotchanges import with_queue, with_resources, without_jobs
 
 CAPACITY = """\
 actions: "enqueue, allocate"

@@ -22,12 +22,12 @@ from vcd.model import events as ev
 from vcd.timetravel import logfile
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
+from vcd.timetravel.why.episodefacts import reasons
 from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.jobepisodes import Episode, JobEpisodes
 from vcd.timetravel.why.placement import Placement, Rated, choices
 from vcd.timetravel.why.queues import explain_queue
-from vcd.timetravel.why.sentences import reasons
 from vcd.timetravel.why.sessions import explain_session
-from vcd.timetravel.why.story import Episode, Story
 
 UID = "0f3c2b1a-0000-4000-8000-123456789abc"
 
@@ -270,7 +270,7 @@ def rated(node: str, points: float, *, now: bool = True) -> Rated:
 def test_a_choice_is_told_against_the_next_node(best: tuple[Rated, ...], why: str) -> None:
     choice = Placement("ns/p", "a", 2, 2, best)
     episode = Episode("bound", datetime.now(UTC), places={"ns/p": "a"}, choices=(choice,))
-    (text,) = reasons(episode, Story("ns/g", "ns/p"))
+    (text,) = reasons(episode, JobEpisodes("ns/g", "ns/p"))
     assert text.startswith(f"2 of 2 nodes took it: {why}")
 
 

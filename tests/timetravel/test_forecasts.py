@@ -17,17 +17,17 @@ from tests.timetravel.test_submit import PLAIN, after, begin, learn, one_node, o
 from vcd.eventlog import LogError, LogReader
 from vcd.model.codec import from_manifest
 from vcd.model.objects import PodGroup
-from vcd.timetravel.whatif import trials
+from vcd.text.times import clock
+from vcd.timetravel.whatif import sampledruns
 from vcd.timetravel.whatif.arrivals import Arrivals, ArrivedJob
 from vcd.timetravel.whatif.cluster import SimulatedCluster
+from vcd.timetravel.whatif.expectedpods import ExpectedPods
 from vcd.timetravel.whatif.forecasts import Span, span_of
-from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.meant import ExpectedPods
 from vcd.timetravel.whatif.present import present
+from vcd.timetravel.whatif.sampledruns import Continued
 from vcd.timetravel.whatif.submit import eta, eta_in_words, etas, submit
-from vcd.timetravel.whatif.trials import Continued
 from vcd.timetravel.whatif.workload import GroupLife
-from vcd.timetravel.words import clock
+from vcd.timetravel.whatif.workloadreader import workload_of
 
 MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
@@ -254,8 +254,8 @@ async def test_a_run_decides_once_in_a_period(tmp_path: Path, monkeypatch: pytes
 async def test_a_run_ends_at_its_horizon_and_what_waits_then_has_no_upper_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "EXACT", 10**6)
-    monkeypatch.setattr(trials, "LIMIT", 10**6)
+    monkeypatch.setattr(sampledruns, "EXACT", 10**6)
+    monkeypatch.setattr(sampledruns, "LIMIT", 10**6)
     # of 5 cpu some are always taken, until no more comes: that is beyond what the log speaks of
     work = [Work(f"short-{n}", 2 * n + 1, 8) for n in range(50)]
     await play(tmp_path / "log", [dsl.node("n", cpu=5)], work, seconds=101, conf=ORDERED)
@@ -263,7 +263,7 @@ async def test_a_run_ends_at_its_horizon_and_what_waits_then_has_no_upper_bound(
     starts = only(found).starts
     assert starts is not None
     assert (starts.median, starts.high, starts.runs) == (None, None, 0)
-    horizon = trials.FOLLOWED * 2 * SECOND  # one comes every 2 s
+    horizon = sampledruns.FOLLOWED * 2 * SECOND  # one comes every 2 s
     assert horizon <= starts.low - found.now <= 1.1 * horizon
     assert "starts in 0 of 1 run, after 13 min" in next(found.lines())
     assert list(found.lines())[-1] == "note: no run is followed for more than 13 min 20 s"
@@ -291,8 +291,8 @@ async def test_a_start_may_have_been_earlier_by_the_time_between_sessions_then(
         await begin(made, dsl.gang("work-8", 1, cpu=8), minutes=4)
         await begin(made, dsl.gang("waits", 1, cpu=8))
     assert after(exact := eta(tmp_path / "log", "default/waits", samples=1), only(exact).starts)[:2] == (6, 6)
-    monkeypatch.setattr(trials, "EXACT", 0)
-    monkeypatch.setattr(trials, "FOLLOWED", 10**6)
+    monkeypatch.setattr(sampledruns, "EXACT", 0)
+    monkeypatch.setattr(sampledruns, "FOLLOWED", 10**6)
     median, low, _, _ = after(coarse := eta(tmp_path / "log", "default/waits", samples=1), only(coarse).starts)
     assert low <= 6 <= median
     assert low < median

@@ -13,10 +13,10 @@ from tests.timetravel.test_counterfactual import CAPACITY, H200, PLAIN, log_of, 
 from vcd.api import obstacles, verdict
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
-from vcd.timetravel.why.jobtimeline import waits_of
 from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles
 from vcd.timetravel.why.obstacles import obstacles as obstacles_of
 from vcd.timetravel.why.verdict import verdict_on
+from vcd.timetravel.why.waits import waits_of
 
 GPU = "nvidia.com/gpu"
 

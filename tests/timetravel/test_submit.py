@@ -21,11 +21,11 @@ from vcd.state.cluster import ClusterState
 from vcd.timetravel.planning import state_of
 from vcd.timetravel.whatif.fill import fill
 from vcd.timetravel.whatif.forecasts import Forecast, Span, Submission
-from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.present import PresentWorkload, present
 from vcd.timetravel.whatif.submit import eta, submit
 from vcd.timetravel.whatif.submitted import submitted
 from vcd.timetravel.whatif.workload import SECOND, Workload
+from vcd.timetravel.whatif.workloadreader import workload_of
 from vcd.timetravel.workloads import Work
 
 MINUTE = 60 * SECOND

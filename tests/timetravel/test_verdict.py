@@ -301,6 +301,74 @@ async def test_admission(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("pods", [True, False], ids=["pods", "no pods"])
+@pytest.mark.parametrize("plugin", ["capacity", "proportion", "capacity-card"])
+@pytest.mark.parametrize(
+    ("capability", "subject", "of_queue"),
+    [
+        ({"cpu": "4"}, {"field": "spec.capability.cpu"}, "4 cpu (spec.capability.cpu)"),
+        ({}, {}, "4 cpu"),
+    ],
+    ids=["capability", "no capability"],
+)
+async def test_admitted_groups_reserve_the_queues_limit_while_the_cluster_is_idle(
+    tmp_path: Path, capability: dict[str, str], subject: dict[str, str], of_queue: str, plugin: str, pods: bool
+) -> None:
+    late = list(dsl.gang("late", 1, cpu=1, phase="Pending", minimum={"cpu": 1}, created=1, queue="q"))
+    path = await log_of(
+        tmp_path,
+        CAPACITY.replace("capacity", plugin),
+        [dsl.node("n1", cpu=4)],
+        [dsl.queue("q", **({"capability": capability} if capability else {}))],
+        dsl.group("early", members=4, minimum={"cpu": 4}, queue="q"),
+        late if pods else late[:1],
+    )
+    found = verdict(path, "late")
+    assert about(found) == ("admission", {"queue": "q", "holder": "default/early", **subject})
+    assert found.amounts == {"cpu": {"asks": 1000, "has": 4000, "limit": 4000, "reserved": 4000}}
+    assert found.text == (
+        f"late waits 0 s: queue q may use {of_queue}: 4 reserved, most for default/early, and it requests 1"
+    )
+    (lost,) = first_causes(path).causes
+    also = " and in spec.capability.cpu of queue q" if capability else ""
+    assert lost.mend == f"the end of default/early, or 1 cpu more on nodes{also}"
+
+
+async def test_a_capability_is_partly_in_use_and_partly_reserved(tmp_path: Path) -> None:
+    """The other queue's pods do not count against it."""
+    path = await log_of(
+        tmp_path,
+        CAPACITY,
+        [dsl.node("n1", cpu=20)],
+        [dsl.queue("q", capability={"cpu": "6"}), dsl.queue("other")],
+        list(dsl.gang("x", 2, cpu=1, on=["n1"] * 2, phase="Running", minimum={"cpu": 2}, queue="q")),
+        running("y", 1, "n1", cpu=8, queue="other"),
+        dsl.group("small", members=1, minimum={"cpu": 1}, queue="q"),
+        dsl.group("early", members=2, minimum={"cpu": 3}, queue="q"),
+        list(dsl.gang("late", 1, cpu=1, phase="Pending", minimum={"cpu": 1}, created=1, queue="q")),
+    )
+    found = verdict(path, "late")
+    assert about(found)[0] == "queue-capability"
+    assert found.text == (
+        "late waits 0 s: queue q may use 6 cpu (spec.capability.cpu): 2 in use, 4 reserved, most for default/early,"
+        " and it requests 1"
+    )
+    (lost,) = first_causes(path).causes
+    assert lost.mend == "raise spec.capability.cpu of queue q by 1 cpu"
+
+
+async def test_a_queue_whose_pods_hold_the_whole_cluster(tmp_path: Path) -> None:
+    path = await log_of(
+        tmp_path,
+        CAPACITY,
+        [dsl.node("n1", cpu=4)],
+        dsl.queue("q", capability={"cpu": "4"}),
+        running("x", 1, "n1", cpu=4, queue="q"),
+        list(dsl.gang("late", 1, cpu=1, phase="Pending", minimum={"cpu": 1}, created=1, queue="q")),
+    )
+    assert about(verdict(path, "late")) == ("cluster-full", {"holder": "default/x"})
+
+
 async def test_overtaken(tmp_path: Path) -> None:
     async with scheduler(tmp_path / "events.log", PLAIN) as made:
         await made.show(dsl.queue("root"), dsl.queue("default"), dsl.priority_class("high", 10), dsl.node("n1", cpu=8))

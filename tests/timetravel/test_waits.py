@@ -19,7 +19,7 @@ from vcd.model.reasons import Reason
 from vcd.scheduling.framework.reasons import all_told
 from vcd.text.reasons import gates_text
 from vcd.timetravel.history import opened
-from vcd.timetravel.why.jobtimeline import waits_of
+from vcd.timetravel.why.waits import waits_of
 
 
 async def pass_time(made: Scheduler, seconds: float) -> None:

@@ -14,13 +14,13 @@ from tests.timetravel.plays import CONF, Work, play
 from vcd.eventlog import LogReader
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError
-from vcd.timetravel.whatif.compare import Comparison, Run, Variant, recorded, simulated, whatif
 from vcd.timetravel.whatif.edits import EditError, Edits, read_edits
 from vcd.timetravel.whatif.fidelity import fidelity
-from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import SPANS, Course, quantile
+from vcd.timetravel.whatif.runs import Comparison, Run, Variant, recorded, simulated, whatif
 from vcd.timetravel.whatif.sweep import sweep, variants_of
 from vcd.timetravel.whatif.workload import SECOND, Workload
+from vcd.timetravel.whatif.workloadreader import workload_of
 
 LINE = [
     Work("first", 0, 100, cpu=2),

@@ -17,7 +17,7 @@ from vcd import api
 from vcd.cli import main
 from vcd.model import events as ev
 from vcd.view.questions import PAGE, Answer, answer
-from vcd.view.sight import UnreviewedRights
+from vcd.view.visibility import UnreviewedRights
 
 
 @pytest.fixture

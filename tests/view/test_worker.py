@@ -14,7 +14,7 @@ from aiohttp import web
 
 from tests.kube.scripted import until
 from tests.timetravel.histories import write_busy_history
-from vcd.view.sight import UnreviewedRights
+from vcd.view.visibility import UnreviewedRights
 from vcd.view.worker import LIMIT, Worker
 
 

@@ -113,7 +113,7 @@ class ClusterLog:
         with (
             _report_cluster_errors(),
             commands.taken_over(request, print_note) as found,
-            api.told_of_standing(found.path),
+            api.errors_with_writer(found.path),
         ):
             self._announce(found.taken, found.context)
             yield found.path
@@ -195,7 +195,7 @@ class FileLog:
     def reading(self) -> Iterator[Path]:
         """Yield the file, or an upgraded copy if an older vcd wrote it. If the file may lack events of the queried
         time, print a note with how many, and which replica has them. Raises LogError."""
-        with _exit_on_signals(), api.up_to_date(self._path, print_note) as path, api.told_of_standing(self._path):
+        with _exit_on_signals(), api.up_to_date(self._path, print_note) as path, api.errors_with_writer(self._path):
             if (found := api.standing(self._path)) and found.lacks:
                 print_note(f"note: {found.words}")
             yield path

@@ -145,7 +145,7 @@ def _since(begin: int | None, now: int) -> str:
     return "" if begin is None else api.span_in_words((now - begin) // _SECOND)
 
 
-def _amounts(queue: api.QueueFigures, *series: str) -> list[dict[str, int]]:
+def _amounts(queue: api.QueueStatistics, *series: str) -> list[dict[str, int]]:
     return [queue.amounts.get(name, {}) for name in series]
 
 
@@ -158,7 +158,7 @@ def _oldest_waits(view: api.Overview) -> dict[str, int]:
     return oldest
 
 
-def _queue_row(view: api.Overview, queue: api.QueueFigures, resource: str, wait: str) -> Sequence[str | Text]:
+def _queue_row(view: api.Overview, queue: api.QueueStatistics, resource: str, wait: str) -> Sequence[str | Text]:
     title = f"{queue.name}{'' if queue.state == 'Open' else f' ({queue.state})'}"
     if not resource:
         return title, "", "", "", wait

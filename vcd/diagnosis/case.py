@@ -3,12 +3,13 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
 
 from vcd.diagnosis.funnel import Funnel
+from vcd.diagnosis.holders import held_in
 from vcd.diagnosis.waiting import GroupWait, waiting_task
 from vcd.model import events as ev
 from vcd.model.diagnosis import Amounts, Diagnosis
@@ -77,10 +78,12 @@ class Case:
         return max(1, sum(np.array_equal(task.request, request) for task in self._missing_tasks))
 
     @cached_property
-    def is_short(self) -> bool:
-        """Whether the idle resources of all nodes together are less than the missing pods request."""
+    def short(self) -> list[int]:
+        """The columns of the resources of which less is idle in sum than the missing pods request, the scarcest
+        first."""
         free = sum_of(np.maximum(self.session.nodes.usage.idle, 0), axis=1)
-        return bool(((self.needed > 0) & (free < self.needed)).any())
+        columns: list[int] = np.flatnonzero((self.needed > 0) & (free < self.needed)).tolist()
+        return sorted(columns, key=lambda column: free[column] / self.needed[column])
 
     @cached_property
     def funnel(self) -> Funnel | None:
@@ -125,6 +128,25 @@ class Case:
         holder = max(sorted(going), key=going.__getitem__, default="")
         subject = {"holder": holder} if holder else {}
         return Diagnosis(Cause.LEAVING, subject, {"": {"pods": sum(going.values()), "needs": self.missing}})
+
+    def idle_total(self, column: int) -> int:
+        """Return how much of a resource is idle on all nodes together."""
+        return int(sum_of(np.maximum(self.session.nodes.usage.idle[column], 0)))
+
+    def diagnose_full_cluster(self, asks: Mapping[int, int]) -> Diagnosis:
+        """Return the diagnosis that less is idle in sum than the job needs, and which job holds most; ``asks`` has the
+        needs by column, the scarcest resource first."""
+        nodes = self.session.nodes
+        held = held_in(self.session, None, nodes.resources[next(iter(asks))])
+        amounts = {
+            self._resource_name(column): {
+                "asks": amount,
+                "free": self.idle_total(column),
+                "total": int(nodes.total[column]),
+            }
+            for column, amount in asks.items()
+        }
+        return Diagnosis(Cause.CLUSTER_FULL, {"holder": held[0].job} if held else {}, amounts)
 
     # --- what other jobs got ------------------------------------------------------------------------------------------
 

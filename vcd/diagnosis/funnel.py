@@ -40,7 +40,8 @@ class Funnel:
     """The nodes at the end of a session, and how many more pods like ``task`` fit on each.
 
     ``lasting`` are the clauses that no placement changes (selectors, taints, cordons, node affinity of volumes),
-    ``moving`` those that depend on other pods, quotas or time. ``empty`` counts the pods that fit by resources when
+    ``moving`` those that depend on other pods, quotas or time; ``within`` are the nodes that pass filters of their
+    usage. ``empty`` counts the pods that fit by resources when
     the node is empty, ``now`` those that fit into its idle resources, ``freed`` those that fit into its future idle
     resources.
     """
@@ -59,7 +60,7 @@ class Funnel:
             else:
                 clauses = self.lasting if is_fixed(predicate) else self.moving
                 clauses += [Clause(reason, mask) for reason, mask in predicate.clauses(task, usage)]
-        self._within = within
+        self.within = within
         self.empty = fitting_pods(usage.allocatable, task.request)
         self.now = self.count_fitting(usage.idle)
         self.freed = self.count_fitting(usage.future_idle)
@@ -68,6 +69,11 @@ class Funnel:
     def allowed(self) -> Mask:
         """The nodes that pass all lasting clauses."""
         return _all(self.lasting, len(self.now))
+
+    @property
+    def passing(self) -> Mask:
+        """The nodes that pass all clauses, lasting or not."""
+        return _all([*self.lasting, *self.moving], len(self.now))
 
     @property
     def never(self) -> bool:
@@ -93,7 +99,7 @@ class Funnel:
 
     def count_fitting(self, free: Ints, rows: Rows | None = None) -> Ints:
         """Return how many such pods fit on each node, or on those at ``rows``, with these free resources."""
-        return fitting_pods(free, self.task.request) * (self._within if rows is None else self._within[rows])
+        return fitting_pods(free, self.task.request) * (self.within if rows is None else self.within[rows])
 
     def lines(self) -> list[FunnelLine]:
         """Return the funnel: how many nodes pass each clause, and how many are left after it; free capacity last."""

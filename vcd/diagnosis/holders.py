@@ -60,7 +60,7 @@ def _holder(job: Job, pods: int, amounts: Mapping[str, int]) -> Holder:
 
 def held_in(session: Session, queue: Queue | None, resource: str) -> list[Holder]:
     """Return the jobs in a queue's subtree (None: all jobs) that hold most of a resource, the largest first."""
-    column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
+    column, jobs = session.nodes.column_of.get(resource), jobs_in(session, queue)
     if column is None:
         return holders_of(session, _placed_tasks(session, jobs), [resource])
     held = _allocated_by_job(session, column)[jobs]
@@ -72,13 +72,13 @@ def held_in(session: Session, queue: Queue | None, resource: str) -> list[Holder
 
 def amount_in(session: Session, queue: Queue | None, resource: str) -> int:
     """Return how much of a resource, or of what a plugin counts, the jobs in a queue's subtree hold."""
-    column, jobs = session.nodes.column_of.get(resource), _jobs_in(session, queue)
+    column, jobs = session.nodes.column_of.get(resource), jobs_in(session, queue)
     if column is not None:
         return sum(_allocated_by_job(session, column)[jobs].tolist())
     return sum(amount_of(session, resource, task) for task in _placed_tasks(session, jobs))
 
 
-def _jobs_in(session: Session, queue: Queue | None) -> Ints:
+def jobs_in(session: Session, queue: Queue | None) -> Ints:
     """Return the indices of the jobs in a queue's subtree, without creating a view of each."""
     inside = [
         one.index for one in session.queue_list if queue is None or one is queue or queue in session.lineage(one)[1:]

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import numpy as np
-
 from vcd.diagnosis.case import Case
-from vcd.diagnosis.holders import amount_in, held_in
+from vcd.diagnosis.holders import amount_in, jobs_in
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Cause
@@ -19,7 +17,6 @@ from vcd.scheduling.framework.reasons import cause_of, declared
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.state.holds import HoldKind
-from vcd.state.sums import sum_of
 
 
 def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
@@ -34,10 +31,8 @@ def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
     # the reason concerns one pod at its turn, which counted places that other pods of the job had at the time
     if reason.gate == "queue":
         asks, limit = asks * case.missing, limit._replace(taken=amount_in(case.session, queue, limit.resource))
-    if column is not None and _is_cluster_limit(case.session, cause_of(reason), limit, column, asks):
-        return _diagnose_order(case, limit, None, asks) or _diagnose_full_cluster(
-            case.session, limit.resource, column, asks
-        )
+    if column is not None and _is_cluster_full(case, cause_of(reason), limit, column, asks):
+        return _diagnose_order(case, limit, None, asks) or case.diagnose_full_cluster({column: asks})
     code = declared(reason.reason)
     field = "" if code is None else code.field.replace("{resource}", limit.resource)
     if cause_of(reason) == Cause.OTHERS_GUARANTEE and not limit.bound:
@@ -45,37 +40,38 @@ def of_limit(case: Case, reason: ev.Waiting, limit: QueueLimit) -> Diagnosis:
     amounts = {limit.resource: {"asks": asks, "has": limit.taken, "limit": limit.limit}}
     if limit.bound == OF_THE_CLUSTER:
         return Diagnosis(
-            cause_of(reason), {"field": field, **_largest_reservation(case.session, limit.resource)}, amounts
+            cause_of(reason), {"field": field, **_largest_reservation(case.session, None, limit.resource)}, amounts
         )
     found = _diagnose_order(case, limit, queue, asks)
     if found is not None:
         return found
-    cause, names = _find_limit(case, cause_of(reason), queue, limit, field)
+    total = None if column is None or reason.gate != "enqueue" else int(case.session.nodes.total[column])
+    is_total = total is not None and limit.limit >= total
+    cause, names = _find_limit(case, cause_of(reason), queue, limit, field, is_total=is_total)
+    if total is not None:  # groups reserve their minimum from their admission on
+        reserved = max(limit.taken - amount_in(case.session, queue, limit.resource), 0)
+        if reserved:
+            names |= _largest_reservation(case.session, queue, limit.resource)
+            amounts[limit.resource]["reserved"] = reserved
     return Diagnosis(cause, names, amounts)
 
 
-def _is_cluster_limit(session: Session, cause: str, limit: QueueLimit, column: int, asks: int) -> bool:
-    """Return whether the cluster is full, although a queue's gate refused first: the limit is elastic and too few
-    resources are idle, or the limit is not below the cluster's total."""
+def _is_cluster_full(case: Case, cause: str, limit: QueueLimit, column: int, asks: int) -> bool:
+    """Return whether the cluster is full, although a queue's gate refused first: too few resources are idle, and the
+    limit is elastic or not below the cluster's total.
+
+    A queue reaches a limit with idle resources in the cluster through groups that are admitted and have no pods yet.
+    """
     is_elastic = limit.bound == OF_THE_CLUSTER or cause in (Cause.QUEUE_DESERVED, Cause.OTHERS_GUARANTEE)
-    if is_elastic and _idle_total(session, column) < asks:
-        return True
-    return limit.bound != OF_THE_CLUSTER and limit.limit >= int(session.nodes.total[column])
+    is_limit = is_elastic or limit.limit >= int(case.session.nodes.total[column])
+    return is_limit and case.idle_total(column) < asks
 
 
-def _diagnose_full_cluster(session: Session, resource: str, column: int, asks: int) -> Diagnosis:
-    held = held_in(session, None, resource)
-    amounts = {"asks": asks, "free": _idle_total(session, column), "total": int(session.nodes.total[column])}
-    return Diagnosis(Cause.CLUSTER_FULL, {"holder": held[0].job} if held else {}, {resource: amounts})
-
-
-def _idle_total(session: Session, column: int) -> int:
-    return int(sum_of(np.maximum(session.nodes.usage.idle[column], 0)))
-
-
-def _find_limit(case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str) -> tuple[str, dict[str, str]]:
+def _find_limit(
+    case: Case, cause: str, queue: Queue, limit: QueueLimit, field: str, *, is_total: bool
+) -> tuple[str, dict[str, str]]:
     """Return which limit a queue reached: guarantees of other queues, a capability of its own or of a parent, or what
-    the reason states."""
+    the reason states. With ``is_total``, the cluster's total limits the queue's admissions, too."""
     resource = limit.resource
     if cause == Cause.CARD_QUOTA:
         return cause, {"queue": queue.name, "field": field, "card": resource}
@@ -85,8 +81,9 @@ def _find_limit(case: Case, cause: str, queue: Queue, limit: QueueLimit, field: 
     for one in case.session.lineage(queue):
         if one.record.capability.get(resource) == limit.limit:
             cause = Cause.QUEUE_CAPABILITY if one is case.job.queue else Cause.PARENT_LIMIT
-            return cause, {"queue": one.name, "field": f"spec.capability.{resource}"}
-    return cause, {"queue": queue.name, "field": field}
+            subject = {"queue": one.name, "field": f"spec.capability.{resource}"}
+            return (Cause.ADMISSION if is_total else cause), subject
+    return (Cause.ADMISSION, {"queue": queue.name}) if is_total else (cause, {"queue": queue.name, "field": field})
 
 
 def _largest_guarantee(session: Session, queue: Queue, limit: QueueLimit) -> Queue | None:
@@ -129,7 +126,7 @@ def _diagnose_holds(case: Case, plugin: str, queue: Queue, limit: QueueLimit, fi
         amounts = {
             "asks": asks,
             "has": taken,
-            "limit": max(min(most, taken + _idle_total(session, column)) - held_back, 0),
+            "limit": max(min(most, taken + case.idle_total(column)) - held_back, 0),
         }
         if taken + asks > amounts["limit"]:
             limit = limit._replace(taken=taken, limit=amounts["limit"])
@@ -151,16 +148,17 @@ def _held_for_others(session: Session, plugin: str, queue: Queue, resource: str,
     }
 
 
-def _largest_reservation(session: Session, resource: str) -> dict[str, str]:
-    """Return the job that reserves most of a resource by being admitted."""
+def _largest_reservation(session: Session, queue: Queue | None, resource: str) -> dict[str, str]:
+    """Return the job in a queue's subtree (None: of all jobs) that reserves most of a resource by being admitted."""
     jobs, column = session.jobs, session.nodes.column_of[resource]
-    reserved = jobs.missing(np.arange(len(jobs)))[:, column].copy()
+    rows = jobs_in(session, queue)
+    reserved = jobs.missing(rows)[:, column].copy()
     phases = session.views.phases.copy()
     for job in session.views.jobs():
         phases[job.index] = job.phase
-    reserved[phases == Phase.PENDING] = 0
+    reserved[phases[rows] == Phase.PENDING] = 0
     row = int(reserved.argmax()) if len(reserved) else 0
-    return {"holder": jobs.keys[row]} if len(reserved) and reserved[row] else {}
+    return {"holder": jobs.keys[rows[row]]} if len(reserved) and reserved[row] else {}
 
 
 def _diagnose_order(

@@ -7,7 +7,7 @@ import numpy as np
 
 from vcd.diagnosis.case import Case, as_given
 from vcd.diagnosis.funnel import Clause, Funnel
-from vcd.diagnosis.holders import held_in, holders_of
+from vcd.diagnosis.holders import holders_of
 from vcd.model import events as ev
 from vcd.model.diagnosis import Amounts, Diagnosis
 from vcd.model.reasons import Cause
@@ -36,7 +36,7 @@ def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
         return of_shape(case, funnel)
     if not funnel.allowed.any():  # the clauses come first, even if the other nodes have no capacity either
         return _diagnose_clause(case, funnel, min(funnel.lasting, key=lambda one: int(one.passes.sum())))
-    if funnel.fits < case.missing_equal or case.is_short:
+    if funnel.fits < case.missing_equal or case.short:
         clause = _decisive(case, funnel)
         if clause is not None:
             return _diagnose_clause(case, funnel, clause)
@@ -126,13 +126,12 @@ def _counts(case: Case, funnel: Funnel) -> Amounts:
 def _diagnose_capacity(case: Case, funnel: Funnel) -> Diagnosis:
     """Return the diagnosis that allowed nodes lack capacity: too little in sum, fragmented, or held by other jobs."""
     usage, names = case.session.nodes.usage, case.session.nodes.resources
-    if funnel.freed[funnel.allowed].sum() >= case.missing_equal and not case.is_short:
+    if funnel.freed[funnel.allowed].sum() >= case.missing_equal and not case.short:
         return case.diagnose_terminating()
+    if case.short:
+        return case.diagnose_full_cluster({column: int(case.needed[column]) for column in case.short})
     idle, requested = np.maximum(usage.idle, 0), case.needed > 0
-    free, allowed = sum_of(idle, axis=1), sum_of(idle[:, funnel.allowed], axis=1)
-    short = np.flatnonzero(requested & (free < case.needed)).tolist()
-    if short:
-        return _diagnose_full_cluster(case, short, free)
+    allowed = sum_of(idle[:, funnel.allowed], axis=1)
     near = _nearest(funnel.allowed, idle, funnel.task.request)
     lacking = _short_resources(funnel.task.request, idle[:, near])
     if (allowed[requested] >= case.needed[requested]).all():
@@ -158,14 +157,6 @@ def _short_resources(request: Ints, free: Ints) -> list[int]:
     return sorted(
         lacking or np.flatnonzero(request > 0).tolist()[:1], key=lambda column: free[column] / request[column]
     )
-
-
-def _diagnose_full_cluster(case: Case, columns: list[int], free: Ints) -> Diagnosis:
-    """Return the diagnosis that less is idle in sum than the job needs, and which job holds most."""
-    columns.sort(key=lambda column: free[column] / case.needed[column])
-    held = held_in(case.session, None, case.session.nodes.resources[columns[0]])
-    amounts = case.amounts_by_role(columns, asks=case.needed, free=free, total=case.session.nodes.total)
-    return Diagnosis(Cause.CLUSTER_FULL, {"holder": held[0].job} if held else {}, amounts)
 
 
 def _diagnose_order(case: Case, funnel: Funnel) -> Diagnosis | None:

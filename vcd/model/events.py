@@ -215,6 +215,10 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pods: tuple[str, ...] = ()
     detail: dict[str, str] = {}
 
+    def may_concern(self, pod: str) -> bool:
+        """Return whether this may be a reason of one of the group's pods."""
+        return not self.pods or pod in self.pods or self.tasks > len(self.pods)
+
 
 def waits_by_group(changes: Iterable[Waiting]) -> dict[str, tuple[Waiting, ...]]:
     """Return the new reasons of each group in a plan's ``waiting``; empty if it no longer waits."""

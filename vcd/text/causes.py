@@ -162,18 +162,32 @@ def _full(diagnosis: Diagnosis) -> str:
 
 def _limit(diagnosis: Diagnosis) -> str:
     figures, subject = _Quantities(diagnosis), diagnosis.subject
-    taken = f"{figures['has']} in use, and it requests {figures['asks']}"
-    field = subject["field"].removeprefix("metadata.annotations[").removesuffix("]")
+    taken = f"{_in_use(diagnosis)}, and it requests {figures['asks']}"
+    field = subject.get("field", "").removeprefix("metadata.annotations[").removesuffix("]")
     if diagnosis.cause == Cause.OTHERS_GUARANTEE:
         what = "what queue {} deserves and can use" if field == "spec.weight" else "what is guaranteed to queue {}"
         reserved = f"{what.format(subject['queue'])} ({field}) leaves {figures.of('limit')}"
         return f"{reserved}: {taken}"
-    # a third-party plugin need not declare the field of its limit
+    # without a field, the cluster's total is the limit, or a third-party plugin declares no field of its limit
     return f"queue {subject['queue']} may use {figures.of('limit')}{f' ({field})' if field else ''}: {taken}"
+
+
+def _in_use(diagnosis: Diagnosis) -> str:
+    """Return what counts against a limit: ``4 in use``, or ``1 in use, 3 reserved, most for ns/job``."""
+    figures = _Quantities(diagnosis)
+    amounts = diagnosis.amounts[figures.resource]
+    if not amounts.get("reserved"):
+        return f"{figures['has']} in use"
+    used = amounts["has"] - amounts["reserved"]
+    in_use = f"{number(figures.resource, used)} in use, " if used else ""
+    holder = f", most for {diagnosis.subject['holder']}" if "holder" in diagnosis.subject else ""
+    return f"{in_use}{figures['reserved']} reserved{holder}"
 
 
 def _admission(diagnosis: Diagnosis) -> str:
     figures, subject = _Quantities(diagnosis), diagnosis.subject
+    if "queue" in subject:
+        return _limit(diagnosis)
     holder = f", most by {subject['holder']}" if "holder" in subject else ""
     return (
         f"not admitted: {figures['has']} of {figures.of('limit')} that {subject['field']} leaves are reserved{holder},"

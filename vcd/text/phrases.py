@@ -26,6 +26,7 @@ PHRASES: Final[dict[str, str]] = {
     "fragmented-by-resources": "fragmented: no node has all that a pod asks for",
     Cause.QUEUE_DESERVED: "queue {queue}: {has} of {limit} {resource} in use",
     Cause.QUEUE_CAPABILITY: "queue {queue}: {has} of {limit} {resource} in use",
+    "limit-and-reserved": "queue {queue}: {has} of {limit} {resource} in use or reserved",
     "limit-of-none": "queue {queue} may use 0 {resource}, needs {asks}",
     Cause.PARENT_LIMIT: "queue {queue} above it: {has} of {limit} {resource} in use",
     Cause.OTHERS_GUARANTEE: "reserved for queue {queue}: {has} of {limit} other {resource} in use",
@@ -88,9 +89,13 @@ def _variant(diagnosis: Diagnosis) -> str:
             return "fragmented-for-some"
         pieces = [of for name, of in diagnosis.amounts.items() if name and "pod" in of]
         return "fragmented-by-resources" if pieces and all(of["largest"] >= of["pod"] for of in pieces) else cause
+    if cause == Cause.ADMISSION and "queue" in subject:
+        return "limit-and-reserved"
     if cause in (Cause.QUEUE_DESERVED, Cause.QUEUE_CAPABILITY, Cause.CARD_QUOTA):
         limited = next((of for name, of in diagnosis.amounts.items() if name), {})
-        return "limit-of-none" if limited.get("limit") == 0 and "asks" in limited else cause
+        if limited.get("limit") == 0 and "asks" in limited:
+            return "limit-of-none"
+        return "limit-and-reserved" if limited.get("reserved") and cause != Cause.CARD_QUOTA else cause
     if cause == Cause.ORDER and "ahead" not in subject:
         return ""
     return cause

@@ -41,6 +41,16 @@ def _limit(diagnosis: Diagnosis) -> str:
     return f"{way} {field} of {whose}" + (by if lacks else "")
 
 
+def _admission(diagnosis: Diagnosis) -> str:
+    """Return what admits a job: more nodes if the cluster's total limits its queue, else another configuration."""
+    subject, lacks = diagnosis.subject, _missing_amount(diagnosis, "limit", "has")
+    if "queue" not in subject or not lacks:
+        return _limit(diagnosis)
+    holder = f"the end of {subject['holder']}, or " if "holder" in subject else ""
+    field = f" and in {subject['field']} of queue {subject['queue']}" if "field" in subject else ""
+    return f"{holder}{lacks} more on nodes{field}"
+
+
 def _full(diagnosis: Diagnosis) -> str:
     resource, of = _short_resource(diagnosis)
     if not {"asks", "free"} <= of.keys():
@@ -78,7 +88,7 @@ _REMEDIES: dict[str, Callable[[Diagnosis], str]] = {
     Cause.PARENT_LIMIT: _limit,
     Cause.OTHERS_GUARANTEE: _limit,
     Cause.CARD_QUOTA: _limit,
-    Cause.ADMISSION: _limit,
+    Cause.ADMISSION: _admission,
     Cause.NAMESPACE_QUOTA: lambda diagnosis: f"raise ResourceQuota {diagnosis.subject.get('quota', '')}".rstrip(),
     Cause.CLUSTER_FULL: _full,
     Cause.FRAGMENTATION: _node_capacity,

@@ -22,6 +22,7 @@ from vcd.scheduling.framework.registry import kinds
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QueueRecord
 from vcd.state.snapshot import Snapshot
+from vcd.timetravel.fields import Path, Steps, changed_fields, leaves, set_field, value_text
 from vcd.timetravel.history import History, object_in
 
 CONFIGURATION = "configuration"
@@ -29,10 +30,6 @@ KINDS = ("Queue", "ResourceQuota", "PriorityClass")
 """Kinds of objects whose changes are collected, in addition to the configuration."""
 _WRITTEN = ("spec", "value", "globalDefault", "preemptionPolicy")
 """Parts of an object that people write; also its annotations and, of a Queue, the state in its status."""
-
-Path = tuple[str, ...]
-Steps = dict[Path, tuple[Any, Any]]
-"""The values of changed fields before and after, by path; None if the field did not exist."""
 
 
 class AlterationStep(msgspec.Struct, frozen=True):
@@ -90,8 +87,8 @@ class RevertibleChange(msgspec.Struct, frozen=True):
 
     def overwritten(self, now: Object) -> set[Path]:
         """Return the changed fields whose value ``now`` differs from the one that this change set."""
-        leaves = dict(_leaves(_written_parts(now)))
-        return {path for path, (_, after) in self.changed.items() if leaves.get(path) != after}
+        values = dict(leaves(_written_parts(now)))
+        return {path for path, (_, after) in self.changed.items() if values.get(path) != after}
 
     def of_object(self, now: Object | None, settled: Collection[Path] = ()) -> Object | None:
         """Return the object without the change: fields that still have the value that it set get their former value,
@@ -102,7 +99,7 @@ class RevertibleChange(msgspec.Struct, frozen=True):
         overwritten = {*self.overwritten(now), *settled}
         for path, (before, _) in self.changed.items():
             if path not in overwritten:
-                _set(plain, path, before)
+                set_field(plain, path, before)
         kind = kinds()[self.told.kind]
         return from_manifest({**plain, "kind": kind.manifest_kind}, (kind,))[1]
 
@@ -127,13 +124,13 @@ def alterations(history: History, first: int | None = None, last: int | None = N
     heads = [(info.head, info.number) for info in reader.sessions()]
     if not heads:
         return []
-    begin, sight = reader.oldest(), _KnownContents(history.oldest())
+    begin, contents = reader.oldest(), _KnownContents(history.oldest())
     streams = [*(reader.find(kind=kind, after=begin) for kind in KINDS), reader.policies(begin)]
     found: list[RevertibleChange] = []
     for logged in heapq.merge(*streams, key=lambda one: one.sequence):
         place = bisect_left(heads, (logged.sequence, 0))
         session = heads[place][1] if place < len(heads) else None
-        change = sight.see(logged, session)
+        change = contents.see(logged, session)
         if change is None or (change.told.what == "created" and logged.sequence <= heads[0][0]):
             continue
         if session is not None and (first or 0) <= session <= (last or session):
@@ -181,7 +178,9 @@ def _describe_change(
         steps = list(_changed_lines(before.text, after.text))
     elif isinstance(before, Object) and isinstance(after, Object):
         changed = _steps(before, after)
-        steps = [AlterationStep(".".join(path), _text(old), _text(new)) for path, (old, new) in changed.items()]
+        steps = [
+            AlterationStep(".".join(path), value_text(old), value_text(new)) for path, (old, new) in changed.items()
+        ]
     elif before is not after:
         what = "created" if before is None else "gone"
     if what == "changed" and not steps:
@@ -197,10 +196,6 @@ def _changed_lines(before: str, after: str) -> Iterator[AlterationStep]:
             yield AlterationStep("", " ".join(old[i:j]), " ".join(new[k:m]))
 
 
-def _text(value: Any) -> str:
-    return "" if value is None else value if isinstance(value, str) else msgspec.json.encode(value).decode()
-
-
 def _written_parts(obj: Object) -> dict[str, Any]:
     """Return the parts of an object that people write."""
     plain: dict[str, Any] = as_plain(obj)
@@ -211,28 +206,8 @@ def _written_parts(obj: Object) -> dict[str, Any]:
     return found
 
 
-def _leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _leaves(inner, (*path, name))
-    else:
-        yield path, value
-
-
 def _steps(before: Object, after: Object) -> Steps:
-    old, new = dict(_leaves(_written_parts(before))), dict(_leaves(_written_parts(after)))
-    paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
-    return {path: (old.get(path), new.get(path)) for path in paths}
-
-
-def _set(plain: dict[str, Any], path: Path, value: Any) -> None:
-    at = plain
-    for name in path[:-1]:
-        at = at.setdefault(name, {})
-    if value is None:
-        at.pop(path[-1], None)
-    else:
-        at[path[-1]] = value
+    return changed_fields(_written_parts(before), _written_parts(after))
 
 
 def revert_changes(

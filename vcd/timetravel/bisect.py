@@ -14,19 +14,19 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.state.snapshot import Snapshot
+from vcd.text.times import moment
+from vcd.text.trials import BISECTIONS
 from vcd.timetravel.alterations import CONFIGURATION, Alteration, RevertibleChange, alterations, revert_changes
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, object_in, opened
 from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, simulated
-from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import quantile
+from vcd.timetravel.whatif.runs import BASELINE, Run, Variant, simulated
 from vcd.timetravel.whatif.workload import Workload
-from vcd.timetravel.why.explain import named
-from vcd.timetravel.why.jobtimeline import waits_of
+from vcd.timetravel.whatif.workloadreader import workload_of
+from vcd.timetravel.why.names import named
 from vcd.timetravel.why.trials import Trials
-from vcd.timetravel.why.waits import Wait, wait_at
-from vcd.timetravel.words import moment
+from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of
 
 SESSIONS = 40
 """Sessions of a wait in which changes are reverted, before the earliest one is searched."""
@@ -49,9 +49,8 @@ class Started(msgspec.Struct, frozen=True):
 
     def became(self) -> str:
         """Return the outcome in words."""
-        if self.session is not None:
-            return f"starts at session {self.session}"
-        return "does not start" if self.tried else "not tried, as no session of that wait that can be tried had it"
+        flag = "" if self.session is not None else "not" if self.tried else "unknown"
+        return BISECTIONS.sentence("starts", {"session": f"{self.session}"}, [flag])
 
 
 class JobBisection(msgspec.Struct, frozen=True):
@@ -73,22 +72,29 @@ class JobBisection(msgspec.Struct, frozen=True):
 
     def lines(self) -> Iterator[str]:
         """Yield the answer, the tried changes, and the effort."""
-        name, count = self.job.partition("/")[2], sum(one.tried for one in self.changes)
-        then = "it never started" if self.started is None else f"it started at session {self.started}"
+        count, never = sum(one.tried for one in self.changes), "never" if self.started is None else ""
+        facts = {
+            "name": self.job.partition("/")[2],
+            "then": BISECTIONS.sentence("started", {"session": f"{self.started}"}, [never]),
+            "changes": counted(count, "change"),
+            "sessions": counted(self.sessions, "session"),
+            "waits": f"{self.waits}",
+            "decisions": counted(self.decisions, "decision"),
+            "most": f"{MOST_DECISIONS}",
+        }
         if self.found is not None:
-            words = f"{name} would have started at session {self.found.session} ({self.found.time}), and {then}"
-            yield f"{words}: {self.found.change.text} kept it out (verified)"
+            found = {"session": f"{self.found.session}", "time": self.found.time, "change": self.found.change.text}
+            yield BISECTIONS.sentence("job", {**facts, **found})
         elif not count:
-            yield f"nothing was changed before a session in which {name} waits; {then}"
-            yield "  what was so when the log began cannot be taken back"
+            yield BISECTIONS.sentence("job unchanged", facts)
+            yield BISECTIONS["job oldest"]
         else:
-            yield f"none of {counted(count, 'change')} kept {name} out: with none taken back does it start; {then}"
+            yield BISECTIONS.sentence("job none", facts)
         for one in self.changes:
-            yield f"  without {one.change.text}: {one.became()}"
-        how = f"tried at {counted(self.sessions, 'session')} of {self.waits} in which it waits"
-        yield f"{how}, in {counted(self.decisions, 'decision')}"
+            yield BISECTIONS.sentence("without", {"change": one.change.text, "became": one.became()})
+        yield BISECTIONS.sentence("job tried", facts)
         if self.exhausted:
-            yield f"note: the search was ended after {MOST_DECISIONS} decisions"
+            yield BISECTIONS.sentence("job ended", facts)
 
 
 def bisect_job(
@@ -141,10 +147,10 @@ class _JobSearch:
             for one in self._changes
         ]
         outcomes.sort(key=lambda one: (one.session is None, not one.tried, one.session or 0, one.change.event))
-        served = self._history.reader.rows("served_in", group=self._group, first=self._first)
+        started = first_placement(self._history, self._group, self._first)
         first = outcomes[0] if outcomes and outcomes[0].session is not None else None
         return JobBisection(
-            self._group, first, served[0][0], outcomes, len(self._tried), len(self._waits), self._decisions,
+            self._group, first, started, outcomes, len(self._tried), len(self._waits), self._decisions,
             self._exhausted,
         )  # fmt: skip
 
@@ -252,30 +258,30 @@ class WaitsBisection(msgspec.Struct, frozen=True):
 
     def lines(self) -> Iterator[str]:
         """Yield the answer, then the effect of each change."""
-        where = f"in queue {self.queue}" if self.queue else "in all queues"
         count = len(self.effects) + len(self.set_aside)
+        facts = {
+            "where": f"in queue {self.queue}" if self.queue else "in all queues",
+            "old": _spans(self.p95, self.mean),
+            "changes": counted(count, "change"),
+            "jobs": counted(self.jobs, "job"),
+            "runs": counted(self.runs, "run"),
+        }
         if self.found is not None:
-            yield (
-                f"waits {where} would have been {_spans(self.found.p95, self.found.mean)} instead of"
-                f" {_spans(self.p95, self.mean)} without {self.found.change.text} (verified)"
-            )
-        elif not count:
-            yield f"nothing was changed; waits {where}: {_spans(self.p95, self.mean)}"
+            found = {"new": _spans(self.found.p95, self.found.mean), "change": self.found.change.text}
+            yield BISECTIONS.sentence("waits", {**facts, **found})
         else:
-            yield f"none of {counted(count, 'change')} made waits {where} longer: {_spans(self.p95, self.mean)}"
+            yield BISECTIONS.sentence("waits none" if count else "waits unchanged", facts)
         for one in self.effects:
             never = f", {counted(one.never, 'job')} never starts" if one.never else ""
-            yield f"  without {one.change.text}: {_spans(one.p95, one.mean)}{never}"
+            became = f"{_spans(one.p95, one.mean)}{never}"
+            yield BISECTIONS.sentence("without", {"change": one.change.text, "became": became})
         for change in self.set_aside:
-            yield f"  {change.text}: taken back with others, which did not help"
-        yield (
-            f"{counted(self.jobs, 'job')}, {counted(self.runs, 'run')} in simulated time: what was submitted comes"
-            " again, who never starts waits until the end"
-        )
+            yield BISECTIONS.sentence("waits together", {"change": change.text})
+        yield BISECTIONS.sentence("waits basis", facts)
 
 
 def _spans(p95: float, mean: float) -> str:
-    return f"{span_in_words(p95)} (p95; mean {span_in_words(mean)})"
+    return BISECTIONS.sentence("spans", {"p95": span_in_words(p95), "mean": span_in_words(mean)})
 
 
 class _Waits(NamedTuple):

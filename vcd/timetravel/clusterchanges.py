@@ -14,9 +14,9 @@ from vcd.model import events as ev
 from vcd.model.objects import Node
 from vcd.model.words import counted, span_in_words
 from vcd.text.changes import change_in_words
+from vcd.text.times import moment
 from vcd.timetravel.alterations import alterations
 from vcd.timetravel.history import WHOLE, History, object_in
-from vcd.timetravel.words import moment
 
 BEFORE = 600 * 1_000_000_000
 """Changes around a job are listed from this long (ns) before its creation."""

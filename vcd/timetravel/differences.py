@@ -10,7 +10,7 @@ import msgspec
 
 from vcd.model import events as ev
 from vcd.scheduling.decide import PLAN, PLAN_VERSION
-from vcd.timetravel.words import operation_in_words, status_in_words, usage_in_words, waiting_in_words
+from vcd.text.plans import operation_in_words, status_in_words, usage_in_words, waiting_in_words
 
 _Pair = tuple[str, Any, Any]
 """Where two plans differ, and the two parts there; None for a missing part."""

@@ -22,7 +22,7 @@ from vcd.scheduling.session.session import Session
 from vcd.state.checkpoint import uncollected
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import Snapshot, SnapshotMaker
-from vcd.timetravel.standing import as_of
+from vcd.timetravel.logwriter import as_of
 
 
 def opened(path: str | Path) -> History:

@@ -19,7 +19,7 @@ from vcd.text.amounts import needs
 from vcd.text.phrases import UNKNOWN
 from vcd.timetravel.history import History
 from vcd.timetravel.joblines import JobLine, job_lines, task_nodes, task_statuses
-from vcd.timetravel.standing import as_of
+from vcd.timetravel.logwriter import as_of
 
 _SECOND = 1_000_000_000
 

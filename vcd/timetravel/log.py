@@ -13,21 +13,22 @@ from typing import TYPE_CHECKING, Self
 
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, LogWindow, opened
-from vcd.timetravel.why.explain import Explanation, explain, named
+from vcd.timetravel.why.explain import Explanation, explain
+from vcd.timetravel.why.names import named
 
 if TYPE_CHECKING:
     from vcd.diagnosis.waittimeline import WholeWait
     from vcd.timetravel.clusterchanges import ClusterChanges
     from vcd.timetravel.tables import TableRows
-    from vcd.timetravel.why.causes import FirstCauses
-    from vcd.timetravel.why.changes import What
-    from vcd.timetravel.why.compare import JobDifference
     from vcd.timetravel.why.counterfactual import Counterfactual
     from vcd.timetravel.why.evictions import EvictionExplanation
+    from vcd.timetravel.why.jobdifference import JobDifference
+    from vcd.timetravel.why.lostpodhours import FirstCauses
     from vcd.timetravel.why.obstacles import Obstacles
     from vcd.timetravel.why.orders import OrderExplanation
     from vcd.timetravel.why.queueanswer import QueueExplanation
     from vcd.timetravel.why.sessions import SessionExplanation
+    from vcd.timetravel.why.snapshotchanges import What
     from vcd.timetravel.why.verdict import Verdict
 
 
@@ -55,7 +56,7 @@ class Log:
     def causes(self, first: int | None = None, last: int | None = None, *, change: bool = False) -> FirstCauses:
         """Return the causes of most lost pod-hours, over some sessions (neither given: the log's last 24 h); with
         ``change``, search the smallest change for the worst job of each."""
-        from vcd.timetravel.why.causes import first_causes
+        from vcd.timetravel.why.lostpodhours import first_causes
 
         return first_causes(self.history, first, last, change=change)
 
@@ -135,7 +136,7 @@ class Log:
     ) -> JobDifference:
         """Return how two jobs differ, each named as for ``job``, with ``@SESSION`` appended to compare it as of that
         session; the other one is read from ``other_log`` if given."""
-        from vcd.timetravel.why.compare import explain_difference
+        from vcd.timetravel.why.jobdifference import explain_difference
 
         theirs = self.history if other_log is None else other_log.history
         return explain_difference(self.history, theirs, one, other, namespace, session=session)
@@ -204,7 +205,7 @@ class LoggedJob:
 
     @cached_property
     def _waits(self) -> list[WholeWait]:
-        from vcd.timetravel.why.jobtimeline import waits_of
+        from vcd.timetravel.why.waits import waits_of
 
         return waits_of(self._history, self.key, self._window)
 

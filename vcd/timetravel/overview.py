@@ -15,11 +15,11 @@ from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.nodeview import all_nodes
 from vcd.scheduling.session.session import Session
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.joblines import JobLine, job_lines, task_nodes, task_statuses
+from vcd.timetravel.logwriter import LogStanding, as_of, standing
+from vcd.timetravel.queuestatistics import QueueStatistics, held_back, queue_statistics
 from vcd.timetravel.remarks import remarks
-from vcd.timetravel.standing import LogStanding, as_of, standing
 
 DIAGNOSED = 20
 """Jobs whose cause is searched, at most: each one examines all nodes."""
@@ -29,8 +29,8 @@ _RECENT = 60
 
 
 class NodeUse(msgspec.Struct, frozen=True):
-    """A node: what pods may use of it and what they use, by resource in the units of ``QueueFigures``; and its number
-    of pods. ``ready`` unless its condition Ready states otherwise."""
+    """A node: what pods may use of it and what they use, by resource in the units of ``QueueStatistics``; and its
+    number of pods. ``ready`` unless its condition Ready states otherwise."""
 
     name: str
     ready: bool
@@ -41,7 +41,7 @@ class NodeUse(msgspec.Struct, frozen=True):
 
 
 class PodLine(msgspec.Struct, frozen=True):
-    """A pod on a node: its job (empty: none), its status, and its requests in the units of ``QueueFigures``."""
+    """A pod on a node: its job (empty: none), its status, and its requests in the units of ``QueueStatistics``."""
 
     key: str
     job: str
@@ -55,7 +55,7 @@ class Overview(msgspec.Struct, frozen=True):
 
     session: int
     time: int
-    queues: list[QueueFigures]
+    queues: list[QueueStatistics]
     nodes: list[NodeUse]
     jobs: list[JobLine]
     pods: dict[str, int]
@@ -117,7 +117,7 @@ def _overview(number: int, now: int, plan: ev.Plan, session: Session) -> Overvie
     return Overview(
         session=number,
         time=now,
-        queues=list(held_back(queue_figures(session), session, plan).values()),
+        queues=list(held_back(queue_statistics(session), session, plan).values()),
         nodes=_nodes(session),
         jobs=job_lines(session, plan, now),
         pods={TaskStatus(i).name.capitalize(): count for i, count in enumerate(counts) if count},

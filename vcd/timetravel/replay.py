@@ -19,8 +19,8 @@ from vcd.scheduling.session.outside import Recorded
 from vcd.timetravel.differences import Difference, difference_from
 from vcd.timetravel.history import History, opened
 from vcd.timetravel.parallel import Part, in_order
+from vcd.timetravel.why.episodefacts import rates_in_words
 from vcd.timetravel.why.placement import choices
-from vcd.timetravel.why.sentences import rates_in_words
 
 LEAST = 50
 """Sessions that a process is started for, at least."""

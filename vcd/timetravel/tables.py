@@ -18,9 +18,9 @@ from vcd.eventlog import SessionInfo
 from vcd.model import events as ev
 from vcd.state.cluster import ClusterState
 from vcd.text.amounts import plain_number
-from vcd.timetravel.figures import QueueFigures, held_back, queue_figures
 from vcd.timetravel.history import History
 from vcd.timetravel.joblist import JobRow, jobs
+from vcd.timetravel.queuestatistics import QueueStatistics, held_back, queue_statistics
 from vcd.timetravel.timeline import session_lines
 from vcd.timetravel.why.sessions import evicted_by, group_in, queue_in
 
@@ -174,7 +174,7 @@ def _evenly_spaced(infos: Sequence[SessionInfo], count: int) -> list[SessionInfo
 
 def _usage(history: History, info: SessionInfo) -> Iterator[QueueUsageRow]:
     record, session = history.rerun(info.number)
-    found = held_back(queue_figures(session), session, ev.decode_plan(record.plan))
+    found = held_back(queue_statistics(session), session, ev.decode_plan(record.plan))
     for queue in found.values():
         for resource in sorted({name for series in _SERIES for name in queue.amounts.get(series, {})}):
             about = (queue.name, queue.parent, queue.state, queue.weight, queue.overused, resource)
@@ -182,7 +182,7 @@ def _usage(history: History, info: SessionInfo) -> Iterator[QueueUsageRow]:
             yield QueueUsageRow(info.number, _time(info.time / 1e9), *about, *amounts)
 
 
-def _amount(queue: QueueFigures, series: str, resource: str) -> float | None:
+def _amount(queue: QueueStatistics, series: str, resource: str) -> float | None:
     amounts = queue.amounts.get(series)
     if amounts is None or (series == "capability" and resource not in amounts):
         return None

@@ -10,8 +10,8 @@ import msgspec
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel.history import History
+from vcd.timetravel.logwriter import LogStanding, as_of, standing
 from vcd.timetravel.remarks import remarks
-from vcd.timetravel.standing import LogStanding, as_of, standing
 
 _MILLISECOND = 1_000_000
 _ADMITTED = ("Inqueue", "Running")

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 from vcd.eventlog import LogReader
 from vcd.scheduling.framework.arguments import parse_duration
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.words import moment
 
 _MILLISECOND = 1_000_000
 _SECOND = 1_000_000_000

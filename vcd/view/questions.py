@@ -1,7 +1,7 @@
 """The questions of the page: parse their parameters and answer them from the log.
 
 `answer` runs in a worker process (`worker.py`), so that an expensive question does not block the event loop of the
-server. Each question has two functions: one for users who may see everything, and one that filters by `PartialSight`.
+server. Each question has two functions: one for users who may see everything, and one that filters by `Visibility`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from vcd.view.documents import (
     SessionText,
     WhatIfText,
 )
-from vcd.view.sight import CLASSES, NODES, PODS, QUEUES, Hidden, PartialSight, UnreviewedRights
+from vcd.view.visibility import CLASSES, NODES, PODS, QUEUES, Hidden, UnreviewedRights, Visibility
 
 PAGE = 2000
 """Sessions in one answer at most."""
@@ -50,26 +50,26 @@ Answer = tuple[int, bytes]
 
 
 def answer(
-    path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str = ""
+    path: str, question: str, given: tuple[str, ...], visibility: Visibility | None, called: str = ""
 ) -> Answer | UnreviewedRights:
     """Answer one of QUESTIONS about the log at ``path``, which errors name as ``called``. Wrong parameters and
     unreadable logs are answers with an error status.
 
-    ``given`` are the raw values of the question's parameters, empty if not given. ``sight`` filters the answer (None:
-    the user may see everything). If the answer depends on rights that ``sight`` does not know, these rights are
-    returned instead.
+    ``given`` are the raw values of the question's parameters, empty if not given. ``visibility`` filters the answer
+    (None: the user may see everything). If the answer depends on rights that ``visibility`` does not know, these rights
+    are returned instead.
     """
-    found = _answer_question(path, question, given, sight, called or path)
-    return found if sight is None or not sight.unreviewed else sight.missing()
+    found = _answer_question(path, question, given, visibility, called or path)
+    return found if visibility is None or not visibility.unreviewed else visibility.missing()
 
 
 def _answer_question(
-    path: str, question: str, given: tuple[str, ...], sight: PartialSight | None, called: str
+    path: str, question: str, given: tuple[str, ...], visibility: Visibility | None, called: str
 ) -> Answer:
     entry = QUESTIONS[question]
     try:
-        with api.errors_about(Path(called), Path(path)), api.told_of_standing(path), _pinned(path, question):
-            return 200, entry.whole(path, *given) if sight is None else entry.part(sight, path, *given)
+        with api.errors_about(Path(called), Path(path)), api.errors_with_writer(path), _pinned(path, question):
+            return 200, entry.whole(path, *given) if visibility is None else entry.part(visibility, path, *given)
     except Hidden as error:
         return _error(403, str(error))
     except (_BadParameter, api.BadTime, api.EditError) as error:
@@ -140,7 +140,7 @@ def _head(path: str) -> bytes:
     return msgspec.json.encode(api.ends(log_of(path).history))
 
 
-def _head_for(sight: PartialSight, path: str) -> bytes:
+def _head_for(visibility: Visibility, path: str) -> bytes:
     return _head(path)
 
 
@@ -159,7 +159,7 @@ def _missing_events(log: api.Log, moment: int) -> str:
     return f"the log ends at {api.moment(reader.last_time())}: {stands.words}" if stands and stands.lacks else ""
 
 
-def _at_for(sight: PartialSight, path: str, time: str) -> bytes:
+def _at_for(visibility: Visibility, path: str, time: str) -> bytes:
     return _at(path, time)
 
 
@@ -167,8 +167,8 @@ def _sessions(path: str, first: str, last: str) -> bytes:
     return msgspec.json.encode(list(api.session_lines(log_of(path).history, *_range(path, first, last))))
 
 
-def _sessions_for(sight: PartialSight, path: str, first: str, last: str) -> bytes:
-    lines = api.session_lines(log_of(path).history, *_range(path, first, last), sight.sees)
+def _sessions_for(visibility: Visibility, path: str, first: str, last: str) -> bytes:
+    lines = api.session_lines(log_of(path).history, *_range(path, first, last), visibility.sees)
     return msgspec.json.encode(list(lines))
 
 
@@ -185,33 +185,33 @@ def _overview(path: str, session: str) -> bytes:
     return msgspec.json.encode(ClusterOverview.of(overview_of(path, number), waits_of(path, number)))
 
 
-def _overview_for(sight: PartialSight, path: str, session: str) -> bytes:
+def _overview_for(visibility: Visibility, path: str, session: str) -> bytes:
     number = _session_or_none_yet(path, session)
     whole = overview_of(path, number)
-    jobs = [job for job in whole.jobs if sight.sees("PodGroup", job.key)]
+    jobs = [job for job in whole.jobs if visibility.sees("PodGroup", job.key)]
     waits = waits_of(path, number, frozenset(job.key for job in jobs))
     part = msgspec.structs.replace(
         whole,
-        queues=whole.queues if sight.may(QUEUES) else [],
-        nodes=whole.nodes if sight.may(NODES) else [],
-        jobs=[msgspec.structs.replace(job, waiting=sight.without_others(job.waiting)) for job in jobs],
-        pods=whole.pods if sight.may(PODS) else {},
+        queues=whole.queues if visibility.may(QUEUES) else [],
+        nodes=whole.nodes if visibility.may(NODES) else [],
+        jobs=[msgspec.structs.replace(job, waiting=visibility.without_others(job.waiting)) for job in jobs],
+        pods=whole.pods if visibility.may(PODS) else {},
     )
     if not (part.queues or part.nodes or part.jobs or part.pods):
-        raise Hidden(sight.nothing(f"session {whole.session}"))
-    waits = [msgspec.structs.replace(one, why=sight.without_others(one.why)) for one in waits]
-    return msgspec.json.encode(ClusterOverview.of(part, waits, sight.withheld()))
+        raise Hidden(visibility.nothing(f"session {whole.session}"))
+    waits = [msgspec.structs.replace(one, why=visibility.without_others(one.why)) for one in waits]
+    return msgspec.json.encode(ClusterOverview.of(part, waits, visibility.withheld()))
 
 
 def _plan(path: str, number: str) -> bytes:
     return encode_session(path, _session(path, "number", number), api.ends(log_of(path).history).head)
 
 
-def _plan_for(sight: PartialSight, path: str, number: str) -> bytes:
+def _plan_for(visibility: Visibility, path: str, number: str) -> bytes:
     session = _session(path, "number", number)
-    title, *lines = log_of(path).session(session, sight.sees).lines()
-    visible = [sight.without_others(line) for line in lines]
-    return msgspec.json.encode(SessionText(session, indented([title, *visible, *sight.withheld()])))
+    title, *lines = log_of(path).session(session, visibility.sees).lines()
+    visible = [visibility.without_others(line) for line in lines]
+    return msgspec.json.encode(SessionText(session, indented([title, *visible, *visibility.withheld()])))
 
 
 def _job(path: str, key: str, session: str) -> bytes:
@@ -226,16 +226,16 @@ def _namespace_in(key: str) -> str:
     return namespace
 
 
-def _job_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
-    sight.expect_job(_namespace_in(key))
+def _job_for(visibility: Visibility, path: str, key: str, session: str) -> bytes:
+    visibility.expect_job(_namespace_in(key))
     number = _session_or_end(path, session)
     job = _visible_job(path, key, number)
-    answer, story = explained(job, sight.sees)
+    answer, story = explained(job, visibility.sees)
     for episode in story.episodes:  # a job's victims and preemptors are named only if the user may see them
         if episode.group:
-            sight.sees("PodGroup", episode.group)
-    lines = indented(map(sight.without_others, story.lines()))
-    return msgspec.json.encode(JobText(key, number, list(map(sight.without_others, answer)), lines))
+            visibility.sees("PodGroup", episode.group)
+    lines = indented(map(visibility.without_others, story.lines()))
+    return msgspec.json.encode(JobText(key, number, list(map(visibility.without_others, answer)), lines))
 
 
 def _visible_job(path: str, key: str, session: int | None) -> api.LoggedJob:
@@ -252,11 +252,11 @@ def _eta(path: str, key: str, session: str) -> bytes:
     return msgspec.json.encode(ForecastText(key, number, indented(forecast(path, key, number))))
 
 
-def _eta_for(sight: PartialSight, path: str, key: str, session: str) -> bytes:
-    sight.expect_job(_namespace_in(key))
+def _eta_for(visibility: Visibility, path: str, key: str, session: str) -> bytes:
+    visibility.expect_job(_namespace_in(key))
     number = _session(path, "session", session)
     _visible_job(path, key, number)
-    lines = map(sight.without_others, forecast(path, key, number))
+    lines = map(visibility.without_others, forecast(path, key, number))
     return msgspec.json.encode(ForecastText(key, number, indented(lines)))
 
 
@@ -265,11 +265,11 @@ def _node(path: str, name: str, session: str) -> bytes:
     return _encode_node(name, number, api.pods_on(log_of(path).history, number, name), 0)
 
 
-def _node_for(sight: PartialSight, path: str, name: str, session: str) -> bytes:
-    sight.expect(NODES, "nodes")
+def _node_for(visibility: Visibility, path: str, name: str, session: str) -> bytes:
+    visibility.expect(NODES, "nodes")
     number = _session(path, "session", session)
     pods = api.pods_on(log_of(path).history, number, name)
-    seen = [pod for pod in pods if sight.sees("Pod", pod.key)]
+    seen = [pod for pod in pods if visibility.sees("Pod", pod.key)]
     return _encode_node(name, number, seen, len(pods) - len(seen))
 
 
@@ -282,15 +282,15 @@ def _whatif(path: str, key: str, queue: str, priority: str) -> bytes:
     return _find_whatif(path, log_of(path).job(key).key, queue, priority).whole
 
 
-def _whatif_for(sight: PartialSight, path: str, key: str, queue: str, priority: str) -> bytes:
-    sight.expect_job(_namespace_in(key))
+def _whatif_for(visibility: Visibility, path: str, key: str, queue: str, priority: str) -> bytes:
+    visibility.expect_job(_namespace_in(key))
     if queue:
-        sight.expect(QUEUES, "queues")
+        visibility.expect(QUEUES, "queues")
     if priority:
-        sight.expect(CLASSES, "priority classes")
+        visibility.expect(CLASSES, "priority classes")
     job = _visible_job(path, key, api.ends(log_of(path).history).last).key
     found = _find_whatif(path, job, queue, priority).found
-    lines = list(map(sight.without_others, found.lines(sight.sees)))
+    lines = list(map(visibility.without_others, found.lines(visibility.sees)))
     return msgspec.json.encode(WhatIfText(key, indented(lines)))
 
 

@@ -21,7 +21,7 @@ from vcd.serving.people import Person, Reviews, Tokens
 from vcd.view import questions
 from vcd.view.documents import PageError
 from vcd.view.openapi import description
-from vcd.view.sight import PAGE, PartialSight, UnreviewedRights
+from vcd.view.visibility import PAGE, UnreviewedRights, Visibility
 from vcd.view.worker import Worker
 
 _log = structlog.get_logger(__name__)
@@ -170,7 +170,7 @@ class View:
         known = person.known()
         for _ in range(_ROUNDS):
             try:
-                found = await ask(PartialSight(person.name, known))
+                found = await ask(Visibility(person.name, known))
             except web.HTTPException:
                 raise
             except Exception as error:  # the message of the failure may name objects that the user must not see

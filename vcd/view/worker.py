@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 from aiohttp import web
 
 from vcd.view import questions
-from vcd.view.sight import PartialSight, UnreviewedRights
+from vcd.view.visibility import UnreviewedRights, Visibility
 
 LIMIT = 60.0
 """Seconds that a question may wait for its turn, and then seconds that its answer may take."""
@@ -45,7 +45,7 @@ class Worker:
         path: str,
         question: str,
         given: tuple[str, ...],
-        sight: PartialSight | None,
+        visibility: Visibility | None,
         called: str = "",
         requester: str = "",
     ) -> questions.Answer | UnreviewedRights:
@@ -61,7 +61,9 @@ class Worker:
         except TimeoutError:
             words = f"busy: the questions before this one took more than {LIMIT:.0f} s; ask again"
             raise web.HTTPServiceUnavailable(text=words) from None
-        answering = asyncio.create_task(self._answer(partial(questions.answer, path, question, given, sight, called)))
+        answering = asyncio.create_task(
+            self._answer(partial(questions.answer, path, question, given, visibility, called))
+        )
         answering.add_done_callback(partial(self._end_turn, held))
         # if the client disconnects, the process keeps working, and the next question's time limit must not begin yet
         return await asyncio.shield(answering)

@@ -18,7 +18,7 @@ from tests.simulation.swarm.scenes import PREEMPTS
 
 _STORM = 30.0
 
-Story = Callable[[Draw], Iterator[Act]]
+JobEpisodes = Callable[[Draw], Iterator[Act]]
 
 
 class _Told(NamedTuple):
@@ -50,7 +50,7 @@ _ADMITS = (
 )
 _RECLAIMS = PREEMPTS.replace("preempt", "reclaim").replace("proportion", "capacity")
 
-_STORIES: dict[tuple[int, int], dict[Story, _Told]] = {
+_STORIES: dict[tuple[int, int], dict[JobEpisodes, _Told]] = {
     (16, 7): {
         stories.evicted_again_and_again: _Told(PREEMPTS),
         stories.answered_before_it_arrived: _Told(),
@@ -97,7 +97,7 @@ def is_rare(seed: int) -> bool:
     return bool(_stories(seed))
 
 
-def _stories(seed: int) -> dict[Story, _Told]:
+def _stories(seed: int) -> dict[JobEpisodes, _Told]:
     """Those that a seed may tell."""
     return next((told for (every, the), told in _STORIES.items() if seed % every == the), {})
 

@@ -13,10 +13,10 @@ from typing import Literal
 
 import msgspec
 
+from vcd.text.times import moment
 from vcd.timetravel.history import opened
 from vcd.timetravel.shadow.following import ShadowFold, Track
 from vcd.timetravel.whatif.measure import quantile
-from vcd.timetravel.words import moment
 
 Kind = Literal["same-node", "other-node", "kept-back", "only-vcd", "undecided"]
 SHADOW_KINDS: dict[str, str] = {

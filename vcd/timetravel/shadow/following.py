@@ -228,15 +228,10 @@ class ShadowFold:
             return 0, "", ""
         session = self.heads[place][1]
         earlier = () if track.group is None else [reasons for head, reasons in track.group.waits if head < track.bound]
-        concerning = [one for one in (earlier[-1] if earlier else ()) if _concerns(one, track.key)]
+        concerning = [one for one in (earlier[-1] if earlier else ()) if one.may_concern(track.key)]
         if concerning:
             return session, cause_of(concerning[0]), "; ".join(map(full_reason_text, concerning))
         if track.held is not None:
             by, node = track.held
             return session, _CAPACITY, f"waits for room that session {by} would have made on {node} by evictions"
         return session, "", ""
-
-
-def _concerns(waiting: ev.Waiting, pod: str) -> bool:
-    """Return whether a reason of a group may concern one of its pods."""
-    return not waiting.pods or pod in waiting.pods or waiting.tasks > len(waiting.pods)

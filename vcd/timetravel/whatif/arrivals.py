@@ -19,7 +19,7 @@ from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup, altered
 from vcd.model.words import rfc3339
 from vcd.state.records import seconds_of
-from vcd.timetravel.whatif.meant import ExpectedPods
+from vcd.timetravel.whatif.expectedpods import ExpectedPods
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
 
 RECENT = 400

@@ -15,6 +15,7 @@ from vcd.model.codec import BadObject, as_plain, decode_payload, encode_payload,
 from vcd.model.words import did_you_mean, some
 from vcd.scheduling.framework.registry import kinds
 from vcd.state.cluster import ClusterState
+from vcd.timetravel.fields import set_field
 from vcd.timetravel.reading import read, unreadable, usable_objects
 from vcd.timetravel.whatif.workload import GroupLife, Unit, Workload, name_in_log
 from vcd.timetravel.workloads import called, is_workload
@@ -208,12 +209,10 @@ def _with(event: ev.Event, assignment: Assignment) -> ev.Event:
 def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
     """Return the object with one field set; missing maps on the path are created. Raises BadObject."""
     manifest: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(as_plain(obj)))
-    at = manifest
-    for step in assignment.path[:-1]:
-        at = at.setdefault(step, {})
-        if not isinstance(at, dict):
-            raise EditError(f"{assignment.text!r}: {step} holds no fields that could be set")
-    at[assignment.path[-1]] = assignment.value
+    try:
+        set_field(manifest, assignment.path, assignment.value)
+    except ValueError as error:
+        raise EditError(f"{assignment.text!r}: {error} holds no fields that could be set") from error
     changed = from_manifest({**manifest, "kind": kinds()[kind].manifest_kind}, (kinds()[kind],))[1]
     if changed.key != obj.key:
         raise EditError(f"{assignment.text!r}: it would be another object; leave this one out, and add that one")

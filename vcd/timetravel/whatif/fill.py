@@ -32,9 +32,9 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.state.sums import sum_of
 from vcd.text.amounts import quantities_text
 from vcd.text.reasons import reasons_text
+from vcd.text.times import clock
 from vcd.timetravel.whatif.present import present
 from vcd.timetravel.whatif.submitted import job_name, submitted
-from vcd.timetravel.words import clock
 from vcd.timetravel.workloads import Work
 
 _PLACING = ("enqueue", "allocate", "backfill")

@@ -8,11 +8,12 @@ import msgspec
 
 from vcd.model.words import counted, some, span_in_words
 from vcd.scheduling.framework.reasons import Told
+from vcd.text.forecasts import FORECASTS
 from vcd.text.outcomes import delay_sentence
 from vcd.text.reasons import reasons_text
+from vcd.text.times import clock
 from vcd.timetravel.whatif.runtimes import HIGH, LOW, Estimate
 from vcd.timetravel.whatif.workload import SECOND
-from vcd.timetravel.words import clock
 
 LONGER = 60 * SECOND
 """By how much (ns) a job's start must change to be reported."""
@@ -109,24 +110,24 @@ class Submission(msgspec.Struct):
             yield from (f"{'' if place else 'provided that':13} {one}" for place, one in enumerate(self.caveats))
         after = f", after session {self.session}" if self.session else ""
         runs = f"; {counted(self.samples, 'run')} of what follows" if self.samples else ""
-        yield f"as of {clock(self.now)}{after}{runs}"
+        yield FORECASTS.sentence("as of", {"time": clock(self.now), "session": after, "runs": runs})
         for job in self.jobs:
             yield from _details(job, self.now, self.samples)
         yield from self._others()
-        for note in self.notes:
-            yield f"note: {note}"
+        yield from (f"note: {note}" for note in self.notes)
 
     def _others(self) -> Iterator[str]:
         for victim in self.evicted[:_NAMED]:
             reason = f": {victim.reason}" if victim.reason else ""
-            yield f"evicted for it in {_of(victim.runs, self.compared)}: {victim.pod} of job {victim.job}{reason}"
+            facts = {"runs": _of(victim.runs, self.compared), "pod": victim.pod, "job": victim.job, "reason": reason}
+            yield FORECASTS.sentence("evicted", facts)
         yield from _more(len(self.evicted), "evicted for it")
         for delay in self.delayed[:_NAMED]:
             after = None if delay.after is None else _span(delay.after)
             yield delay_sentence(delay.job, delay.queue, _span(delay.before), after, delay.why)
         yield from _more(len(self.delayed), "waiting because of it")
         if self.compared and not self.evicted and not self.delayed:
-            yield f"nobody is evicted for it, and no job that waits starts more than {_span(LONGER)} later"
+            yield FORECASTS.sentence("nobody", {"longer": _span(LONGER)})
 
 
 def span_of(times: Sequence[int | None], grains: Sequence[int] = (), until: int | None = None) -> Span | None:
@@ -168,42 +169,51 @@ def start_in_words(starts: Span | None, now: int) -> str:
 
 def abstention(unlike: Sequence[str]) -> str:
     """Return why no start can be forecast: run times of jobs that hold capacity are not known."""
-    return f"cannot be told: nothing like {some(unlike, 2)} has ended yet"
+    return FORECASTS.sentence("abstention", {"unlike": some(unlike, 2)})
 
 
 def _answer(job: Forecast, now: int, samples: int) -> str:
-    who = f"job {job.name}"
-    if job.starts is None and not samples:
-        count = f"{len(job.placed)} of {counted(job.pods, 'pod')}" if job.placed else "no pod"
-        return f"{who}: {count} can be placed at once{_why(job.waits)}"
-    if job.starts is None:
-        return f"{who} never starts{_why(job.never)}"
+    facts, starts = {"name": job.name}, job.starts
+    if starts is None and not samples:
+        placed = f"{len(job.placed)} of {counted(job.pods, 'pod')}" if job.placed else "no pod"
+        return FORECASTS.sentence("now", {**facts, "placed": placed, "why": _why(job.waits)})
+    if starts is None:
+        return FORECASTS.sentence("never", {**facts, "why": _why(job.never)})
     if len(job.placed) == job.pods and not samples:
-        return f"{who} starts at once: {_places(job.placed)}"
-    if job.starts.median is None and job.unlike:
-        return f"{who}: {abstention(job.unlike)}"
-    if job.starts.median is None:
-        found = f"starts in {_of(job.starts.runs, samples)}, after {_span(job.starts.low - now)} or more"
-        return f"{who} {found}; in the others it still waits{_why(job.never)}"
-    return f"{who} starts {clock(job.starts.median)}, after {_after(job.starts, now)}"
+        return FORECASTS.sentence("at once", {**facts, "places": _places(job.placed)})
+    if starts.median is None and job.unlike:
+        return FORECASTS.sentence("unknown", {**facts, "abstention": abstention(job.unlike)})
+    if starts.median is None:
+        facts |= {"runs": _of(starts.runs, samples), "low": _span(starts.low - now), "why": _why(job.never)}
+        return FORECASTS.sentence("seldom", facts)
+    return FORECASTS.sentence("starts", {**facts, "time": clock(starts.median), "after": _after(starts, now)})
 
 
 def _details(job: Forecast, now: int, samples: int) -> Iterator[str]:
-    yield f"job {job.name} in queue {job.queue}: {counted(job.pods, 'pod')}, at least {job.minimum} together"
+    facts = {"name": job.name, "queue": job.queue, "pods": counted(job.pods, "pod"), "minimum": f"{job.minimum}"}
+    yield FORECASTS.sentence("job", facts)
     if job.runs_for is not None:
-        yield f"  each {_length(job.runs_for)}"
-        if job.runs_for.count:
-            yield f"  as {job.runs_for.of} ({job.runs_for.count} ended)"
+        yield from _run_time(job.runs_for)
     if job.placed and samples:
-        yield f"  at once: {_places(job.placed)}"
+        yield FORECASTS.sentence("placed", {"places": _places(job.placed)})
     if job.waits and len(job.placed) < job.pods:
-        yield f"  waits at first: {reasons_text(job.waits)}"
+        yield FORECASTS.sentence("waits", {"reasons": reasons_text(job.waits)})
     if job.ends is not None and job.ends.median is not None:
         runs = "" if job.ends.runs == samples else f"; in {_of(job.ends.runs, samples)}"
-        yield f"  ends {clock(job.ends.median)}, after {_after(job.ends, now)}{runs}"
+        facts = {"time": clock(job.ends.median), "after": _after(job.ends, now), "runs": runs}
+        yield FORECASTS.sentence("ends", facts)
     missed = 0 if job.starts is None else samples - job.starts.runs
     if missed > 0:
-        yield f"  still waits in {_of(missed, samples)}{_why(job.never)}"
+        yield FORECASTS.sentence("waits on", {"runs": _of(missed, samples), "why": _why(job.never)})
+
+
+def _run_time(run: Estimate) -> Iterator[str]:
+    bounds = "" if run.low == run.high else f" ({_span(run.low)} to {_span(run.high)} in four of five cases)"
+    yield FORECASTS.sentence(
+        "run time", {"median": _span(run.median), "bounds": bounds}, ["" if run.count else "assumed"]
+    )
+    if run.count:
+        yield FORECASTS.sentence("run time source", {"of": run.of, "count": f"{run.count}"})
 
 
 def _why(waits: Sequence[Told]) -> str:
@@ -214,21 +224,15 @@ def _places(placed: dict[str, str]) -> str:
     return some([f"{pod.partition('/')[2]} to {node}" for pod, node in placed.items()], _NAMED)
 
 
-def _length(run: Estimate) -> str:
-    bounds = "" if run.low == run.high else f" ({_span(run.low)} to {_span(run.high)} in four of five cases)"
-    known = f"runs {_span(run.median)}{bounds}"
-    return known if run.count else f"is taken to run {_span(run.median)}"
-
-
 def _after(span: Span, now: int) -> str:
-    low = _span(span.low - now)
+    facts = {"low": _span(span.low - now)}
     if span.median is None:
-        return f"{low} or more"
-    words = _span(span.median - now)
-    if span.low == span.high:
-        return words
-    bounds = f"{low} or more" if span.high is None else f"{low} to {_span(span.high - now)}"
-    return f"{words} ({bounds} in four of five cases)"
+        return FORECASTS.sentence("after unknown", facts)
+    facts["median"] = _span(span.median - now)
+    if span.high is None:
+        return FORECASTS.sentence("after", facts, ["open"])
+    facts["high"] = _span(span.high - now)
+    return FORECASTS.sentence("after", facts, ["" if span.low == span.high else "between"])
 
 
 def _of(runs: int, samples: int) -> str:
@@ -237,7 +241,7 @@ def _of(runs: int, samples: int) -> str:
 
 def _more(count: int, what: str) -> Iterator[str]:
     if count > _NAMED:
-        yield f"and {count - _NAMED:,} more {what}"
+        yield FORECASTS.sentence("more", {"count": f"{count - _NAMED:,}", "what": what})
 
 
 def _span(nanoseconds: int) -> str:

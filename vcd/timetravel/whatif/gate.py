@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 import msgspec
 
@@ -16,18 +16,18 @@ from vcd.model.requests import names_in_order
 from vcd.model.words import counted, span_in_words
 from vcd.scheduling.configuration import read_policy
 from vcd.text.outcomes import SENTENCES, assumed_sentence
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.times import session_at, span_of, time_of
 from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.compare import Run, Variant, allocatable_after, caveats, policy_of
 from vcd.timetravel.whatif.conditions import FailCondition, MetricLimit, Unit, metric, read_condition
 from vcd.timetravel.whatif.fidelity import Fidelity
-from vcd.timetravel.whatif.measure import GPU, quantile
+from vcd.timetravel.whatif.measure import GPU, Waits
+from vcd.timetravel.whatif.runs import Run, Variant, allocatable_after, caveats, policy_of
 from vcd.timetravel.whatif.runtimes import Accuracy, accuracy
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.sweep import Stretch, Sweep, sweep
 from vcd.timetravel.whatif.workload import Workload
-from vcd.timetravel.words import moment
 
 VERSION = 1
 """Version of the JSON document; additional fields do not change it."""
@@ -262,15 +262,15 @@ class _Jobs:
         }
         found |= {f"utilisation.{resource}": part for resource, part in run.utilisation.items()}
         for queue in (None, *self.queues):
-            waits = [run.jobs.get(key, ("", None))[1] for key, own in self.came.items() if queue in (None, own)]
-            known = [wait for wait in waits if wait is not None]
+            own = [key for key, its_queue in self.came.items() if queue in (None, its_queue)]
+            waits = Waits.of([run.jobs.get(key, ("", None))[1] for key in own])
             figures = {
-                "wait.mean": fmean(known) if known else None,
-                "wait.p50": quantile(known, 0.5),
-                "wait.p95": quantile(known, 0.95),
-                "wait.max": max(known, default=None),
-                "started": len(known),
-                "never_started": len(waits) - len(known),
+                "wait.mean": waits.mean,
+                "wait.p50": waits.median,
+                "wait.p95": waits.p95,
+                "wait.max": waits.longest,
+                "started": waits.jobs - waits.never,
+                "never_started": waits.never,
             }
             for name, value in figures.items():
                 # between two waits a quantile may be 22.000000000000004, which must not exceed 22

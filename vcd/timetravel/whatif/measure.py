@@ -5,7 +5,8 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 
 import msgspec
 
@@ -272,6 +273,26 @@ class Measure:
         return {
             name: self.used[name].mean(until) / total for name, total in totals.items() if total and name in self.used
         }
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """How long jobs waited from their arrival until their minimum of pods had nodes, in seconds; ``never`` jobs did
+    not get there in this run. None: no job did."""
+
+    jobs: int
+    never: int
+    median: float | None
+    p95: float | None
+    mean: float | None
+    longest: float | None = None
+
+    @classmethod
+    def of(cls, waits: Sequence[float | None]) -> Waits:
+        """Return the statistics of some waits in seconds; None: the job did not start."""
+        known = [wait for wait in waits if wait is not None]
+        mean = fmean(known) if known else None
+        never, longest = len(waits) - len(known), max(known, default=None)
+        return cls(len(waits), never, quantile(known, 0.5), quantile(known, 0.95), mean, longest)
 
 
 def quantile(values: Iterable[float], share: float) -> float | None:

@@ -9,10 +9,10 @@ import msgspec
 from vcd.model.words import counted, did_you_mean, span_in_words
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
-from vcd.timetravel.whatif.compare import Variant, whatif
 from vcd.timetravel.whatif.edits import Assignment, Edits
+from vcd.timetravel.whatif.runs import Variant, whatif
 from vcd.timetravel.whatif.shifts import Shift
-from vcd.timetravel.why.explain import keys_of
+from vcd.timetravel.why.names import keys_of
 
 
 class JobWhatIf(msgspec.Struct, frozen=True):

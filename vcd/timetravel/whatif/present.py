@@ -12,7 +12,7 @@ from vcd.model.requests import pod_requests
 from vcd.model.status import Phase
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import History
-from vcd.timetravel.whatif.meant import ExpectedPods
+from vcd.timetravel.whatif.expectedpods import ExpectedPods
 from vcd.timetravel.whatif.workload import (
     SECOND,
     GroupLife,

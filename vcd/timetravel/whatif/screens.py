@@ -15,9 +15,9 @@ from vcd.text.outcomes import (
     use_row,
     verdict_sentence,
 )
-from vcd.timetravel.whatif.compare import BASELINE, Comparison, Run, run_time_notes
 from vcd.timetravel.whatif.fidelity import Fidelity
 from vcd.timetravel.whatif.gate import GateResult, change_in_words, judgement_in_words, spread_in_words
+from vcd.timetravel.whatif.runs import BASELINE, Comparison, Run, run_time_notes
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges
 
 _WORST = 10
@@ -71,11 +71,10 @@ def _rows(labels: Mapping[str, str], cells: Mapping[str, tuple[str, ...]]) -> li
 
 def _cells(run: Run, resource: str) -> Iterator[tuple[str, str]]:
     """Yield the cells of a run, by metric."""
-    waits = [wait for _, wait in run.jobs.values() if wait is not None]
     yield "started", f"{run.waits.jobs - run.waits.never:,} of {run.waits.jobs:,}"
     yield "wait.p50", span_in_words(run.waits.median)
     yield "wait.p95", span_in_words(run.waits.p95)
-    yield "wait.max", span_in_words(max(waits, default=None))
+    yield "wait.max", span_in_words(run.waits.longest)
     yield "wait.mean", span_in_words(run.waits.mean)
     yield "evictions", f"{sum(run.evictions.values()):,}"
     yield "lost_hours", f"{run.lost_hours:,.1f}"

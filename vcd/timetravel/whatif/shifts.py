@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait
-from vcd.timetravel.words import UID
+from vcd.text.names import without_uid
 
 JobWaits = Mapping[str, tuple[str, float | None]]
 """Each job's queue and wait in seconds (None: it never started)."""
@@ -51,7 +51,7 @@ def shifts_of(run: str, before: JobWaits, after: JobWaits, delayed: Mapping[str,
     """Return the jobs of a run that wait longer or shorter than before; ``delayed`` explains the longer waits."""
     found = []
     for job, (queue, wait) in after.items():
-        shift = Shift(run, job, queue, before.get(job, (queue, None))[1], wait, UID.sub("", job))
+        shift = Shift(run, job, queue, before.get(job, (queue, None))[1], wait, without_uid(job))
         if shift.amount:
             cause = delayed.get(job) if shift.is_longer else None
             found.append(shift if cause is None else msgspec.structs.replace(shift, name=cause.job, why=cause.why))

@@ -24,8 +24,10 @@ from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
+from vcd.text.times import clock
 from vcd.timetravel.whatif.arrivals import Arrivals
 from vcd.timetravel.whatif.cluster import PERIOD, UNKNOWN_RUN
+from vcd.timetravel.whatif.expectedpods import ExpectedPods
 from vcd.timetravel.whatif.forecasts import (
     LONGER,
     Delay,
@@ -38,14 +40,12 @@ from vcd.timetravel.whatif.forecasts import (
     span_of,
     start_in_words,
 )
-from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.meant import ExpectedPods
 from vcd.timetravel.whatif.present import Present, PresentWorkload, present
 from vcd.timetravel.whatif.runtimes import ENOUGH, Estimate, RunTimes
+from vcd.timetravel.whatif.sampledruns import PAIRED, SampledRun, SampledRuns, hopeless
 from vcd.timetravel.whatif.submitted import job_name, submitted
-from vcd.timetravel.whatif.trials import PAIRED, SampledRun, SampledRuns, hopeless
 from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
-from vcd.timetravel.words import clock
+from vcd.timetravel.whatif.workloadreader import workload_of
 from vcd.timetravel.workloads import Work
 
 RUNS = 20

@@ -17,9 +17,9 @@ from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
 from vcd.state.cluster import ClusterState
 from vcd.state.records import GroupRecord
+from vcd.text.names import without_uid
 from vcd.timetravel.admission import PlanAdmission
 from vcd.timetravel.reading import Reading, nodes_in, read, usable, work_of
-from vcd.timetravel.words import UID
 from vcd.timetravel.workloads import Work, identity, in_group, is_workload, kind_of
 
 _HASH = "pod-template-hash"
@@ -91,7 +91,7 @@ def job_name(group: str, pod: Pod | None) -> str:
     """Return the name by which users know a job: of its group, without the uid in the group's name of a Volcano Job;
     if the group was created for a workload or a bare pod, the name of that."""
     if pod is None or not group.partition("/")[2].startswith("podgroup-"):
-        return UID.sub("", group)
+        return without_uid(group)
     owner = next((owner.name for owner in pod.metadata.owner_references if owner.controller), "")
     return f"{pod.metadata.namespace}/{owner or pod.metadata.name}"
 

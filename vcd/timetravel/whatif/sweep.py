@@ -16,12 +16,12 @@ import msgspec
 from vcd.eventlog import LogError, LogReader
 from vcd.timetravel.parallel import ignoring_ctrl_c, processes, processors
 from vcd.timetravel.whatif.cluster import PERIOD
-from vcd.timetravel.whatif.compare import BASELINE, Run, Variant, policy_of, recorded, simulated
 from vcd.timetravel.whatif.edits import edited
 from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
-from vcd.timetravel.whatif.lives import workload_of
 from vcd.timetravel.whatif.measure import GPU
+from vcd.timetravel.whatif.runs import BASELINE, Run, Variant, policy_of, recorded, simulated
 from vcd.timetravel.whatif.workload import Workload
+from vcd.timetravel.whatif.workloadreader import workload_of
 
 _CONNECT = 5
 """Seconds within which a Dask scheduler has to answer."""

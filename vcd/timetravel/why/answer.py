@@ -13,12 +13,12 @@ from vcd.diagnosis.holders import KEPT
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, ordinal, some, span_in_words
 from vcd.text.amounts import pods_on_nodes, resource_name
+from vcd.text.names import without_uid
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.jobepisodes import Episode
 from vcd.timetravel.why.obstacles import Obstacles
-from vcd.timetravel.why.story import Episode
 from vcd.timetravel.why.verdict import Verdict
-from vcd.timetravel.words import UID
 
 _WIDTH = 9
 """Width of the labels of the lines."""
@@ -57,7 +57,7 @@ def answer_lines(
     """Yield the answer in lines: a head, and a line for each part; ``eta`` are the sentences of a forecast."""
     waits = _waits(story, verdict)
     queue = f"queue {story.queue}" if story.queue else ""
-    yield "  ".join(filter(None, [_name(story.key), _state(story, verdict), queue, _needs_text(story)]))
+    yield "  ".join(filter(None, [without_uid(story.key), _state(story, verdict), queue, _needs_text(story)]))
     parts: list[tuple[str, str]] = []
     if verdict is not None:
         waited = f"waited {span_in_words(verdict.waited)}: " if not waits else ""
@@ -92,13 +92,6 @@ def _as_of(story: Explanation) -> str:
     if story.quiet < 1:
         return story.as_of
     return f"{story.as_of}; the last event was {span_in_words(round(story.quiet))} before"
-
-
-def _name(key: str) -> str:
-    """Return the name of a job or pod that users know: for a Volcano Job's group, without the UID after the Job's
-    name."""
-    name = UID.sub("", key)
-    return key if name.endswith("/podgroup") else name
 
 
 def _sentence(words: str) -> str:
@@ -137,7 +130,7 @@ def _holders(obstacles: Obstacles, cause: str) -> str:
     if cause == Cause.CLUSTER_FULL and nodes:
         nodes = [(nodes[0][0], obstacles.held_by)]
     resource, held = next(chain(limits, nodes), ("", []))
-    names = [f"{_name(one.job)} {one.amounts.get(resource, '0')} {resource_name(resource)}" for one in held]
+    names = [f"{without_uid(one.job)} {one.amounts.get(resource, '0')} {resource_name(resource)}" for one in held]
     return some(names, _HOLDERS) if len(names) < KEPT else f"{', '.join(names[:_HOLDERS])} and more"
 
 
@@ -153,7 +146,7 @@ def _place(story: Explanation, obstacles: Obstacles, cause: str) -> str:
     if place.waiting > 1:
         own = f"{story.key.partition('/')[0]}/"
         before = [
-            f"{_name(job).removeprefix(own)}{f' (priority {priority})' if priority else ''}"
+            f"{without_uid(job).removeprefix(own)}{f' (priority {priority})' if priority else ''}"
             for job, priority in reversed(place.before)
         ]
         behind = f", behind {some(before, _AHEAD, place.position - 1)}" if before else ""
@@ -163,7 +156,9 @@ def _place(story: Explanation, obstacles: Obstacles, cause: str) -> str:
 
 def _ahead(obstacles: Obstacles) -> str:
     """Return the jobs that were served before it in its last session."""
-    names = [f"{_name(one.job)}{f' (priority {one.priority})' if one.priority else ''}" for one in obstacles.ahead]
+    names = [
+        f"{without_uid(one.job)}{f' (priority {one.priority})' if one.priority else ''}" for one in obstacles.ahead
+    ]
     return some(names, _AHEAD)
 
 

@@ -8,13 +8,15 @@ from typing import get_args
 import msgspec
 
 from vcd.model.words import counted, some
+from vcd.text.times import moment
+from vcd.text.trials import KINDS as KINDS_IN_WORDS
+from vcd.text.trials import SMALLEST
 from vcd.timetravel.differences import difference_from
 from vcd.timetravel.history import History
-from vcd.timetravel.why.changes import Change, What
-from vcd.timetravel.why.explain import Kind
+from vcd.timetravel.why.names import Kind
+from vcd.timetravel.why.snapshotchanges import Change, What
 from vcd.timetravel.why.trials import Effect, FoundChange, Search, Tried
 from vcd.timetravel.why.waits import Wait, wait_of
-from vcd.timetravel.words import moment
 
 MOST_DECISIONS = 200
 """Changed snapshots that are decided, at most."""
@@ -22,18 +24,6 @@ MOST_DECISIONS = 200
 KINDS: tuple[What, ...] = get_args(What)
 """The kinds of change, in the order of their cost, in which they are tried."""
 
-_ONE: dict[What, str] = {
-    "cordon": "cordons",
-    "label": "nodes' labels",
-    "toleration": "one toleration",
-    "term": "one term of the pods",
-    "minimum": "its minimum",
-    "node": "the number of nodes",
-    "quota": "one queue's quota",
-    "room": "one node's capacity",
-    "priority": "its priority",
-    "job": "one running job",
-}
 _NAMED = 5
 """Pods, nodes or jobs that a sentence names, at most."""
 
@@ -60,42 +50,40 @@ class Counterfactual(msgspec.Struct, frozen=True):
     def sentence(self) -> str:
         """Return the change, and its effect."""
         if self.change is None or self.effect is None:
-            return f"no change of {_or([_ONE[what] for what in self.kinds])} alone lets it in"
-        return f"{self.change.text()}: {_effect_in_words(self.effect, self.pods)}"
+            return SMALLEST.sentence("none", {"kinds": _or([KINDS_IN_WORDS[what] for what in self.kinds])})
+        facts = {"change": self.change.text(), "effect": _effect_in_words(self.effect, self.pods)}
+        return SMALLEST.sentence("change", facts)
 
     def lines(self) -> Iterator[str]:
         """Yield the answer in sentences."""
-        yield f"{self.kind} {self.key} at session {self.session} ({self.time})"
-        yield f"smallest change: {self.sentence()}" if self.change else self.sentence()
+        facts = {"kind": self.kind, "key": self.key, "session": f"{self.session}", "time": self.time}
+        yield SMALLEST.sentence("at", facts)
+        yield SMALLEST.sentence("found", {"change": self.sentence()}) if self.change else self.sentence()
         if self.effect is not None:
-            yield from (f"  besides, {line}" for line in _side_effects(self.effect))
+            yield from _side_effects(self.effect)
         tried = ", ".join(f"{one.of} ({counted(one.decisions, 'decision')})" for one in self.tried)
-        yield f"tried: {tried or 'nothing'}"
+        yield SMALLEST.sentence("tried", {"tried": tried or "nothing"})
         yield from (f"note: {note}" for note in self.notes)
 
 
 def _effect_in_words(effect: Effect, pods: int) -> str:
     if effect.admitted:
-        return "its group is admitted; it has no pods yet"
+        return SMALLEST["admitted"]
     words = []
-    for places, done in ((effect.bound, "bound, to"), (effect.held, "waiting for capacity that is being freed on")):
+    for code, places in (("bound", effect.bound), ("held", effect.held)):
         if places:
-            many = pods > 1
-            count = f"all {pods} pods" if len(places) == pods and many else f"{len(places)} of {counted(pods, 'pod')}"
-            verb = "are" if many else "is"
-            words.append(f"{count if many else 'the pod'} {verb} {done} {some(sorted(set(places.values())), _NAMED)}")
+            count = f"all {pods} pods" if len(places) == pods else f"{len(places)} of {counted(pods, 'pod')}"
+            facts = {"count": count, "nodes": some(sorted(set(places.values())), _NAMED)}
+            words.append(SMALLEST.sentence(code, facts, ["many" if pods > 1 else ""]))
     return " and ".join(words)
 
 
 def _side_effects(effect: Effect) -> Iterator[str]:
     bound = [f"{pod} to {node}" for pod, node in effect.others_bound.items()]
-    for names, what in (
-        (effect.evicted, "evicted only then"),
-        (bound, "of other jobs bound only then"),
-        (effect.others_not_bound, "of other jobs no longer bound"),
-    ):
+    effects = {"evicted only": effect.evicted, "bound only": bound, "not bound": effect.others_not_bound}
+    for code, names in effects.items():
         if names:
-            yield f"{counted(len(names), 'pod')} {what}: {some(names, _NAMED)}"
+            yield SMALLEST.sentence(code, {"count": counted(len(names), "pod"), "names": some(names, _NAMED)})
 
 
 def _or(words: list[str]) -> str:
@@ -138,12 +126,9 @@ def smallest_change(
 def _notes(wait: Wait, search: Search, found: FoundChange | None) -> list[str]:
     notes = []
     if difference_from(wait.record, wait.plan) is not None:
-        notes.append("this version decides the session otherwise than it was decided then; vcd replay tells how")
+        notes.append(SMALLEST["otherwise"])
     if found is not None and found.change.what in ("quota", "room") and wait.session.snapshot.evicted:
-        notes.append(
-            "what earlier evictions took is remembered as it was; in the cluster a changed queue or node makes the"
-            " scheduler forget it, so that pods which replaced evicted ones may be evicted, too"
-        )
+        notes.append(SMALLEST["memory"])
     if search.trials.exhausted:
-        notes.append(f"the search was ended after {search.trials.most} decisions; what comes later was not tried")
+        notes.append(SMALLEST.sentence("ended", {"most": f"{search.trials.most}"}))
     return notes

@@ -20,15 +20,17 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import seconds_of
 from vcd.text.amounts import quantities_text, resource_name
+from vcd.text.evictions import EVICTIONS
 from vcd.text.reasons import reasons_text
+from vcd.text.sessions import SESSIONS
 from vcd.text.tables import aligned
-from vcd.timetravel.figures import QueueFigures
+from vcd.text.times import moment
 from vcd.timetravel.history import WHOLE, History, LogWindow
-from vcd.timetravel.why.explain import group_of, named
-from vcd.timetravel.why.jobtimeline import every_wait
-from vcd.timetravel.why.story import Story
+from vcd.timetravel.queuestatistics import QueueStatistics
+from vcd.timetravel.why.jobepisodes import JobEpisodes
+from vcd.timetravel.why.names import group_of, named
 from vcd.timetravel.why.victims import EvictedTask, Offer, VictimQuestion, evicted
-from vcd.timetravel.words import moment
+from vcd.timetravel.why.waits import every_wait
 
 Fate = Literal["evicted", "spared", "not needed", "not asked"]
 
@@ -80,7 +82,7 @@ class Eviction(msgspec.Struct, omit_defaults=True):
     for_group: str = ""
     for_queue: str = ""
     resources: list[str] = []
-    queues: dict[str, QueueFigures] = {}
+    queues: dict[str, QueueStatistics] = {}
     freed: dict[str, str] = {}
     asked: dict[str, str] = {}
     lacked: dict[str, str] = {}
@@ -190,7 +192,7 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
     except LogError:
         raise
     except Exception as error:  # noqa: BLE001 - a plugin may fail now; the logged facts are returned anyway
-        failed = f"running the session again fails with {type(error).__name__}: {error}"
+        failed = SESSIONS.sentence("failed", {"error": f"{type(error).__name__}: {error}"})
     made_for = {
         operation.key: (place, statement.group)
         for place, statement in enumerate(plan.statements)
@@ -205,7 +207,7 @@ def _of_session(history: History, number: int, found: list[OperationInfo]) -> li
         )
         eviction.result, eviction.dropped = info.result or "", stale.get(info.statement, "")
         if session is None:
-            eviction.text, eviction.why = f"evicted by {info.action}: {operation.reason}", [failed]
+            eviction.text, eviction.why = _logged(eviction), [failed]
         else:
             _work_out(eviction, session, evicted_tasks.get(info.key), made_for)
         evictions.append(eviction)
@@ -216,16 +218,16 @@ def _work_out(
     eviction: Eviction, session: Session, evicted_task: EvictedTask | None, made_for: dict[str, tuple[int, str]]
 ) -> None:
     if evicted_task is None:
-        eviction.text = f"evicted by {eviction.action}: {eviction.reason}"
-        eviction.why.append("deciding it again does not evict it: vcd replay tells why it differs")
+        eviction.text = _logged(eviction)
+        eviction.why.append(EVICTIONS["otherwise"])
         return
     task, ask = evicted_task.task, evicted_task.question
     eviction.group, eviction.queue = task.job.key, task.job.queue.name
     eviction.freed = _without_pods(session.amounts(task.request.tolist()))
     if ask is None:
-        wanted_by = " and ".join(evicted_task.wanted_by)
-        because = f"{wanted_by} wants it elsewhere" if wanted_by else eviction.reason
-        eviction.text = f"evicted by {eviction.action}: {because}"
+        plugins = " and ".join(evicted_task.wanted_by)
+        facts = {"action": eviction.action, "plugins": plugins}
+        eviction.text = EVICTIONS.sentence("moved", facts) if plugins else _logged(eviction)
         return
     _fill(eviction, ask, session)
     eviction.ran = _ran(task, session.now)
@@ -275,7 +277,8 @@ def _candidate(offer: Offer, mine: Offer, ask: VictimQuestion, made_for: dict[st
     key, job = offer.task.key, offer.task.job
     found = Candidate(key, job.key, job.queue.name, job.priority, "not needed", offer.place, offer.plugin)
     before = ask.differences.get((mine.task.key, key))
-    first = f"{mine.task.key} is evicted first: {before}" if before else f"{mine.task.key} is evicted first"
+    facts = {"pod": mine.task.key, "difference": "" if before is None else str(before)}
+    first = EVICTIONS.sentence("first", facts, ["because" if before else ""])
     if not offer.rank:
         found.fate, found.why = "not asked", offer.rule
     elif not offer.place and (offer.helps or not offer.alone):
@@ -284,15 +287,14 @@ def _candidate(offer: Offer, mine: Offer, ask: VictimQuestion, made_for: dict[st
     elif key in made_for:
         found.fate = "evicted"
         statement, group = made_for[key]
-        found.why = (
-            "is evicted, too" if statement == made_for.get(mine.task.key, (-1, ""))[0] else f"is evicted for {group}"
-        )
+        is_same = statement == made_for.get(mine.task.key, (-1, ""))[0]
+        found.why = EVICTIONS.sentence("too" if is_same else "for another", {"group": group})
     elif offer.place > mine.place:
         found.why = first
     elif not offer.helps:
-        found.why = "holds nothing of what the node lacks"
+        found.why = EVICTIONS["not helpful"]
     else:
-        found.why = "would be evicted first, but the others free enough"
+        found.why = EVICTIONS["not needed"]
     return found
 
 
@@ -311,77 +313,87 @@ def _choose_next(eviction: Eviction, ask: VictimQuestion) -> None:
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
+def _logged(eviction: Eviction) -> str:
+    return EVICTIONS.sentence("logged", {"action": eviction.action, "reason": eviction.reason})
+
+
 def _sentence(eviction: Eviction, task: Task, ask: VictimQuestion) -> str:
     """Return the explanation, such as ``evicted by reclaim of queue b (deserved 40 cpu, had 12) because queue a held
     ...``."""
-    theirs = eviction.for_queue
-    if eviction.queue != theirs:
-        words = f"evicted by {eviction.action} of queue {theirs}{_share_text(eviction)}{_reason_text(eviction)}"
-    elif task.job is ask.job:
-        words = f"evicted by {eviction.action} for {eviction.for_pod or eviction.for_group} of its own job"
-    else:
-        priorities = f" (priority {ask.job.priority}, its own {task.job.priority})"
-        words = f"evicted by {eviction.action} for {eviction.for_group} of its own queue {theirs}{priorities}"
-    if not eviction.chosen_before:
-        return words
     why = f": {eviction.difference.words}" if eviction.difference else ""
-    return f"{words}; chosen before {eviction.chosen_before}{why}"
+    facts = {
+        "action": eviction.action,
+        "for_pod": eviction.for_pod or eviction.for_group,
+        "for_group": eviction.for_group,
+        "for_queue": eviction.for_queue,
+        "for_priority": f"{ask.job.priority}",
+        "priority": f"{task.job.priority}",
+        "chosen": f"; chosen before {eviction.chosen_before}{why}" if eviction.chosen_before else "",
+    }
+    if eviction.queue != eviction.for_queue:
+        facts |= {"share": _share_text(eviction), "held": _held_text(eviction)}
+        return EVICTIONS.sentence("reclaimed", facts)
+    return EVICTIONS.sentence("for its job" if task.job is ask.job else "for its queue", facts)
 
 
-def _measure(figures: QueueFigures) -> str:
+def _measure(figures: QueueStatistics) -> str:
     """Return the series by which a queue's plugin limits it: deserved or, with cards, capability; empty if none
     does."""
     return next((series for series in ("deserved", "capability") if series in figures.amounts), "")
 
 
+def _amount_text(code: str, figures: QueueStatistics, name: str, flag: str) -> str:
+    measure = _measure(figures)
+    facts = {"had": figures.quantity("allocated", name), "resource": resource_name(name), "series": measure}
+    return EVICTIONS.sentence(code, {**facts, "limit": figures.quantity(measure, name)}, [flag if measure else ""])
+
+
 def _share_text(eviction: Eviction) -> str:
     """Return what the preemptor's queue deserved and had: `` (deserved 40 cpu, had 12)``."""
     figures = eviction.queues[eviction.for_queue]
-    measure = _measure(figures)
-    parts = []
-    for name in eviction.resources:
-        had, called = figures.quantity("allocated", name), resource_name(name)
-        limit = f"{measure} {figures.quantity(measure, name)} {called}, " if measure else ""
-        parts.append(f"{limit}had {had}" if measure else f"had {had} {called}")
+    parts = [_amount_text("had", figures, name, "of limit") for name in eviction.resources]
     return f" ({'; '.join(parts)})" if parts else ""
 
 
-def _reason_text(eviction: Eviction) -> str:
+def _held_text(eviction: Eviction) -> str:
     """Return what the victim's queue held, and over which limit."""
     figures = eviction.queues[eviction.queue]
     measure = _measure(figures)
     limits, allocated = figures.amounts.get(measure, {}), figures.amounts.get("allocated", {})
     unlimited = float("inf") if measure == "capability" else 0
     over = [name for name in eviction.resources if allocated.get(name, 0) > limits.get(name, unlimited)]
-    word = "over" if over else "of"
-    held = []
-    for name in over or eviction.resources:
-        limit = f" {word} {figures.quantity(measure, name)}" if measure else ""
-        held.append(f"{figures.quantity('allocated', name)} {resource_name(name)}{limit}")
+    held = [_amount_text("held", figures, name, "over" if over else "of") for name in over or eviction.resources]
     joint = " because" if measure and over else ";"
     return f"{joint} queue {eviction.queue} held {', '.join(held)}" if held else ""
 
 
-def _details(eviction: Eviction, ask: VictimQuestion) -> list[str]:
-    who = eviction.for_pod or f"job {eviction.for_group}"
-    wanted = f"{who} requested {quantities_text(eviction.asked) or 'no resources'}"
-    if eviction.lacked:
-        wanted += f"; {eviction.node} lacked {quantities_text(eviction.lacked)} of it"
-    if ask.no_room:
-        wanted += f"; its queue: {ask.no_room}"
-    details = [f"{wanted}; this pod freed {quantities_text(eviction.freed) or 'nothing'}"]
+def _details(eviction: Eviction, ask: VictimQuestion) -> Iterator[str]:
+    lacked = quantities_text(eviction.lacked)
+    facts = {
+        "who": eviction.for_pod or f"job {eviction.for_group}",
+        "requested": quantities_text(eviction.asked) or "no resources",
+        "lacked": f"; {eviction.node} lacked {lacked} of it" if lacked else "",
+        "limits": f"; its queue: {ask.no_room}" if ask.no_room else "",
+        "freed": quantities_text(eviction.freed) or "nothing",
+        "needed": eviction.needed,
+        "span": span_in_words(eviction.ran),
+        "plugins": ", ".join(eviction.let_go),
+        "place": f"{eviction.place}",
+        "places": f"{sum(offer.place > 0 for offer in ask.offers.values())}",
+        "other": eviction.chosen_before,
+        "difference": str(eviction.difference),
+    }
+    yield EVICTIONS.sentence("requested", facts)
     if eviction.needed:
-        details.append(f"an eviction was needed: {eviction.needed}")
+        yield EVICTIONS.sentence("needed", facts)
     if eviction.elsewhere:
-        details.append(eviction.elsewhere)
+        yield eviction.elsewhere
     if eviction.ran:
-        details.append(f"it had run for {span_in_words(eviction.ran)}: that work is lost")
+        yield EVICTIONS.sentence("ran", facts)
     if eviction.let_go:
-        places = sum(1 for offer in ask.offers.values() if offer.place)
-        details.append(f"{', '.join(eviction.let_go)} permitted it, as number {eviction.place} of {places} in order")
+        yield EVICTIONS.sentence("permitted", facts)
     if eviction.difference:
-        details.append(f"it went before {eviction.chosen_before}: {eviction.difference}")
-    return details
+        yield EVICTIONS.sentence("difference", facts)
 
 
 # --- afterwards -------------------------------------------------------------------------------------------------------
@@ -404,7 +416,7 @@ class _After(msgspec.Struct):
         return not self.came and sequence > self.info.sequence and self.info.verdict != "stale"
 
 
-class _ReplacementFinder(Story):
+class _ReplacementFinder(JobEpisodes):
     """Follows evictions: for each finds the pod of the same group that replaced it, by name, else the next new pod."""
 
     def __init__(self, group: str, found: list[OperationInfo]) -> None:
@@ -456,24 +468,28 @@ def _aftermath(history: History, group: str, found: list[OperationInfo], window:
 def _add_aftermath(eviction: Eviction, after: _After) -> None:
     eviction.came_back, eviction.bound_to = after.key, after.node
     if eviction.dropped:
-        eviction.text = f"was to be {eviction.text}"
-        eviction.why.append(f"it was dropped before any call: {eviction.dropped}")
+        eviction.text = EVICTIONS.sentence("dropped", {"eviction": eviction.text})
+    eviction.why += _afterwards(eviction, after)
+
+
+def _afterwards(eviction: Eviction, after: _After) -> Iterator[str]:
+    if eviction.dropped:
+        yield EVICTIONS.sentence("no call", {"why": eviction.dropped})
         return
     if eviction.result not in ("", "done", "gone"):
-        eviction.why.append(f"the call: {eviction.result}")
+        yield EVICTIONS.sentence("refused", {"result": eviction.result})
     elif not after.gone:
-        eviction.why.append("it is not gone yet" if eviction.result else "the API server has not answered yet")
+        yield EVICTIONS["not gone" if eviction.result else "no answer"]
     if not after.came:
-        if after.gone:
-            eviction.why.append("nothing has come in its place")
+        yield from [EVICTIONS["not replaced"]] if after.gone else []
         return
-    name = "it came back" if after.key == eviction.pod else f"{after.key} came in its place"
-    words = f"{name} after {_since(after.came, after)}"
+    facts = {"pod": after.key, "span": _since(after.came, after)}
+    words = EVICTIONS.sentence("came back" if after.key == eviction.pod else "replaced", facts)
     if after.bound:
-        words += f", and was bound to {after.node} {_since(after.bound, after)} after the eviction"
+        words += EVICTIONS.sentence("bound", {"node": after.node, "span": _since(after.bound, after)})
     elif after.waiting:
-        words += f", and waits: {after.waiting}"
-    eviction.why.append(words)
+        words += EVICTIONS.sentence("waits", {"reasons": after.waiting})
+    yield words
 
 
 def _since(time: int, after: _After) -> str:

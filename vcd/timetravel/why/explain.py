@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterator
 
 import msgspec
 
 from vcd.eventlog import LogError, LogReader
 from vcd.model.events import ObjectGone
-from vcd.model.objects import Pod
-from vcd.model.words import did_you_mean, some
+from vcd.text.sessions import SESSIONS
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
-from vcd.timetravel.why.jobtimeline import every_wait
+from vcd.timetravel.history import WHOLE, History, LogWindow
+from vcd.timetravel.why.episodefacts import pending_seconds, pods_without_node, present, reasons, sentence, state
+from vcd.timetravel.why.jobepisodes import Episode, JobEpisodes
+from vcd.timetravel.why.names import Kind, named
 from vcd.timetravel.why.placement import choices
-from vcd.timetravel.why.sentences import pending_seconds, pods_without_node, present, reasons, sentence, state
-from vcd.timetravel.why.story import Episode, Story
-from vcd.timetravel.words import UID, moment
-
-Kind = Literal["job", "pod"]
+from vcd.timetravel.why.waits import every_wait
 
 CHOICES = 3
 """Pods of a job, per session, whose choice of a node is explained, at most."""
-
-NEAR = 3
-"""Similar names that are suggested for an unknown one, at most."""
-
-_NO_GROUP = "; for a Volcano Job look whether Volcano's controllers run: they make its PodGroup"
 
 _WIDTH = len("2026-01-01 00:00:00 - 00:00:00")
 
@@ -94,78 +86,6 @@ def explain(
     return _explain_story(history, kind, key, group, min(last, window.until or last), window)
 
 
-# --- names ------------------------------------------------------------------------------------------------------------
-
-
-def named(history: History, kind: Kind | None, name: str, namespace: str = "default") -> tuple[Kind, str, str]:
-    """Resolve a name to kind, key and the group's key; without a given kind, to a pod if there is one, else a job.
-    Raises NotFound."""
-    if "/" in name:
-        namespace, _, name = name.partition("/")
-    key = f"{namespace}/{name}"
-    if kind == "pod" or (kind is None and _was_pod(history, key)):
-        return "pod", key, group_of(history, key)
-    try:
-        group = _group_named(history, namespace, name)
-    except NotFound as error:
-        raise error if kind else NotFound(f"{error}; no pod {key} either") from error
-    return "job", group, group
-
-
-def _was_pod(history: History, key: str) -> bool:
-    return key in history.oldest().tasks.row_of or next(history.reader.object_history("Pod", key), None) is not None
-
-
-def group_of(history: History, key: str) -> str:
-    """Return the key of a pod's last group; empty if it has none. Raises NotFound."""
-    reader, oldest = history.reader, history.oldest()
-    pod, seen = oldest.pod(key), key in oldest.tasks.row_of
-    for logged in reader.object_history("Pod", key):
-        seen, obj = True, object_in(logged.event)
-        pod = obj if isinstance(obj, Pod) else pod
-    if not seen:
-        near = _nearest(key, keys_of(reader, "Pod").union(oldest.tasks.row_of))
-        raise NotFound(f"event log {reader.path}: no pod {key} is in it{near}")
-    return "" if pod is None else pod.group_key
-
-
-def _group_named(history: History, namespace: str, name: str) -> str:
-    """Return the key of the one group that a name means: its own, its Volcano Job's, or a unique prefix of its own."""
-    reader, keys = history.reader, set(history.oldest().groups)
-    exact = f"{namespace}/{name}"
-    if exact in keys or next(reader.object_history("PodGroup", exact), None) is not None:
-        return exact
-    keys |= keys_of(reader, "PodGroup")
-    begin_so = sorted(key for key in keys if key.startswith(exact))
-    of_job = [key for key in begin_so if UID.fullmatch(key.removeprefix(exact))]
-    found = of_job or begin_so
-    if len(found) == 1:
-        return found[0]
-    where = f"event log {reader.path}:"
-    if found:
-        raise NotFound(f"{where} {name} may mean {some(found, 10)}; give more of the name")
-    elsewhere = sorted(key for key in keys if key.partition("/")[2].startswith(name))
-    hint = f"; there is {elsewhere[0]} (choose a namespace with -n)" if elsewhere else _nearest(exact, keys)
-    raise NotFound(f"{where} no job {exact} is in it{hint or _NO_GROUP}")
-
-
-def _nearest(key: str, keys: Iterable[str]) -> str:
-    """Suggest names in the namespace, else keys in others; for a Volcano Job's group, the Job's name."""
-    namespace, _, name = key.partition("/")
-    there = sorted({UID.sub("", one) for one in keys})
-    own = [one.partition("/")[2] for one in there if one.startswith(f"{namespace}/")]
-    others = (one for one in there if not one.startswith(f"{namespace}/"))
-    return did_you_mean(name, own, NEAR) or did_you_mean(key, others, NEAR)
-
-
-def keys_of(reader: LogReader, kind: str) -> set[str]:
-    """Return the keys of all objects of a kind in the log's events."""
-    return {str(key) for _, _, _, of, key, _ in reader.cursor("columns") if of == kind}
-
-
-# --- the story --------------------------------------------------------------------------------------------------------
-
-
 def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int]:
     """Return the range of events to read: after the first number, up to the second. ``known``: it is older than the
     log."""
@@ -177,7 +97,7 @@ def _life(reader: LogReader, kind: str, key: str, known: bool) -> tuple[int, int
 
 
 def _explain_story(history: History, kind: Kind, key: str, group: str, last: int, window: LogWindow) -> Explanation:
-    story = Story(group, only=key if kind == "pod" else None)
+    story = JobEpisodes(group, only=key if kind == "pod" else None)
     history.feed_concerning(story, group, story.only, last)
     story.add_waits(every_wait(history, group, story.only, last, story.time) if group else ())
     time = next((logged.time for logged in history.reader.read(last - 1, last)), story.time) if last else 0
@@ -194,7 +114,7 @@ def _explain_story(history: History, kind: Kind, key: str, group: str, last: int
     return Explanation(kind, key, group, queue, moment(time), present(story), episodes, *stands, *up_to)
 
 
-def _work_out(history: History, story: Story, episode: Episode) -> None:
+def _work_out(history: History, story: JobEpisodes, episode: Episode) -> None:
     """Explain why pods were placed on their nodes, by deciding the session again."""
     if not history.reader.sessions_with_state(episode.session, episode.session):
         episode.why = [f"retention took away what session {episode.session} was decided from"]
@@ -205,7 +125,7 @@ def _work_out(history: History, story: Story, episode: Episode) -> None:
     except LogError:
         raise
     except Exception as error:  # noqa: BLE001 - a plugin may fail now; the logged facts are returned anyway
-        episode.why = [f"running the session again fails with {type(error).__name__}: {error}"]
+        episode.why = [SESSIONS.sentence("failed", {"error": f"{type(error).__name__}: {error}"})]
         return
     episode.choices = tuple(made[pod] for pod in pods if pod in made)
     episode.why = reasons(episode, story)

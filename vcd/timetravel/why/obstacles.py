@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
+from vcd.diagnosis.funnel import Funnel
 from vcd.diagnosis.holders import KEPT, Holder, amount_of, held_in, holders_of
 from vcd.diagnosis.waiting import pending_task, task_without_node
 from vcd.model import events as ev
@@ -15,22 +16,21 @@ from vcd.model.quantity import format_resource
 from vcd.model.reasons import Reason
 from vcd.model.requests import format_sum
 from vcd.model.status import TaskStatus
-from vcd.scheduling.framework.framework import framework_of, trace_of
+from vcd.scheduling.framework.framework import trace_of
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.framework.trace import Trace
-from vcd.scheduling.search.parts import is_by_usage
 from vcd.scheduling.session.nodes import Ints, room_needed
 from vcd.scheduling.session.nodeview import NodeView
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.text.times import moment
 from vcd.text.victims import spared_in_words
 from vcd.timetravel.history import History
-from vcd.timetravel.why.explain import Kind, named
+from vcd.timetravel.why.names import Kind, named
 from vcd.timetravel.why.queueplace import QueuePlace, place_in_queue
 from vcd.timetravel.why.waits import Wait, wait_of
-from vcd.timetravel.words import moment
 
 _UNASKED = int(np.iinfo(np.int64).min)
 """The value in ``room_needed`` for a resource that is not requested."""
@@ -128,7 +128,7 @@ def _obstacles_of(wait: Wait, turns: _ServiceOrder) -> Obstacles:
     session, job = wait.session, wait.job
     record = session.snapshot.groups[wait.group]
     task = None if job is None else task_without_node(job, wait)
-    near = None if task is None else nearness(session, task)
+    near = None if task is None else nearness(Funnel(session, task))
     nodes = [] if near is None else [_near_node(session, near, row) for row in near.rows[:KEPT]]
     limits = [] if job is None else [limit for reason in wait.reasons for limit in _limits(session, job, reason, turns)]
     lacking = {one.resource: session.queues.get(one.queue) for one in limits}
@@ -166,21 +166,16 @@ class Nearness(msgspec.Struct, frozen=True):
     lacks: Ints
 
 
-def nearness(session: Session, task: Task) -> Nearness:
+def nearness(funnel: Funnel) -> Nearness:
     """Return how near each node is to fitting a task."""
-    usage = session.nodes.usage
-    room = usage.future_idle
-    may, takes = np.ones(len(session.nodes), np.bool_), (room[:2] >= 0).all(axis=0)
-    for predicate in framework_of(session).evaluator.predicates:
-        if predicate.applies(task):  # filters that depend on usage are about resources, too
-            passed = takes if is_by_usage(predicate) else may
-            passed &= predicate.mask(task, usage)
-    requested = task.request > 0
-    fits = np.maximum(room[requested] // task.request[requested][:, None], 0).min(axis=0) * takes
-    floor = room_needed(task.request)[:, None]
-    lacks = np.where(floor > _UNASKED, np.maximum(floor + task.request[:, None] * fits - room, 0), 0)
-    far = (lacks / np.maximum(task.request, 1)[:, None]).sum(axis=0)
-    rows = [row for row in np.argsort(far, kind="stable").tolist() if may[row] and far[row]]
+    usage, request = funnel.session.nodes.usage, funnel.task.request
+    room, requested = usage.future_idle, request > 0
+    takes = funnel.within & (room[:2] >= 0).all(axis=0)
+    fits = np.maximum(room[requested] // request[requested][:, None], 0).min(axis=0) * takes
+    floor = room_needed(request)[:, None]
+    lacks = np.where(floor > _UNASKED, np.maximum(floor + request[:, None] * fits - room, 0), 0)
+    far = (lacks / np.maximum(request, 1)[:, None]).sum(axis=0)
+    rows = [row for row in np.argsort(far, kind="stable").tolist() if funnel.passing[row] and far[row]]
     return Nearness(rows, fits, room, lacks)
 
 

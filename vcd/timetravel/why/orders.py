@@ -23,9 +23,9 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.text.tables import aligned
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
-from vcd.timetravel.words import moment
 
 SHOWN_JOBS = 20
 """Jobs of a queue in the output, at most."""

@@ -12,7 +12,7 @@ from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.words import counted, some, span_in_words
 from vcd.text.amounts import number, resource_name
 from vcd.text.tables import aligned
-from vcd.timetravel.figures import QueueFigures
+from vcd.timetravel.queuestatistics import QueueStatistics
 from vcd.timetravel.why.queuewaits import WaitedFor, WaitingJob
 from vcd.timetravel.why.sessions import EvictedPod
 
@@ -40,7 +40,7 @@ class QueueSpan(msgspec.Struct, omit_defaults=True):
     seconds: float
     sessions: tuple[int, int]
     overused: bool = False
-    figures: QueueFigures | None = None
+    figures: QueueStatistics | None = None
 
 
 class QueueExplanation(msgspec.Struct, omit_defaults=True):
@@ -137,7 +137,7 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
             )
 
 
-def _under(figures: QueueFigures) -> list[str]:
+def _under(figures: QueueStatistics) -> list[str]:
     return [f"under {figures.parent}"] if figures.parent else []
 
 
@@ -146,7 +146,7 @@ _WAITS = ("WAITING", "NEEDS", "SINCE", "WHY")
 _SERIES = ("allocated", "deserved", "request", "guarantee", "capability")
 
 
-def _amount_rows(figures: QueueFigures) -> Iterator[Sequence[str]]:
+def _amount_rows(figures: QueueStatistics) -> Iterator[Sequence[str]]:
     """Yield a row for each resource that the queue uses, deserves, requests or has guaranteed, or that limits it."""
     for resource in _resources(figures):
         amounts = [figures.amounts.get(series, {}).get(resource) for series in _SERIES]
@@ -186,7 +186,7 @@ def _eviction_lines(title: str, evictions: Sequence[EvictedPod]) -> Iterator[str
         yield f"  {one.time}  session {one.session}: {one.pod} on {one.node} for {one.for_group}{reason}"
 
 
-def standing(figures: QueueFigures | None) -> list[str]:
+def standing(figures: QueueStatistics | None) -> list[str]:
     """Return a queue's statistics: its state, then ``38 of 40 cpu deserved, requested 44, guarantee 10, limit 60`` for
     each resource."""
     if figures is None:
@@ -196,7 +196,7 @@ def standing(figures: QueueFigures | None) -> list[str]:
     return [head, *(amounts or ["nothing in use, nothing requested"])]
 
 
-def _resources(figures: QueueFigures) -> list[str]:
+def _resources(figures: QueueStatistics) -> list[str]:
     """Return the relevant resources of a queue: cpu and memory first, the others by name."""
     named: set[str] = set()
     for series in _SERIES:
@@ -208,7 +208,7 @@ def _resources(figures: QueueFigures) -> list[str]:
     return [*first, *sorted(named.difference(first))]
 
 
-def _amount(figures: QueueFigures, resource: str) -> str:
+def _amount(figures: QueueStatistics, resource: str) -> str:
     amounts = {series: of[resource] for series, of in figures.amounts.items() if resource in of}
     used, name = amounts.get("allocated", 0), resource_name(resource)
     if "deserved" in figures.amounts:

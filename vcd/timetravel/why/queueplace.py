@@ -8,7 +8,7 @@ from vcd.diagnosis.waiting import pending_task
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.text.amounts import main_resource, number
-from vcd.timetravel.figures import queue_figures
+from vcd.timetravel.queuestatistics import queue_statistics
 from vcd.timetravel.why.orders import waiting_in_order
 
 BEFORE = 3
@@ -36,7 +36,7 @@ def place_in_queue(session: Session, job: Job) -> QueuePlace | None:
     if job not in waiting:
         return None
     at, resource = waiting.index(job), main_resource({} if task is None else task.shape.requests)
-    amounts = queue_figures(session)[job.queue.name].amounts
+    amounts = queue_statistics(session)[job.queue.name].amounts
     deserved = amounts.get("deserved", {}).get(resource)
     return QueuePlace(
         at + 1,

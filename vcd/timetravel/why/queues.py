@@ -12,16 +12,16 @@ from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Object
 from vcd.model.words import did_you_mean, some
 from vcd.state.cluster import ClusterState
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.figures import held_back, queue_figures
 from vcd.timetravel.history import History
+from vcd.timetravel.logwriter import as_of
 from vcd.timetravel.overview import longest_waits, overview
-from vcd.timetravel.standing import as_of
-from vcd.timetravel.why.explain import keys_of
-from vcd.timetravel.why.news import changed_fields
+from vcd.timetravel.queuestatistics import held_back, queue_statistics
+from vcd.timetravel.why.names import keys_of
 from vcd.timetravel.why.queueanswer import QueueEdit, QueueExplanation, QueueSpan, standing
 from vcd.timetravel.why.queuewaits import QueueHistory, first_sessions_after
-from vcd.timetravel.words import moment
+from vcd.timetravel.why.statechanges import changes_of
 
 SAMPLES = 40
 """Sessions that are decided again for the statistics, in addition to the last one."""
@@ -84,7 +84,7 @@ def _edits(reader: LogReader, name: str, known: Object | None, after: int, until
             except BadObject as error:
                 text = f"set aside: {error}"
             else:
-                text = "created" if known is None else ", ".join(changed_fields("Queue", known, content))
+                text = "created" if known is None else ", ".join(changes_of("Queue", known, content))
                 known = content
         elif isinstance(event, ev.ObjectBad):
             text = f"set aside: {event.message}"
@@ -119,7 +119,7 @@ class _Samples:
             return
         self.count += 1
         plan = ev.decode_plan(record.plan)
-        figures = held_back(queue_figures(session), session, plan).get(self._queue)
+        figures = held_back(queue_statistics(session), session, plan).get(self._queue)
         overused = figures is not None and figures.overused
         last = self.spans[-1] if self.spans else None
         if last is not None and (standing(last.figures), last.overused) == (standing(figures), overused):

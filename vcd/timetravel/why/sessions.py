@@ -18,13 +18,16 @@ from vcd.scheduling.framework.reasons import Told, all_told, told
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 from vcd.text.amounts import quantities_text
+from vcd.text.names import ANOTHER
+from vcd.text.plans import operation_in_words, status_in_words
 from vcd.text.reasons import gate_text, gates_text
+from vcd.text.sessions import SESSIONS
+from vcd.text.times import moment
 from vcd.timetravel.differences import difference_from
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.figures import allocated_now, held_by_queue, queue_figures
 from vcd.timetravel.history import History
-from vcd.timetravel.why.news import New, Sight, news_of_calls, news_of_objects
-from vcd.timetravel.words import ANOTHER, moment, operation_in_words, status_in_words
+from vcd.timetravel.queuestatistics import allocated_now, held_by_queue, queue_statistics
+from vcd.timetravel.why.statechanges import ClusterContents, StateChange, call_changes, object_changes
 
 _MOST_LINES = 12
 """Entries of a list that become lines, at most."""
@@ -78,10 +81,8 @@ class WaitChange(msgspec.Struct, omit_defaults=True):
     now: tuple[Told, ...] = ()
 
     def __str__(self) -> str:
-        if not self.now:
-            return f"{self.group} waits no more; before {gates_text(self.was)}"
-        before = f"; before {gates_text(self.was)}" if self.was else ""
-        return f"{self.group} waits {'' if self.was else 'from now on '}{gates_text(self.now)}{before}"
+        facts = {"group": self.group, "now": gates_text(self.now), "was": gates_text(self.was)}
+        return SESSIONS.sentence("wait", facts, ["ended" if not self.now else "" if self.was else "began"])
 
 
 class QueueChange(msgspec.Struct, omit_defaults=True):
@@ -96,11 +97,11 @@ class QueueChange(msgspec.Struct, omit_defaults=True):
     deserved: dict[str, str] | None = None
 
     def __str__(self) -> str:
-        words = f"{self.queue}: {quantities_text(self.after) or 'nothing'} in use"
-        if self.before != self.after:
-            words += f" (before {quantities_text(self.before) or 'nothing'})"
-        owed = None if self.deserved is None else quantities_text(self.deserved) or "nothing"
-        return words if owed is None else f"{words}, deserved {owed}"
+        before, after = (quantities_text(each) or "nothing" for each in (self.before, self.after))
+        deserved = "" if self.deserved is None else f", deserved {quantities_text(self.deserved) or 'nothing'}"
+        facts = {"queue": self.queue, "after": after, "deserved": deserved}
+        facts["before"] = f" (before {before})" if self.before != self.after else ""
+        return SESSIONS.sentence("queue", facts)
 
 
 class Contrast(msgspec.Struct, omit_defaults=True):
@@ -120,12 +121,15 @@ class Contrast(msgspec.Struct, omit_defaults=True):
     def lines(self, here: int) -> Iterator[str]:
         """Yield the differences, each with the session that has it."""
         if self.configuration:
-            yield f"session {self.session} was decided by another configuration"
+            yield SESSIONS.sentence("configuration", {"session": f"{self.session}"})
         for number, operations, waits in (
             (here, self.operations_here, self.waits_here),
             (self.session, self.operations_there, self.waits_there),
         ):
-            yield from _shortened([f"only session {number}: {text}" for text in (*operations, *waits)])
+            texts = [
+                SESSIONS.sentence("only", {"session": f"{number}", "text": text}) for text in (*operations, *waits)
+            ]
+            yield from _shortened(texts)
 
 
 class SessionExplanation(msgspec.Struct, omit_defaults=True):
@@ -145,7 +149,7 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
     head: int
     epoch: int
     policy: str
-    news: list[New]
+    news: list[StateChange]
     decided: list[Decided]
     admitted: list[str]
     phases: list[str]
@@ -163,36 +167,40 @@ class SessionExplanation(msgspec.Struct, omit_defaults=True):
 
     def lines(self) -> Iterator[str]:
         """Yield the explanation in sentences, with times in UTC."""
-        by = "by a shadow: nothing of it was done" if self.shadow else f"epoch {self.epoch}"
-        yield f"session {self.session} at {self.now}, decided from event {self.head} ({by})"
-        since = "since the log begins"
+        facts = {"session": f"{self.session}", "now": self.now, "head": f"{self.head}", "epoch": f"{self.epoch}"}
+        yield SESSIONS.sentence("session", facts, ["shadow" if self.shadow else ""])
+        facts = {"count": counted(self.meanwhile, "event")}
         if self.previous is not None:
-            since = f"since session {self.previous.session}, {span_in_words(self.previous.seconds)} before"
-        yield from _section(f"new {since}:", map(str, self.news), "nothing that a scheduler reads")
+            facts |= {"previous": f"{self.previous.session}", "span": span_in_words(self.previous.seconds)}
+        title = SESSIONS.sentence("new", facts, ["first" if self.previous is None else ""])
+        yield from _section(title, map(str, self.news), SESSIONS["new none"])
         if self.meanwhile:
-            yield f"{counted(self.meanwhile, 'event')} came while it was decided"
-        yield from _section("decided:", self._decisions(), "no bind, eviction or nomination")
-        yield from _section("groups:", self.phases)
-        yield from _section("plugins that failed, and what was decided without them:", self.faults)
-        yield from _section("queries outside the cluster:", self.outside)
-        yield from _section("changed reasons of waits:", map(str, self.waiting))
-        still = [f"{counted(count, 'group')} at {reason}" for reason, count in self.still.items()]
-        yield from _section("waiting after it:", still, "no group")
-        yield from _section("queues:", map(str, self.queues))
+            yield SESSIONS.sentence("meanwhile", facts)
+        yield from _section(SESSIONS["decided"], self._decisions(), SESSIONS["decided none"])
+        yield from _section(SESSIONS["groups"], self.phases)
+        yield from _section(SESSIONS["faults"], self.faults)
+        yield from _section(SESSIONS["outside"], self.outside)
+        yield from _section(SESSIONS["waits"], map(str, self.waiting))
+        counts = {reason: counted(count, "group") for reason, count in self.still.items()}
+        still = [SESSIONS.sentence("still one", {"count": of, "reason": reason}) for reason, of in counts.items()]
+        yield from _section(SESSIONS["still"], still, SESSIONS["still none"])
+        yield from _section(SESSIONS["queues"], map(str, self.queues))
         if self.again:
             yield self.again
-        for name, contrast in (("before", self.previous), ("after", self.next)):
+        for when, contrast in (("before", self.previous), ("after", self.next)):
             if contrast is not None:
-                title = f"against session {contrast.session}, {span_in_words(contrast.seconds)} {name}:"
-                yield from _section(title, contrast.lines(self.session), "the same")
+                facts = {"session": f"{contrast.session}", "span": span_in_words(contrast.seconds), "when": when}
+                title = SESSIONS.sentence("against", facts)
+                yield from _section(title, contrast.lines(self.session), SESSIONS["against none"])
 
     def _decisions(self) -> Iterator[str]:
         for one in self.decided:
             yield from _statement_lines(one)
         if self.admitted:
-            yield f"{counted(len(self.admitted), 'group')} admitted: {some(self.admitted)}"
+            facts = {"count": counted(len(self.admitted), "group"), "names": some(self.admitted)}
+            yield SESSIONS.sentence("admitted", facts)
         if self.more:
-            yield "a bound on one session's work was reached: the next session goes on with the rest"
+            yield SESSIONS["bounded"]
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -211,23 +219,25 @@ def _section(title: str, lines: Iterable[str], otherwise: str = "") -> Iterator[
 def _shortened(lines: Sequence[str]) -> Iterator[str]:
     yield from lines[:_MOST_LINES]
     if len(lines) > _MOST_LINES:
-        yield f"... and {len(lines) - _MOST_LINES:,} more"
+        yield SESSIONS.sentence("more", {"count": f"{len(lines) - _MOST_LINES:,}"})
 
 
 def _statement_lines(one: Decided) -> Iterator[str]:
-    who = f"{one.action} for {one.group}" + (f" of queue {one.queue}" if one.queue else "")
-    if one.binds:
-        yield f"{who}: bind {some([f'{pod} to {node}' for pod, node in one.binds.items()])}"
-    if one.held:
-        yield f"{who}: hold capacity for {some([f'{pod} on {node}' for pod, node in one.held.items()])}"
+    facts = {"who": f"{one.action} for {one.group}" + (f" of queue {one.queue}" if one.queue else "")}
+    binds = [f"{pod} to {node}" for pod, node in one.binds.items()]
+    held = [f"{pod} on {node}" for pod, node in one.held.items()]
+    for code, names in (("bind", binds), ("hold", held)):
+        if names:
+            yield SESSIONS.sentence(code, {**facts, "names": some(names)})
     for reason in dict.fromkeys(eviction.reason for eviction in one.evictions):
         gone = [f"{each.pod} from {each.node}" for each in one.evictions if each.reason == reason]
-        yield f"{who}: evict {some(gone)}" + (f" ({reason})" if reason else "")
+        facts |= {"names": some(gone), "reason": f" ({reason})" if reason else ""}
+        yield SESSIONS.sentence("evict", facts)
     if one.dropped:
-        yield f"  dropped whole before any call: {one.dropped}"
+        yield SESSIONS.sentence("dropped", {"why": one.dropped})
     elif one.outcomes:
         results = ", ".join(f"{count} {result}" for result, count in one.outcomes.items())
-        yield f"  of {counted(sum(one.outcomes.values()), 'call')}: {results}"
+        yield SESSIONS.sentence("calls", {"count": counted(sum(one.outcomes.values()), "call"), "results": results})
         yield from (f"    {failure}" for failure in one.failures)
 
 
@@ -352,7 +362,7 @@ def _queues(session: Session) -> list[QueueChange]:
     before = held_by_queue(session, session.jobs.allocated)
     after = held_by_queue(session, allocated_now(session))
     found = []
-    for name, figures in queue_figures(session).items():
+    for name, figures in queue_statistics(session).items():
         if before[name] or after[name] or any(figures.amounts.get("request", {}).values()):
             deserved = figures.amounts.get("deserved")
             owed = None if deserved is None else _quantities(deserved)
@@ -450,9 +460,9 @@ def _explained(
     previous = None if before is None else _adjacent(history, before, shows)
     # the last event that is not new to it: the head of the session before, or the beginning of the log
     start = min(reader.oldest(), info.head) if before is None else before.head
-    old = Sight.of(history.state(start, jump=True)) if start else Sight()
+    old = ClusterContents.of(history.state(start, jump=True)) if start else ClusterContents()
     state = history.state(info.head, jump=True)
-    news = [*news_of_objects(old, Sight.of(state)), *news_of_calls(history, start, info.head)]
+    news = [*object_changes(old, ClusterContents.of(state)), *call_changes(history, start, info.head)]
     record = reader.session(info.number)
     plan = ev.decode_plan(record.plan)
     known = dict(state.waiting)
@@ -482,7 +492,7 @@ def _explained(
 def _visible_part(whole: SessionExplanation, seen: Seen) -> SessionExplanation:
     """Remove decisions, changes and queues that may not be named; groups are filtered already."""
     decided = [one for one in (_visible_statement(one, seen) for one in whole.decided) if one is not None]
-    news = [one for one in (_visible_news(one, seen) for one in whole.news) if one is not None]
+    news = [one for one in (_visible_change(one, seen) for one in whole.news) if one is not None]
     queues = [queue for queue in whole.queues if seen("Queue", queue.queue)]
     return msgspec.structs.replace(whole, decided=decided, news=news, queues=queues, faults=[], outside=[], again="")
 
@@ -499,7 +509,7 @@ def _visible_statement(decided: Decided, seen: Seen) -> Decided | None:
     return Decided(decided.statement, decided.action, ANOTHER, "", evictions=evictions)
 
 
-def _visible_news(new: New, seen: Seen) -> New | None:
+def _visible_change(new: StateChange, seen: Seen) -> StateChange | None:
     if new.kind in ("configuration", "leadership"):
         return new
     visible = [(number, key) for number, key in enumerate(new.keys) if seen(new.kind, key)]
@@ -518,10 +528,10 @@ def _external_questions(record: ev.SessionDecided) -> list[str]:
     if not record.asked:
         return []
     errors = Counter(one.error for one in record.asked if one.error)
-    return [
-        f"{counted(len(record.asked), 'question')}, {len(record.asked) - sum(errors.values())} answered",
-        *(f"{count} failed: {error}" for error, count in errors.items()),
-    ]
+    facts = {"count": counted(len(record.asked), "question")}
+    facts["answered"] = f"{len(record.asked) - sum(errors.values())}"
+    failed = ({"count": f"{count}", "error": error} for error, count in errors.items())
+    return [SESSIONS.sentence("questions", facts), *(SESSIONS.sentence("questions failed", one) for one in failed)]
 
 
 def _decide_again(history: History, explanation: SessionExplanation, record: ev.SessionDecided) -> None:
@@ -529,10 +539,8 @@ def _decide_again(history: History, explanation: SessionExplanation, record: ev.
     try:
         _, session = history.rerun(record.session)
     except Exception as error:  # noqa: BLE001 - a plugin may fail now; the logged facts are returned anyway
-        explanation.again = f"running the session again fails with {type(error).__name__}: {error}"
+        explanation.again = SESSIONS.sentence("failed", {"error": f"{type(error).__name__}: {error}"})
         return
     explanation.queues = _queues(session)
     if difference_from(record, plan_of(session)) is not None:
-        explanation.again = (
-            "it comes out otherwise today, and the queues are of that plan: vcd replay tells the difference"
-        )
+        explanation.again = SESSIONS["otherwise"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 import numpy as np
@@ -22,10 +22,10 @@ from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
-from vcd.timetravel.why.changes import Change, What, with_priority, without_jobs
-from vcd.timetravel.why.dials import Parameter, node_parameter, quota_parameters
 from vcd.timetravel.why.obstacles import nearness
-from vcd.timetravel.why.poddials import pod_parameters
+from vcd.timetravel.why.parameters import Parameter, node_parameter, quota_parameters
+from vcd.timetravel.why.podparameters import pod_parameters
+from vcd.timetravel.why.snapshotchanges import Change, What, with_priority, without_jobs
 from vcd.timetravel.why.waits import Wait
 
 NODES_TRIED = 8
@@ -198,12 +198,17 @@ class Search:
         return first
 
     def _parameters(self, job: Job) -> list[Parameter]:
-        task = waiting_task(self._wait, job)
-        if task is None or not len(self._session.nodes):
+        if self._funnel is None or not len(self._session.nodes):
             return []
         if self._pod_parameters is None:
-            self._pod_parameters = list(pod_parameters(self._session, job, Funnel(self._session, task)))
+            self._pod_parameters = list(pod_parameters(self._session, job, self._funnel))
         return self._pod_parameters
+
+    @cached_property
+    def _funnel(self) -> Funnel | None:
+        """The nodes for the pod that found none; None if no pod waits for a node."""
+        task = None if self._wait.job is None else waiting_task(self._wait, self._wait.job)
+        return None if task is None else Funnel(self._session, task)
 
     # --- quotas -------------------------------------------------------------------------------------------------------
 
@@ -224,11 +229,10 @@ class Search:
 
     def _rooms(self, job: Job) -> FoundChange | None:
         """Try the nodes that lack least; of those that work, return the one that needs least of one resource."""
-        task = waiting_task(self._wait, job)
-        if task is None:
+        if self._funnel is None:
             return None
-        since, best = self.trials.decisions, None
-        rows = nearness(self._session, task).rows[:NODES_TRIED]
+        since, best, task = self.trials.decisions, None, self._funnel.task
+        rows = nearness(self._funnel).rows[:NODES_TRIED]
         for row in rows:
             parameter = node_parameter(self._session, job, task, row)
             if best is None:

@@ -28,10 +28,11 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.records import seconds_of
 from vcd.text.causes import JOBS, cut, said, shortened
+from vcd.text.names import ANOTHER
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
-from vcd.timetravel.why.waits import wait_at
-from vcd.timetravel.words import ANOTHER, moment
+from vcd.timetravel.why.waits import first_placement, wait_at
 
 if TYPE_CHECKING:
     from vcd.timetravel.why.counterfactual import Counterfactual
@@ -208,7 +209,8 @@ def _with_order(history: History, diagnosis: Diagnosis, group: str, first: int, 
     """Add why the job that was served first came before this one when its session began, and how many jobs created
     later were placed, while it waited, on nodes that its pods may use."""
     ahead = diagnosis.subject["ahead"]
-    (number,) = history.reader.rows("served_in", group=ahead, first=first)[0]
+    number = first_placement(history, ahead, first)
+    assert number is not None
     _, session = history.rerun(number, actions=False)
     one, other = session.jobs.index(ahead), session.jobs.index(group)
     if one is None or other is None:

@@ -19,8 +19,8 @@ from vcd.scheduling.framework.trace import PointQuestion, Trace, VictimSearch
 from vcd.scheduling.framework.victims import rule_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.timetravel.figures import QueueFigures, queue_figures
 from vcd.timetravel.history import History
+from vcd.timetravel.queuestatistics import QueueStatistics, queue_statistics
 
 
 class Offer(msgspec.Struct):
@@ -58,7 +58,7 @@ class VictimQuestion(msgspec.Struct):
     asker: Task | None
     offers: Offers
     let_go: tuple[str, ...]
-    figures: dict[str, QueueFigures]
+    figures: dict[str, QueueStatistics]
     asked: dict[str, str]
     lacked: dict[str, str]
     no_room: str = ""
@@ -150,7 +150,7 @@ def _of_node(session: Session, search: VictimSearch, asker: Task, before: Sequen
 class _SearchMoment(NamedTuple):
     """A session at the time of a victim search: the statistics of its queues, and why an eviction was necessary."""
 
-    figures: dict[str, QueueFigures]
+    figures: dict[str, QueueStatistics]
     needed: str
     funnel: list[FunnelLine]
 
@@ -159,9 +159,9 @@ class _SearchMoment(NamedTuple):
         """Record the present, for a task or the context of several."""
         tasks = (asker,) if isinstance(asker, Task) else asker.tasks
         if len({task.shape for task in tasks}) > 1:  # one funnel would not be valid for all
-            return cls(queue_figures(session), "", [])
+            return cls(queue_statistics(session), "", [])
         funnel = Funnel(session, tasks[0])
-        return cls(queue_figures(session), _why_needed(funnel, len(tasks)), funnel.lines())
+        return cls(queue_statistics(session), _why_needed(funnel, len(tasks)), funnel.lines())
 
 
 def _why_needed(funnel: Funnel, missing: int) -> str:

@@ -1,14 +1,56 @@
-"""A job that waits at a session of a log, which is decided again."""
+"""The waits of one job: over time, from the wait timeline of a log, and at one session, which is decided again."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from functools import partial
+
+from vcd.diagnosis.loggedtimeline import read_timeline
 from vcd.diagnosis.waiting import GroupWait
+from vcd.diagnosis.waittimeline import Reasons, WholeWait, clipped
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.history import History
-from vcd.timetravel.why.explain import named
-from vcd.timetravel.why.jobtimeline import waits_of
+from vcd.timetravel.history import WHOLE, History, LogWindow
+from vcd.timetravel.why.names import named
+
+
+def waits_of(history: History, group: str, window: LogWindow = WHOLE) -> list[WholeWait]:
+    """Return the waits of a group, the oldest first, without those of a deleted group of the same name. Raises
+    LogError."""
+    timeline = read_timeline(history.reader, (group,), partial(_waiting_at, history), window.until)
+    return clipped(timeline.waits(group, window.end(history.reader)), window.since)
+
+
+def first_placement(history: History, group: str, first: int = 0) -> int | None:
+    """Return the first session, from one on, that gave nodes to pods of a group; None if none did."""
+    ((number,),) = history.reader.rows("served_in", group=group, first=first)
+    return None if number is None else int(number)
+
+
+def every_wait(history: History, group: str, pod: str | None, until: int, time: int) -> list[WholeWait]:
+    """Return the waits of a group, or of one of its pods, up to an event and as of a time (ns), with all their spans.
+    Raises LogError."""
+    timeline = read_timeline(
+        history.reader, (group,), partial(_waiting_at, history), until,
+        concerning=partial(_concerning, pod), most_spans=sys.maxsize,
+    )  # fmt: skip
+    return timeline.every_wait(group, time)
+
+
+def _concerning(pod: str | None, reasons: Reasons) -> Reasons:
+    """Return the reasons that may concern a pod (None: all). A pod that waits for the rest of its gang has the reasons
+    of the rest."""
+    matching = () if pod is None else tuple(one for one in reasons if one.may_concern(pod))
+    return reasons if all(one.gate == "gang" for one in matching) else matching
+
+
+def _waiting_at(history: History, sequence: int) -> Mapping[str, Reasons]:
+    return history.state(sequence, jump=True).waiting
+
+
+# --- one session ------------------------------------------------------------------------------------------------------
 
 
 class Wait(GroupWait, frozen=True):

@@ -227,7 +227,7 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         """Return the nodes in some domain that is not above a tier."""
         if tier not in self._within:
             count = sum(each <= tier for each in self._tree.tiers)
-            within: Mask = self._tree.masks[:count].any(axis=0)
+            within: Mask = np.any(self._tree.masks[:count], axis=0)
             self._within[tier] = within
         return self._within[tier]
 

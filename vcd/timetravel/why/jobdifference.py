@@ -3,9 +3,7 @@ helped."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,16 +23,16 @@ from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
 from vcd.text.reasons import reasons_text
 from vcd.text.tables import aligned
+from vcd.text.times import moment
+from vcd.text.trials import DIFFERENCES
 from vcd.timetravel.errors import NotFound
+from vcd.timetravel.fields import leaves, value_text
 from vcd.timetravel.history import History, LogWindow
-from vcd.timetravel.why.changes import with_minimum, with_pods, with_priority
-from vcd.timetravel.why.explain import named
-from vcd.timetravel.why.jobtimeline import waits_of
-from vcd.timetravel.why.news import leaves
+from vcd.timetravel.why.names import named
+from vcd.timetravel.why.snapshotchanges import in_queue, with_age, with_minimum, with_pods, with_priority
 from vcd.timetravel.why.trials import Trials
 from vcd.timetravel.why.verdict import verdict_on
-from vcd.timetravel.why.waits import Wait, wait_at
-from vcd.timetravel.words import moment
+from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of
 
 MOST_DECISIONS = 50
 _SECOND = 1_000_000_000
@@ -96,28 +94,29 @@ class JobDifference(msgspec.Struct, frozen=True):
 
     def sentence(self) -> str:
         """Return which job started, and why the other did not."""
-        enough = next((fact for fact in self.facts if fact.enough), None)
+        enough, other = next((fact for fact in self.facts if fact.enough), None), self.other
         what, why = self._what(), self.order
         if self.is_one_job:
-            why = f"it differs in {some([fact.name for fact in self.facts], 5)}" if self.facts else "nothing differs"
+            names = {"names": some([fact.name for fact in self.facts], 5)}
+            why = DIFFERENCES.sentence("differs" if self.facts else "equal", names)
         elif enough is not None:
-            against = f"{enough.name} is {enough.one or 'none'} against {enough.other or 'none'}"
-            why = f"{against}, and with the same value {self.other.name} starts (verified)"
-        elif self.other.started != self.one.started and self.other.waits:
-            why = f"{self.other.name} waits: {self.other.waits}"
-        return f"{what}: {why}" if why else what
+            facts = {"name": enough.name, "one": enough.one or "none", "other": enough.other or "none"}
+            why = DIFFERENCES.sentence("enough", {**facts, "job": other.name})
+        elif other.started != self.one.started and other.waits:
+            why = DIFFERENCES.sentence("waits", {"job": other.name, "reasons": other.waits})
+        return DIFFERENCES.sentence("why", {"what": what, "why": why}) if why else what
 
     def _what(self) -> str:
-        one, other = self.one, self.other
+        one, other, names = self.one, self.other, self._names()
         if self.is_one_job:
-            return f"{one.name} at session {one.session} and at session {other.session}"
-        mine, theirs = self._names()
+            facts = {"one": one.name, "session": f"{one.session}", "other_session": f"{other.session}"}
+            return DIFFERENCES.sentence("sessions", facts)
+        facts = {"one": names[0], "other": names[1], "session": f"{one.started}", "other_session": f"{other.started}"}
         if one.started is None:
-            return f"neither {mine} nor {theirs} started"
+            return DIFFERENCES.sentence("neither", facts)
         if one.started == other.started and one.file == other.file:
-            return f"{mine} and {theirs} both started at session {one.started}"
-        then = "never did" if other.started is None else f"did at session {other.started}"
-        return f"{mine} started at session {one.started}, {theirs} {then}"
+            return DIFFERENCES.sentence("both", facts)
+        return DIFFERENCES.sentence("first", facts, ["only" if other.started is None else ""])
 
     def _names(self) -> tuple[str, str]:
         """Return names that distinguish the two."""
@@ -133,14 +132,16 @@ class JobDifference(msgspec.Struct, frozen=True):
         yield self.sentence()
         names = self._names()
         for name, side in zip(names, (self.one, self.other), strict=True):
+            facts = {"name": name, "session": f"{side.session}", "reasons": side.waits}
             if self.is_one_job:
-                yield f"  {name}: {f'it waits: {side.waits}' if side.waits else 'it does not wait'}"
+                yield DIFFERENCES.sentence("side", facts, ["waits" if side.waits else ""])
             else:
-                yield f"  {name}, as of session {side.session}: {side.verdict or 'it never waited'}"
+                facts["verdict"] = side.verdict or "it never waited"
+                yield DIFFERENCES.sentence("side verdict", facts)
         if self.order:
-            yield f"  order: {self.order}"
+            yield DIFFERENCES.sentence("order", {"order": self.order})
         if not self.facts:
-            yield "  they differ in nothing that scheduling reads"
+            yield DIFFERENCES["no difference"]
             return
         rows = [[fact.name, fact.one, fact.other, _ENOUGH[fact.enough]] for fact in self.facts]
         yield from (f"  {line}" for line in aligned(["", *names, "if equal"], rows))
@@ -184,7 +185,7 @@ def explain_difference(
         raise NotFound(
             f"event log {mine.reader.path}: that is one job at one session; name another job, session or log"
         )
-    sides.sort(key=lambda side: _started(side[0], side[1]) or _LATEST)
+    sides.sort(key=lambda side: first_placement(side[0], side[1]) or _LATEST)
     pair = _at_sessions(*sides)
     return _compared(*pair)
 
@@ -202,20 +203,14 @@ def _named(history: History, text: str, namespace: str, session: int | None) -> 
     return history, named(history, "job", name, namespace)[1], int(number) if number else session
 
 
-def _started(history: History, group: str) -> int | None:
-    """Return the first session that gave nodes to pods of a group."""
-    ((number,),) = history.reader.rows("served_in", group=group, first=0)
-    return None if number is None else int(number)
-
-
 def _at_sessions(one: _Named, other: _Named) -> tuple[_At, _At]:
     """Return both jobs at the sessions at which they are compared."""
-    first = one[2] or _started(one[0], one[1]) or _last_wait(*one[:2])
+    first = one[2] or first_placement(one[0], one[1]) or _last_wait(*one[:2])
     second = other[2]
     if second is None:
         waits = waits_of(other[0], other[1])
         after = [max(wait.first, first) for wait in waits if wait.last >= first] if one[0] is other[0] else []
-        second = after[0] if after else waits[-1].last if waits else _started(other[0], other[1])
+        second = after[0] if after else waits[-1].last if waits else first_placement(other[0], other[1])
     if second is None:
         raise NotFound(f"event log {other[0].reader.path}: job {other[1]} neither waits nor starts in any session")
     return _at(one[0], one[1], first), _at(other[0], other[1], second)
@@ -256,7 +251,7 @@ def _wait(at: _At) -> Wait | None:
 
 
 def _side(at: _At, wait: Wait | None) -> Side:
-    started = _started(at.history, at.group)
+    started = first_placement(at.history, at.group)
     time = "" if started is None else moment(at.history.reader.session(started).now)
     try:
         window = LogWindow(session=at.history.reader.info(at.number))
@@ -303,7 +298,7 @@ def _read_facts(at: _At) -> Iterator[tuple[str, str]]:
     for name, text in sorted(job.record.group.metadata.annotations.items()):
         if name in read:
             yield f"annotation {name}", text
-    yield from ((f"the queue's {path}", text) for path, text in leaves(msgspec.to_builtins(spec)))
+    yield from ((f"the queue's {path}", text) for path, text in _texts(msgspec.to_builtins(spec)))
     yield "the cluster's configuration", at.session.policy_digest[:16]
     yield from _of_cluster(at.session, task)
 
@@ -317,9 +312,14 @@ def _of_pod(pod: Pod) -> Iterator[tuple[str, str]]:
     plain: dict[str, Any] = msgspec.to_builtins(pod.spec)
     for name, value in plain.items():
         if name in _TERMS and value:
-            yield name, "; ".join(f"{path} {text}".strip() for path, text in leaves(value))
+            yield name, "; ".join(f"{path} {text}".strip() for path, text in _texts(value))
         elif name not in (*_REPORTED_ELSEWHERE, *_TERMS):
-            yield from leaves(value, name)
+            yield from ((f"{name}.{path}".rstrip("."), text) for path, text in _texts(value))
+
+
+def _texts(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the leaves of nested mappings by their dotted paths, as text."""
+    return ((".".join(path), value_text(leaf)) for path, leaf in leaves(value))
 
 
 def _of_cluster(session: Session, task: Task | None) -> Iterator[tuple[str, str]]:
@@ -350,10 +350,10 @@ def _equalizer(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot
     makes: dict[str, Callable[[Snapshot], Snapshot]] = {
         "priority": lambda snapshot: with_priority(snapshot, key, job.priority),
         "minMember": lambda snapshot: with_minimum(snapshot, key, job.min_available),
-        "created": partial(_with_age, key=key, created=job.created),
+        "created": lambda snapshot: with_age(snapshot, key, job.created),
     }
     if job.queue.name in wait.session.queues:
-        makes["queue"] = partial(_in_queue, key=key, queue=job.queue.name)
+        makes["queue"] = lambda snapshot: in_queue(snapshot, key, job.queue.name)
     known = set(wait.session.nodes.resources)
     if task is not None and known.issuperset(one.session.amounts(task.request.tolist())):
         spec = task.pod.spec
@@ -365,14 +365,3 @@ def _equalizer(name: str, one: _At, wait: Wait) -> Callable[[Snapshot], Snapshot
             term = {_TERMS[name]: getattr(spec, _TERMS[name])}
             return lambda snapshot: with_pods(snapshot, key, lambda of: altered(of, **term))
     return makes.get(name)
-
-
-def _with_age(snapshot: Snapshot, key: str, created: int) -> Snapshot:
-    record = msgspec.structs.replace(snapshot.groups[key], created=created)
-    return dataclasses.replace(snapshot, groups={**snapshot.groups, key: record})
-
-
-def _in_queue(snapshot: Snapshot, key: str, queue: str) -> Snapshot:
-    record = snapshot.groups[key]
-    moved = msgspec.structs.replace(record, group=altered(record.group, spec={"queue": queue}))
-    return dataclasses.replace(snapshot, groups={**snapshot.groups, key: moved})

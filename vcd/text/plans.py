@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime
-
 from vcd.model import events as ev
-from vcd.model.words import quantities_in_words, rfc3339
+from vcd.model.words import quantities_in_words
 from vcd.scheduling.framework.reasons import told
 from vcd.text.reasons import gates_text
-
-ANOTHER = "a job of another namespace"
-"""The name of a job whose real name may not be reported."""
-UID = re.compile(r"-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-"""The suffix of the group's name of a Volcano Job."""
 
 
 def operation_in_words(operation: ev.Operation) -> str:
@@ -53,18 +45,3 @@ def waiting_in_words(waiting: ev.Waiting) -> str:
     if not waiting.gate:
         return f"{waiting.group} waits no more"
     return f"{waiting.group} waits {gates_text([told(waiting)])}"
-
-
-def clock(nanoseconds: int) -> str:
-    """Return a time in nanoseconds since the epoch as text in UTC, to the second."""
-    return datetime.fromtimestamp(nanoseconds // 1_000_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def moment(nanoseconds: int) -> str:
-    """Return a time in nanoseconds since the epoch as RFC 3339, in UTC, to the millisecond."""
-    return rfc3339(nanoseconds, 3)
-
-
-def clock_time(nanoseconds: int) -> str:
-    """Return the time of day (UTC) of a time in ns: ``09:22:38``."""
-    return moment(nanoseconds)[11:19]

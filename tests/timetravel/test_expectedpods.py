@@ -11,10 +11,10 @@ from tests.timetravel.test_submit import PLAIN
 from vcd.eventlog import LogReader
 from vcd.model.codec import from_manifest
 from vcd.model.objects import PodGroup
-from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.meant import ExpectedPods
+from vcd.timetravel.whatif.expectedpods import ExpectedPods
 from vcd.timetravel.whatif.present import present
 from vcd.timetravel.whatif.workload import Unit
+from vcd.timetravel.whatif.workloadreader import workload_of
 
 TASK = "volcano.sh/task-spec"
 GROUP = "scheduling.k8s.io/group-name"

@@ -18,13 +18,13 @@ from vcd.model.reasons import Cause
 from vcd.model.words import counted, span_in_words
 from vcd.text.causes import said, shortened
 from vcd.text.remedies import remedy_of
+from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, object_in
-from vcd.timetravel.standing import as_of
+from vcd.timetravel.logwriter import as_of
 from vcd.timetravel.why.counterfactual import smallest_change
 from vcd.timetravel.why.verdict import served_between
 from vcd.timetravel.why.waits import wait_at
-from vcd.timetravel.words import moment
 
 FIRST = 5
 """Causes in the answer, at most."""

@@ -18,7 +18,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
-from vcd.timetravel.why.changes import Change, What, with_queue, with_resources
+from vcd.timetravel.why.snapshotchanges import Change, What, with_queue, with_resources
 
 _BASIC = (CPU, MEMORY)
 _MIB = 1024 * 1024

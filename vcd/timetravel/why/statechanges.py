@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import msgspec
 
@@ -11,12 +10,14 @@ from vcd.model import events as ev
 from vcd.model.objects import Object, Pod
 from vcd.model.words import counted, some
 from vcd.state.cluster import ClusterState
+from vcd.text.sessions import SESSIONS
+from vcd.timetravel.fields import changed_fields, value_text
 from vcd.timetravel.history import History
 
 NAMED = 4
 """Keys that a line names, at most; the data has all of them."""
 
-_NOT_NEWS = {
+_IGNORED = {
     "Node": ("status.capacity", "status.images", "metadata.resourceVersion"),
     "PodGroup": ("status.", "metadata.resourceVersion"),
     "Queue": ("status.allocated", "metadata.resourceVersion"),
@@ -24,7 +25,7 @@ _NOT_NEWS = {
 """Fields that a session does not read, or that the scheduler itself writes, by kind: they are no changes for it."""
 
 
-class New(msgspec.Struct, omit_defaults=True):
+class StateChange(msgspec.Struct, omit_defaults=True):
     """A change of objects of a kind (or of calls, answers, the configuration) that happened to all ``keys``;
     ``details`` describes it for the first of them, ``count`` is their number if one key means several."""
 
@@ -35,11 +36,12 @@ class New(msgspec.Struct, omit_defaults=True):
     count: int = 0
 
     def __str__(self) -> str:
-        words = f"{counted(self.count or len(self.keys), self.kind)} {self.what}"
-        return f"{words}: {some(self.details or self.keys, NAMED, len(self.keys))}"
+        names = some(self.details or self.keys, NAMED, len(self.keys))
+        facts = {"count": counted(self.count or len(self.keys), self.kind), "what": self.what, "names": names}
+        return SESSIONS.sentence("change", facts)
 
 
-class Sight(msgspec.Struct, frozen=True):
+class ClusterContents(msgspec.Struct, frozen=True):
     """The cluster in a state: pods with UID and status, other objects by kind and key."""
 
     pods: Mapping[str, tuple[str, str, Pod]] = msgspec.field(default_factory=dict)
@@ -49,7 +51,7 @@ class Sight(msgspec.Struct, frozen=True):
     leader: tuple[int, bool] = (0, False)
 
     @classmethod
-    def of(cls, state: ClusterState) -> Sight:
+    def of(cls, state: ClusterState) -> ClusterContents:
         """Copy a state, which changes when the history continues."""
         pods = {}
         for key, row in state.tasks.row_of.items():
@@ -71,43 +73,43 @@ def _standing(pod: Pod, node: str) -> str:
     return standing or ("bound" if node else "pending")
 
 
-def news_of_objects(before: Sight, after: Sight) -> Iterator[New]:
+def object_changes(before: ClusterContents, after: ClusterContents) -> Iterator[StateChange]:
     """Yield the changes: configuration, leadership, objects by kind, pods by their new status."""
     if after.policy != before.policy:
-        yield New("configuration", "loaded", [after.policy[:16]])
+        yield StateChange("configuration", "loaded", [after.policy[:16]])
     if after.leader != before.leader:
         epoch, leading = after.leader
         if epoch < 0:
-            yield New("shadow", "began", ["nothing of what it decides is done"])
+            yield StateChange("shadow", "began", ["nothing of what it decides is done"])
         else:
-            yield New("leadership", "won" if leading else "lost", [f"epoch {epoch}"])
+            yield StateChange("leadership", "won" if leading else "lost", [f"epoch {epoch}"])
     for kind in sorted(before.objects.keys() | after.objects.keys()):
-        yield from _object_news(kind, before.objects.get(kind, {}), after.objects.get(kind, {}), after.bad)
-    yield from _pod_news(before, after)
+        yield from _changed_objects(kind, before.objects.get(kind, {}), after.objects.get(kind, {}), after.bad)
+    yield from _changed_pods(before, after)
     bad = sorted(place for place, message in after.bad.items() if before.bad.get(place) != message)
     if bad:
         texts = [f"{kind} {key} ({after.bad[kind, key]})" for kind, key in bad]
-        yield New("object", "set aside", [f"{kind} {key}" for kind, key in bad], texts[:NAMED])
+        yield StateChange("object", "set aside", [f"{kind} {key}" for kind, key in bad], texts[:NAMED])
 
 
-def _object_news(
+def _changed_objects(
     kind: str, before: Mapping[str, Object], after: Mapping[str, Object], bad: Mapping[tuple[str, str], str]
-) -> Iterator[New]:
+) -> Iterator[StateChange]:
     created = sorted(after.keys() - before.keys())
     gone = sorted(key for key in before.keys() - after.keys() if (kind, key) not in bad)
     if created:
-        yield New(kind, "created", created)
+        yield StateChange(kind, "created", created)
     changed = {}
     for key in sorted(after.keys() & before.keys()):
-        if before[key] is not after[key] and (fields := changed_fields(kind, before[key], after[key])):
+        if before[key] is not after[key] and (fields := changes_of(kind, before[key], after[key])):
             changed[key] = f"{key} ({some(fields)})"
     if changed:
-        yield New(kind, "changed", list(changed), list(changed.values())[:NAMED])
+        yield StateChange(kind, "changed", list(changed), list(changed.values())[:NAMED])
     if gone:
-        yield New(kind, "gone", gone)
+        yield StateChange(kind, "gone", gone)
 
 
-def _pod_news(before: Sight, after: Sight) -> Iterator[New]:
+def _changed_pods(before: ClusterContents, after: ClusterContents) -> Iterator[StateChange]:
     found: dict[str, list[str]] = {}
     for key in sorted(before.pods.keys() | after.pods.keys()):
         old, new = before.pods.get(key), after.pods.get(key)
@@ -122,34 +124,21 @@ def _pod_news(before: Sight, after: Sight) -> Iterator[New]:
         elif new is not None and old is not None and new[2] is not old[2] and new[2] != old[2]:
             found.setdefault("changed", []).append(key)
     for what, keys in sorted(found.items()):
-        yield New("Pod", what, keys)
+        yield StateChange("Pod", what, keys)
 
 
-def changed_fields(kind: str, before: Object, after: Object) -> list[str]:
+def changes_of(kind: str, before: Object, after: Object) -> list[str]:
     """Return the changed fields of an object, as ``status.allocatable.cpu 8 to 24``, without those that the scheduler
     writes."""
-    old, new = dict(leaves(msgspec.to_builtins(before))), dict(leaves(msgspec.to_builtins(after)))
-    ignored = _NOT_NEWS.get(kind, ("metadata.resourceVersion",))
-    paths = sorted(path for path in old.keys() | new.keys() if old.get(path) != new.get(path))
-    return [
-        f"{path} {old.get(path, 'nothing')} to {new.get(path, 'nothing')}"
-        for path in paths
-        if not path.startswith(ignored)
-    ]
+    steps = changed_fields(msgspec.to_builtins(before), msgspec.to_builtins(after))
+    ignored = _IGNORED.get(kind, ("metadata.resourceVersion",))
+    texts = {
+        ".".join(path): " to ".join(value_text(value) or "nothing" for value in pair) for path, pair in steps.items()
+    }
+    return [f"{path} {text}" for path, text in texts.items() if not path.startswith(ignored)]
 
 
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the leaves of nested mappings by their dotted paths; lists are leaves."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from leaves(inner, f"{path}.{name}" if path else str(name))
-    elif isinstance(value, list | tuple):
-        yield path, msgspec.json.encode(value).decode()
-    else:
-        yield path, str(value)
-
-
-def news_of_calls(history: History, after: int, until: int) -> Iterator[New]:
+def call_changes(history: History, after: int, until: int) -> Iterator[StateChange]:
     """Yield the outcomes and answers between two events, without those by which an imported log rebuilds a state."""
     found: dict[tuple[str, str], list[str]] = {}
     answers = history.reader.find(type="answer", after=after, until=until)
@@ -160,4 +149,4 @@ def news_of_calls(history: History, after: int, until: int) -> Iterator[New]:
         elif isinstance(event, ev.Answered):
             found.setdefault(("answer", "came"), []).append(event.question)
     for (kind, what), keys in sorted(found.items()):
-        yield New(kind, what, list(dict.fromkeys(keys)), count=len(keys))
+        yield StateChange(kind, what, list(dict.fromkeys(keys)), count=len(keys))

@@ -15,7 +15,7 @@ from vcd.state.sums import sums_by
 from vcd.text.amounts import number
 
 
-class QueueFigures(msgspec.Struct, omit_defaults=True):
+class QueueStatistics(msgspec.Struct, omit_defaults=True):
     """The statistics of one queue.
 
     ``amounts`` has, by series (``allocated``, ``deserved`` ...), whole numbers by resource: cpu and scalars in
@@ -40,10 +40,10 @@ class QueueFigures(msgspec.Struct, omit_defaults=True):
         return number(resource, amounts.get(resource, 0))
 
 
-def queue_figures(session: Session) -> dict[str, QueueFigures]:
+def queue_statistics(session: Session) -> dict[str, QueueStatistics]:
     """Return the statistics of all queues at the end of a session, by name, in order."""
     found = {
-        queue.name: QueueFigures(queue.name, queue.weight, queue.state or "Open", queue.record.queue.spec.parent)
+        queue.name: QueueStatistics(queue.name, queue.weight, queue.state or "Open", queue.record.queue.spec.parent)
         for queue in session.queue_list
     }
     for name, amounts in held_by_queue(session, allocated_now(session)).items():
@@ -58,7 +58,7 @@ def queue_figures(session: Session) -> dict[str, QueueFigures]:
     return found
 
 
-def held_back(figures: dict[str, QueueFigures], session: Session, plan: ev.Plan) -> dict[str, QueueFigures]:
+def held_back(figures: dict[str, QueueStatistics], session: Session, plan: ev.Plan) -> dict[str, QueueStatistics]:
     """Return the same, with ``overused`` only if a job of the queue, or of one below it, waits at the queue gate. A
     queue that has its deserved share while no job waits for more is not a problem."""
     if not any(one.overused for one in figures.values()):
@@ -97,7 +97,7 @@ def held_by_queue(session: Session, held: Ints) -> dict[str, dict[str, int]]:
     }
 
 
-def _take(gauges: Iterable[Gauge | JobGauge], found: dict[str, QueueFigures]) -> None:
+def _take(gauges: Iterable[Gauge | JobGauge], found: dict[str, QueueStatistics]) -> None:
     counted: dict[tuple[str, str], dict[str, int]] = {}
     for figure in [gauge.figure for gauge in gauges if isinstance(gauge, Gauge) and gauge.figure is not None]:
         figures = found.get(figure.queue)

@@ -17,11 +17,10 @@ from vcd.eventlog import Logged
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload
 from vcd.model.objects import Pod, PodGroup
-from vcd.model.words import counted
 from vcd.scheduling.framework.reasons import Told, all_told
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
-from vcd.text.amounts import quantities_text
+from vcd.text.episodes import group_text
 from vcd.timetravel.why.placement import Placement
 
 What = Literal[
@@ -78,7 +77,7 @@ class Episode(msgspec.Struct, omit_defaults=True):
     shadow: bool = False
 
 
-class Story:
+class JobEpisodes:
     """Receives the events of a log, in order, and collects the episodes of a group and its pods, or of one pod.
 
     ``only`` is the one pod of the story; None means the group and all its pods.
@@ -202,10 +201,10 @@ class Story:
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def _see_group(self, group: PodGroup, time: int) -> None:
-        text = _group_text(group)
+        text = group_text(group)
         if self.only is None and self.group is None:
             self._add("created", created_at(group.metadata.creation_timestamp, time), detail=text)
-        elif self.only is None and self.group is not None and text != _group_text(self.group):
+        elif self.only is None and self.group is not None and text != group_text(self.group):
             self._add("edited", time, detail=text)
         self.group = group
         self._enter(group.status.phase or "Pending", time, 0)
@@ -384,15 +383,6 @@ class Story:
 
 _PHASES: dict[str, What] = {"Running": "running", "Succeeded": "succeeded", "Failed": "failed"}
 _DECIDED: dict[str, What] = {"bind": "bound", "evict": "evicted", "ungate": "ungated", "pipeline": "held"}
-
-
-def _group_text(group: PodGroup) -> str:
-    words = f"queue {group.spec.queue or 'not named'}, at least {counted(group.spec.min_member, 'pod')} together"
-    minimum = group.spec.min_resources
-    if minimum:
-        words += f", minimum {quantities_text({name: str(value) for name, value in minimum.items()})}"
-    priority = group.spec.priority_class_name
-    return f"{words}, priority class {priority}" if priority else words
 
 
 def _status_of(pod: Pod | None) -> tuple[str, str, bool]:

@@ -12,7 +12,7 @@ from tests.timetravel.histories import scheduler, write_busy_history
 from tests.timetravel.plays import CONF
 from vcd.api import explain_difference
 from vcd.timetravel.errors import NotFound
-from vcd.timetravel.why.compare import JobDifference
+from vcd.timetravel.why.jobdifference import JobDifference
 
 TAINTS = [{"key": "dedicated", "value": "ml", "effect": "NoSchedule"}]
 TOLERATES = [{"key": "dedicated", "operator": "Exists"}]

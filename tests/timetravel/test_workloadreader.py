@@ -20,14 +20,14 @@ from vcd.scheduling.configuration import read_policy
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened as history_of
 from vcd.timetravel.whatif.cluster import SimulatedCluster, SimulatedUnit
-from vcd.timetravel.whatif.compare import Comparison, Variant, whatif
 from vcd.timetravel.whatif.edits import EditError, edited, read_edits
-from vcd.timetravel.whatif.lives import PROMPT, workload_of
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.onejob import job_whatif
+from vcd.timetravel.whatif.runs import Comparison, Variant, whatif
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.sweep import sweep
 from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
+from vcd.timetravel.whatif.workloadreader import PROMPT, workload_of
 
 GATE = "scheduling.volcano.sh/queue-allocation-gate"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 import msgspec
 
@@ -20,34 +19,23 @@ from vcd.scheduling.framework.plugin import CALLS
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import plugins
 from vcd.state.records import NodeRecord
+from vcd.text.names import without_uid
 from vcd.timetravel.history import object_in
 from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
 from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.edits import Edits, edited
 from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
-from vcd.timetravel.whatif.lives import workload_of
-from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, quantile
+from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, Waits
 from vcd.timetravel.whatif.runtimes import Accuracy, RunTimes, accuracy
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
 from vcd.timetravel.whatif.workload import SECOND, Workload
-from vcd.timetravel.words import UID
+from vcd.timetravel.whatif.workloadreader import workload_of
 
 RECORDED = "recorded"
 BASELINE = "baseline"
 
 Points = list[tuple[float, float]]
 """Seconds since the beginning, and the average over the span that begins there."""
-
-
-class Waits(msgspec.Struct, frozen=True):
-    """How long jobs waited from their arrival until their minimum of pods had nodes, in seconds; ``never`` jobs did
-    not get there in this run. None: no job did."""
-
-    jobs: int
-    never: int
-    median: float | None
-    p95: float | None
-    mean: float | None
 
 
 class Run(msgspec.Struct):
@@ -294,22 +282,14 @@ def run_of(
         fairness=measure.fairness.mean(until) if measure.sessions else None,
         courses=courses,
         jobs={job.key: (job.queue, None if job.wait is None else job.wait / SECOND) for job in jobs},
-        invented=[UID.sub("", job) for job in invented],
+        invented=[without_uid(job) for job in invented],
         resting=resting,
         delayed=dict(delayed or {}),
     )
 
 
-def _waits(jobs: Sequence[JobRun]) -> Waits:
-    known = [job.wait for job in jobs if job.wait is not None]
-    middle, late = quantile(known, 0.5), quantile(known, 0.95)
-    return Waits(
-        jobs=len(jobs),
-        never=len(jobs) - len(known),
-        median=None if middle is None else middle / SECOND,
-        p95=None if late is None else late / SECOND,
-        mean=fmean(known) / SECOND if known else None,
-    )
+def _waits(jobs: Iterable[JobRun]) -> Waits:
+    return Waits.of([None if job.wait is None else job.wait / SECOND for job in jobs])
 
 
 def _points(course: Course, until: int, unit: float = 1.0) -> Points:

@@ -15,8 +15,8 @@ from tests.timetravel.test_counterfactual import PLAIN, log_of, running
 from vcd.api import first_causes, verdict
 from vcd.model import events as ev
 from vcd.timetravel.logfile import LogError
-from vcd.timetravel.why import causes
-from vcd.timetravel.why.causes import DAY
+from vcd.timetravel.why import lostpodhours
+from vcd.timetravel.why.lostpodhours import DAY
 
 HOUR = 3600
 
@@ -62,7 +62,7 @@ async def test_only_the_last_day_counts_unless_told_otherwise(tmp_path: Path) ->
 async def test_who_is_like_one_that_was_looked_into_counts_as_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(causes, "ASKED", 2)
+    monkeypatch.setattr(lostpodhours, "ASKED", 2)
     async with scheduler(tmp_path / "log", PLAIN) as made:
         await made.show(dsl.node("n1", cpu=8), dsl.queue("root"), dsl.queue("default"))
         await made.show(*(dsl.gang(f"large-{i}", 1, cpu=64) for i in range(4)))
@@ -74,7 +74,7 @@ async def test_who_is_like_one_that_was_looked_into_counts_as_it(
     assert (shape.cause, shape.jobs, shape.hours) == ("unschedulable-shape", 4, pytest.approx(4))
     assert (selector.cause, selector.jobs, selector.subject) == ("selector", 1, "nodeSelector disk=sssd")
     assert (found.asked, found.likened, found.as_logged) == (2, pytest.approx(0.6), 0)
-    monkeypatch.setattr(causes, "ASKED", 0)
+    monkeypatch.setattr(lostpodhours, "ASKED", 0)
     found = first_causes(tmp_path / "log")
     assert (found.asked, found.likened, found.as_logged) == (0, 0, 1)
 

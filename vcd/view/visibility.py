@@ -40,7 +40,7 @@ class UnreviewedRights(NamedTuple):
     named: bool
 
 
-class PartialSight:
+class Visibility:
     """What a user may see: jobs and their pods in namespaces where the user may list PodGroups, and queues and nodes
     if the user may get them.
 

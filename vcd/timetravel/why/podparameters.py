@@ -18,8 +18,15 @@ from vcd.scheduling.search.predicates.spread import HARD
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
-from vcd.timetravel.why.changes import What, with_labels, with_minimum, with_more_nodes, with_pods, without_cordons
-from vcd.timetravel.why.dials import Parameter
+from vcd.timetravel.why.parameters import Parameter
+from vcd.timetravel.why.snapshotchanges import (
+    What,
+    with_labels,
+    with_minimum,
+    with_more_nodes,
+    with_pods,
+    without_cordons,
+)
 
 _TYPES = 3
 """Types of nodes of which more are tried, at most."""

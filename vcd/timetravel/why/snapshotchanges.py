@@ -22,8 +22,9 @@ from vcd.scheduling.search.predicates.spread import HOSTNAME
 from vcd.state.content import GONE
 from vcd.state.facts import NodeFacts
 from vcd.state.interning import Pages
-from vcd.state.records import NodeRecord, QueueRecord, Shape
+from vcd.state.records import GroupRecord, NodeRecord, QueueRecord, Shape
 from vcd.state.snapshot import Snapshot
+from vcd.text.trials import CHANGES
 
 What = Literal["cordon", "label", "toleration", "term", "quota", "priority", "minimum", "room", "job", "node"]
 """The kinds of change, the cheapest first: a single command, then a quota taken from others, then hardware."""
@@ -61,25 +62,20 @@ class Change(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """Return the change as text: ``queue team-a's capability of cpu 40 -> 42``."""
-        if self.what in _PHRASES:
-            count = self.after.get("", "1")
-            nodes = "1 node" if count == "1" else f"{count} nodes"
-            nodes = " and ".join(self.nodes) if 0 < len(self.nodes) <= _NAMED else nodes
-            return _PHRASES[self.what].format(subject=self.subject, nodes=nodes, more=nodes.replace(" ", " more ", 1))
-        whose = {"quota": "queue", "room": "node"}.get(self.what, "job")
-        of = " of " if any(self.after) else " "
+        count = self.after.get("", "1")
+        nodes = "1 node" if count == "1" else f"{count} nodes"
+        nodes = " and ".join(self.nodes) if 0 < len(self.nodes) <= _NAMED else nodes
         steps = " and ".join(f"{name} {self.before[name]} -> {after}".strip() for name, after in self.after.items())
-        return f"{whose} {self.subject}'s {self.field}{of}{steps}" + (f" ({self.by})" if self.by else "")
-
-
-_PHRASES: dict[What, str] = {
-    "cordon": "uncordon {nodes}",
-    "label": "label {nodes} {subject}",
-    "toleration": "tolerate taint {subject}",
-    "term": "drop the pods' {subject}",
-    "job": "running job {subject} gone",
-    "node": "{more} like {subject}",
-}
+        facts = {
+            "subject": self.subject,
+            "nodes": nodes,
+            "more": nodes.replace(" ", " more ", 1),
+            "whose": {"quota": "queue", "room": "node"}.get(self.what, "job"),
+            "field": self.field,
+            "steps": f" of {steps}" if any(self.after) else f" {steps}",
+            "by": f" ({self.by})" if self.by else "",
+        }
+        return CHANGES.sentence(self.what if self.what in CHANGES else "field", facts)
 
 
 def with_queue(snapshot: Snapshot, queue: Queue) -> Snapshot:
@@ -157,7 +153,22 @@ def with_minimum(snapshot: Snapshot, group: str, count: int) -> Snapshot:
     changed = msgspec.structs.replace(record, group=altered(record.group, spec=spec))
     if resources is not None:
         changed = msgspec.structs.replace(changed, min_resources=resource_values(resources))
-    return dataclasses.replace(snapshot, groups={**snapshot.groups, group: changed})
+    return _with_group(snapshot, changed)
+
+
+def with_age(snapshot: Snapshot, group: str, created: int) -> Snapshot:
+    """Return a snapshot with another creation time (seconds) of a group."""
+    return _with_group(snapshot, msgspec.structs.replace(snapshot.groups[group], created=created))
+
+
+def in_queue(snapshot: Snapshot, group: str, queue: str) -> Snapshot:
+    """Return a snapshot with a group in another queue."""
+    record = snapshot.groups[group]
+    return _with_group(snapshot, msgspec.structs.replace(record, group=altered(record.group, spec={"queue": queue})))
+
+
+def _with_group(snapshot: Snapshot, record: GroupRecord) -> Snapshot:
+    return dataclasses.replace(snapshot, groups={**snapshot.groups, record.group.key: record})
 
 
 def with_pods(
@@ -189,9 +200,7 @@ def with_priority(snapshot: Snapshot, group: str, value: int) -> Snapshot:
     changed = msgspec.structs.replace(record, group=altered(record.group, spec={"priority_class_name": CHANGED_CLASS}))
     made: dict[str, Object] = {CHANGED_CLASS: PriorityClass(metadata=ObjectMeta(name=CHANGED_CLASS), value=value)}
     classes = {**snapshot.others.get("PriorityClass", {}), **made}
-    return dataclasses.replace(
-        snapshot, groups={**snapshot.groups, group: changed}, others={**snapshot.others, "PriorityClass": classes}
-    )
+    return dataclasses.replace(_with_group(snapshot, changed), others={**snapshot.others, "PriorityClass": classes})
 
 
 def _less(known: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def as_of(reader: LogReader) -> int:
 
 
 @contextmanager
-def told_of_standing(path: str | Path) -> Iterator[None]:
+def errors_with_writer(path: str | Path) -> Iterator[None]:
     """Add which replica may have the missing object or session to errors of a log that may lack it."""
     try:
         yield
