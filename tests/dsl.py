@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from vcd.api import PlanResult, read_policy
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import instances, run
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.framework import Framework, framework_of
@@ -23,7 +23,7 @@ from vcd.scheduling.session.outside import NOBODY, Outside
 from vcd.scheduling.session.session import Session
 from vcd.state.snapshot import Snapshot, SnapshotMaker
 from vcd.timetravel import planning
-from vcd.timetravel.planning import state_of
+from vcd.timetravel.planning import PlanResult, state_of
 
 Manifest = dict[str, Any]
 

@@ -20,9 +20,9 @@ PARTS = (
 
 # The arrows of the design, and of what lies below an arrow's end: state and model under scheduling, model under kube.
 ARROWS = {
-    "cli": {"api", "view", "daemon", "embedded"},
-    "view": {"api", "serving"},
-    "api": {"timetravel", "diagnosis", "text", "scheduling", "state", "model"},
+    "cli": {"api", "view", "daemon", "embedded", "timetravel", "diagnosis", "text", "scheduling", "model"},
+    "view": {"timetravel", "text", "model", "serving"},
+    "api": {"timetravel", "scheduling", "state", "model"},
     "daemon": {"kube", "serving", "diagnosis", "text", "eventlog", "scheduling", "state", "model"},
     "timetravel": {"diagnosis", "text", "eventlog", "scheduling", "state", "model"},
     "diagnosis": {"text", "eventlog", "scheduling", "state", "model"},

@@ -13,13 +13,13 @@ import msgspec
 import pytest
 
 from tests.dsl import NOW_NS, flat
-from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest, kinds_of
 from vcd.model.manifests import default_queues, defaulted
 from vcd.model.objects import Pod
 from vcd.scheduling import decide
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PluginOption
 from vcd.scheduling.framework.reasons import Told, all_told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.dsl import Manifest, gang, group, node, planned, pod, queue
-from vcd.api import PlanResult
+from vcd.timetravel.planning import PlanResult
 
 CONF = """
 actions: enqueue

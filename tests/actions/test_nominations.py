@@ -9,7 +9,7 @@ import pytest
 
 from tests.dsl import ONE_TIER, Manifest, gang, node, planned, priority_class, queue
 from tests.world import World
-from vcd.api import PlanResult
+from vcd.timetravel.planning import PlanResult
 
 REVERSED = """
 tiers:

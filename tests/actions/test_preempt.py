@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.dsl import Manifest, gang, group, moment, node, planned, pod, priority_class, queue
-from vcd.api import PlanResult
+from vcd.timetravel.planning import PlanResult
 
 TIERS = """
 tiers:

@@ -12,8 +12,8 @@ import pytest
 
 from tests.dsl import Manifest, gang, group, moment, node, planned, pod, queue
 from tests.reasons import because
-from vcd.api import PlanResult
 from vcd.scheduling.plugins.proportion import ProportionPlugin
+from vcd.timetravel.planning import PlanResult
 
 TIERS = """
 tiers:

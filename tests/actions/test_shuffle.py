@@ -10,10 +10,10 @@ import pytest
 
 from tests.dsl import Manifest, gang, node, planned, session_after
 from tests.world import World
-from vcd.api import PlanResult
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.views import Task
+from vcd.timetravel.planning import PlanResult
 
 Chooser = Callable[[list[Task]], list[Task]]
 

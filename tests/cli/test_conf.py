@@ -12,13 +12,13 @@ import yaml
 from click.testing import CliRunner, Result
 
 from tests.deploy.rbac import Grant, grants
-from vcd.api import read_policy
 from vcd.cli.conf import conf
 from vcd.cli.kubectl import kubectl_vcd
 from vcd.eventlog.log import EventLog
 from vcd.model.events import PolicyLoaded
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework import policy, registry
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from vcd.api import read_policy
 from vcd.cli.conf import conf
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import DEFAULT_POLICY

@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 from tests import dsl
 from tests.cli.results import without_defect
 from tests.timetravel.histories import CONF, scheduler
-from vcd import api
 from vcd.cli import main
+from vcd.timetravel.whatif.submit import eta
 
 
 def run(*arguments: object) -> Result:
@@ -46,8 +46,9 @@ def test_json_has_the_episodes(busy: Path) -> None:
 
 
 def test_when_what_waits_will_start_is_told_after_the_verdict(busy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    few = functools.partial(api.eta, samples=1)
-    monkeypatch.setattr(api, "eta", functools.cache(few))  # its runs are made once for both ways to print them
+    few = functools.partial(eta, samples=1)
+    # its runs are made once for both ways to print them
+    monkeypatch.setattr("vcd.cli.explain.forecast_start", functools.cache(few))
     lines = run("job", "large", "--session", 7, "--eta", "--all", "--event-log", busy).stdout.splitlines()
     assert lines[0].startswith("default/large ")
     assert "Starts   cannot be told: nothing like default/second has ended yet" in lines

@@ -15,9 +15,10 @@ from tests import dsl
 from tests.cli.results import without_defect
 from tests.timetravel.histories import CONF, START, scheduler
 from tests.timetravel.test_older import make_older
-from vcd import api
 from vcd.cli import main
 from vcd.cli.top import frame, live
+from vcd.timetravel.history import opened
+from vcd.timetravel.overview import glances
 
 SECOND = 1_000_000_000
 
@@ -86,9 +87,9 @@ async def test_nothing_is_younger_than_new(tmp_path: Path) -> None:
     async with scheduler(tmp_path / "log") as made:
         await made.show(dsl.queue("default"), dsl.node("n1", cpu=1), dsl.gang("a", 1, cpu=2, created=7))
         await made.cycle(seconds=0)
-        with api.opened(tmp_path / "log") as history:
+        with opened(tmp_path / "log") as history:
             screen = Console(file=StringIO(), width=200)
-            screen.print(frame("log", next(api.glances(history)), made.clock.now - 90 * SECOND))
+            screen.print(frame("log", next(glances(history)), made.clock.now - 90 * SECOND))
     text = screen.file.getvalue()  # type: ignore[attr-defined]
     assert text.splitlines()[0].endswith("last event 1 min 30 s ahead of this clock")
     assert " ".join(row(text, "default/a")) == "default/a 1 x 2 cpu 0 s never: the largest node has 1 cpu"
@@ -132,11 +133,11 @@ async def test_frames_follow_a_log_that_is_written_until_ctrl_c(tmp_path: Path) 
             await made.cycle()
 
         def watch() -> None:
-            with api.opened(tmp_path / "log") as history:
-                glances = api.glances(history)
+            with opened(tmp_path / "log") as history:
+                found = glances(history)
 
                 def look() -> RenderableType:
-                    glance = next(glances)
+                    glance = next(found)
                     seen.append(glance.session)
                     return frame("log", glance, made.clock.now)
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.kube.scripted import running, until
-from vcd.api import read_policy
 from vcd.daemon.policy_file import PolicyFile
 from vcd.kube.connection import ConfigurationError
 from vcd.model.events import PolicyLoaded
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.state.records import Settings
 

@@ -33,9 +33,10 @@ from tests.deploy.test_manifests import (
     overlay_of,
 )
 from tests.waiting import WAIT_LIMIT
-from vcd.api import read_policy, roles_for
 from vcd.daemon.options import FLAGS, normalise_arguments
 from vcd.model.version import __version__
+from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework.permissions import roles_for
 
 pytestmark = pytest.mark.external
 

@@ -10,6 +10,7 @@ import pytest
 from tests import dsl
 from tests.timetravel.histories import scheduler
 from vcd import api
+from vcd.timetravel.tables import TABLES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 
@@ -34,6 +35,6 @@ async def test_each_table_is_listed_with_its_columns(tmp_path: Path) -> None:
     async with scheduler(tmp_path / "log"):
         pass
     with api.open(tmp_path / "log") as log:
-        columns = {name: api.TABLES[name](log.history).columns for name in api.TABLES}
+        columns = {name: TABLES[name](log.history).columns for name in TABLES}
     told = {name: tuple(re.findall(r"`([a-z_]+)`", text)) for name, text in listed.items()}
     assert told == {**columns, "waits": ()}

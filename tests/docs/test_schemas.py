@@ -23,11 +23,11 @@ from tests.timetravel.shadowed import shadow, write_shadow_history
 from tests.timetravel.test_bisect import starved
 from tests.timetravel.test_evictions import CONF as EVICTING
 from tests.timetravel.test_evictions import reclaimed
-from vcd import api
 from vcd.cli import main
-from vcd.cli.documents import API_VERSION
+from vcd.cli.printing import API_VERSION
 from vcd.cli.schemas import documents, schema_of
 from vcd.eventlog.archive.shipping import ShipJob, ship
+from vcd.timetravel.whatif.submit import eta
 
 SCHEMAS = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 GANG = "examples/gang.yaml"
@@ -114,7 +114,8 @@ def printed(folder: Path, words: str) -> list[Any]:
     """The documents that a command prints; of those that print one a line, all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(api, "eta", functools.partial(api.eta, samples=1))  # more runs make no other document
+        # more runs make no other document
+        patch.setattr("vcd.cli.explain.forecast_start", functools.partial(eta, samples=1))
         result = CliRunner().invoke(main, [*words.split(), "-o", "json"])
     assert result.exit_code in (0, 1), (words, result.output, result.exception)
     try:

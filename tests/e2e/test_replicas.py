@@ -13,11 +13,12 @@ from aiohttp import web
 
 from tests.e2e.cluster import LEASES, NAMESPACE, Cluster, Daemon, failed, until
 from tests.sizes import some
-from vcd.api import Explanation, explain
+from vcd.api import explain
 from vcd.eventlog import LogReader
 from vcd.kube.lease import ADDRESS
 from vcd.timetravel.logfile import verify
 from vcd.timetravel.replay import replay
+from vcd.timetravel.why.explain import Explanation
 
 
 class Replicas(Cluster):

@@ -19,14 +19,13 @@ from tests.e2e.first_fit import LEFT_ALONE
 from tests.e2e.standalone import FLAG, added, bare
 from tests.sizes import WIDE
 from tests.waiting import WAIT_LIMIT
-from vcd.api import compare_shadow
 from vcd.cli import main
 from vcd.eventlog import Logged, LogReader
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload
 from vcd.model.objects import Pod
 from vcd.timetravel.history import opened
-from vcd.timetravel.shadow.comparison import ShadowDifference
+from vcd.timetravel.shadow.comparison import ShadowDifference, compare_shadow
 
 JOBS = 500 if WIDE else 100
 SMALL = "small"

@@ -18,8 +18,8 @@ from tests.e2e.reading import Asked
 from tests.e2e.test_page import asked, page_of
 from tests.e2e.test_replicas import Replicas
 from tests.waiting import WAIT_LIMIT
-from vcd.api import LogStanding, standing
 from vcd.cli import main
+from vcd.timetravel.logwriter import LogStanding, standing
 
 LEASE = f"{NAMESPACE}/volcano"
 

@@ -15,9 +15,9 @@ from tests.laws.contention import conf_of, objects_of
 from tests.laws.test_declared import CYCLES
 from tests.reasons import because
 from tests.sizes import seeds
-from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework import guard, registry
 from vcd.scheduling.framework.checks import GuardedPredicate

@@ -9,8 +9,8 @@ import pytest
 
 from tests.dsl import NOW_NS, Manifest, flat, gang, node, priority_class, queue
 from tests.plugins.opened import conf
-from vcd.api import read_policy
 from vcd.model.events import Plan
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework import registry
 from vcd.scheduling.session.queues import Queue

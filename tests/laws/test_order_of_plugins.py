@@ -20,8 +20,8 @@ import pytest
 from tests.dsl import NOW_NS, flat
 from tests.laws.contention import objects_of
 from tests.sizes import blocks
-from vcd.api import read_policy
 from vcd.model import events as ev
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework.points import IN_CONFIGURED_ORDER, POINTS
 from vcd.scheduling.framework.registry import plugins

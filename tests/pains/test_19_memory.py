@@ -8,11 +8,11 @@ from itertools import pairwise
 
 from tests.dsl import NOW_NS, flat, gang, node, queue
 from tests.sizes import WIDE
-from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import defaulted
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.search.candidates import Memory

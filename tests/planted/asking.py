@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.planted.plant import Plant
 from tests.planted.turning import fix_of, minimum_after
-from vcd.api import NotFound, smallest_change
+from tests.timetravel.questions import smallest_change, verdict
+from vcd.timetravel.errors import NotFound
 
 LONGEST = 200
 
@@ -17,7 +17,7 @@ LONGEST = 200
 def verdict_of(log: Path, plant: Plant) -> Any:
     """What vcd says that the asked job waits for."""
     namespace, name = plant.asked.split("/")
-    return importlib.import_module("vcd.api").verdict(log, name, namespace)
+    return verdict(log, name, namespace)
 
 
 def fixed_as_told(log: Path, plant: Plant, session: int) -> Plant | None:

@@ -7,9 +7,9 @@ import json
 from collections.abc import Callable, Iterable
 
 from tests.planted.plant import Fix, Manifest, Plant, group_of, named
-from vcd.api import Change
 from vcd.model.quantity import format_resource
 from vcd.model.requests import resource_values
+from vcd.timetravel.why.snapshotchanges import Change
 
 CLASS = "as-high-as-found"
 CARDS = "volcano.sh/card.quota"

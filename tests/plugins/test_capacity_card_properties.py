@@ -15,10 +15,10 @@ from tests.plugins.test_capacity_card import GPU, card_conf, card_queue, carded,
 from tests.predicates.asking import named
 from tests.sizes import examples
 from tests.world import World
-from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import decode_payload
 from vcd.model.objects import Node, Pod
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.plugins.capacity_card import CapacityCardPlugin
 

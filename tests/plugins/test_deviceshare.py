@@ -29,9 +29,9 @@ from tests.predicates.asking import passing, pending, reasons, refusal
 from tests.scores.rating import named, points
 from tests.sizes import examples
 from tests.world import World
-from vcd.api import PlanResult, read_policy
 from vcd.model.status import TaskStatus
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import instances
 from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
 from vcd.scheduling.framework.framework import framework_of
@@ -40,6 +40,7 @@ from vcd.scheduling.plugins.deviceshare import DeviceSharePlugin
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
+from vcd.timetravel.planning import PlanResult
 
 Manifest = dict[str, Any]
 NUMBER, MEMORY, CORES = "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory", "volcano.sh/vgpu-cores"

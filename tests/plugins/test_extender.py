@@ -21,7 +21,6 @@ from tests.dsl import NOW_NS, flat, gang, group, node, open_session, pod, queue
 from tests.kube.scripted import running, until
 from tests.plugins.opened import job_of, named, queue_of, task_of, tasks_of
 from tests.waiting import WAIT_LIMIT, assert_prompt
-from vcd.api import read_policy
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.cycle.watchdog import Watchdog
 from vcd.daemon.outside.http_outside import HttpOutside
@@ -31,6 +30,7 @@ from vcd.model import events as ev
 from vcd.model.manifests import default_queues
 from vcd.model.reasons import Reason
 from vcd.scheduling import closing
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, instances, run
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.points import Vote

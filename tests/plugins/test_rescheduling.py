@@ -16,9 +16,9 @@ from tests.dsl import NOW_NS, gang, group, node, open_session, pod, priority_cla
 from tests.plugins.opened import plugin_of, tasks_of
 from tests.sizes import examples
 from tests.world import World
-from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.scheduling.closing import plan_of
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import instances, run
 from vcd.scheduling.framework.arguments import ArgumentError, parse_arguments
 from vcd.scheduling.framework.policy import PolicyError

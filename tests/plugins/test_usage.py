@@ -16,10 +16,11 @@ from tests.plugins.opened import plugin_of, task_of
 from tests.predicates.asking import applies, passing, reasons, with_arguments
 from tests.scores.rating import points
 from tests.sizes import examples
-from vcd.api import PolicyError, read_policy
 from vcd.model.events import Answered
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import instances, run
 from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.policy import PolicyError
 from vcd.scheduling.framework.usage_samples import (
     FRESH,
     NodeUsage,

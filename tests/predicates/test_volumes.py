@@ -9,8 +9,8 @@ import pytest
 from tests.dsl import NOW_NS, node, pod, session_of
 from tests.predicates.asking import PREDICATES, applies, named, passing, pending, reasons, refusal, with_arguments
 from tests.predicates.storage import capacity, claim, csi_driver, csi_node, storage_class, using, volume
-from vcd.api import read_policy
 from vcd.model import events as ev
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.session import Session

@@ -28,10 +28,9 @@ from tests.real.cluster import ACCOUNT, VolcanoCluster
 from tests.real.controlplane import NAMESPACE, AuditLog, ControlPlane
 from tests.real.rows import Rows, check_session, sampled
 from tests.real.volcano import SCHEDULER, scheduler_conf, scheduling
-from vcd.api import compare_shadow
 from vcd.cli import main
 from vcd.timetravel.history import opened
-from vcd.timetravel.shadow.comparison import ShadowComparison
+from vcd.timetravel.shadow.comparison import ShadowComparison, compare_shadow
 
 pytestmark = [pytest.mark.real, pytest.mark.volcano, pytest.mark.wide]
 

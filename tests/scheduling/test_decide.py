@@ -18,11 +18,11 @@ from tests.dsl import NOW_NS, flat, gang, node, pod, priority_class, queue
 from tests.reasons import because
 from tests.reference.clusters import random_case
 from tests.world import World
-from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import default_queues, defaulted
 from vcd.model.reasons import Reason
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, run, versions
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.framework import framework_of

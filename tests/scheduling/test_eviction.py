@@ -14,10 +14,10 @@ from tests.plugins.opened import job_of, named, plugin_of, queue_of, task_of, ta
 from tests.sizes import examples
 from tests.state.test_evictions import decided, evict
 from tests.world import World
-from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.objects import PodDisruptionBudget
 from vcd.model.status import TaskStatus
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import instances
 from vcd.scheduling.eviction.budgets import budgets_now
 from vcd.scheduling.eviction.room import VictimFinder, placed_tasks

@@ -12,9 +12,9 @@ import pytest
 from tests.dsl import NOW_NS, flat, gang, node, open_session, queue
 from tests.plugins.opened import job_of, task_of
 from tests.reasons import because
-from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.reasons import Reason
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, instances, run
 from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.action import Action

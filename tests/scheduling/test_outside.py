@@ -10,9 +10,9 @@ import pytest
 
 from tests.dsl import BARE, NOW_NS, flat, gang, node
 from tests.reasons import because
-from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.reasons import Reason
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, run
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.plugin import Plugin

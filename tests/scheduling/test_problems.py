@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.dsl import NOW_NS, flat, node, pod, queue
-from vcd.api import read_policy
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework import execution, guard, registry
 from vcd.scheduling.framework.framework import framework_of

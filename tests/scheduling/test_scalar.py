@@ -16,10 +16,10 @@ from tests.dsl import NOW_NS, flat, gang, node, pod, session_of
 from tests.plugins.opened import job_of, task_of, tasks_of
 from tests.reasons import because, by_words
 from tests.sizes import examples
-from vcd.api import read_policy
 from vcd.model.reasons import Reason
 from vcd.model.requests import UNOFFERED
 from vcd.model.status import TaskStatus
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, run
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.demand import demand_of

@@ -9,12 +9,12 @@ import pytest
 
 from tests.dsl import flat, gang, group, node, open_session, pod, queue
 from tests.sizes import seeds
-from vcd.api import read_policy
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, Foreign, as_plain, encode_payload, from_manifest
 from vcd.model.objects import Object, ObjectMeta
 from vcd.model.requests import UNOFFERED
 from vcd.model.status import TaskStatus
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import instances
 from vcd.scheduling.search.candidates import Memory
 from vcd.state.cluster import ClusterState

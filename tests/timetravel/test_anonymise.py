@@ -19,7 +19,7 @@ from tests.planted.plant import Plant
 from tests.planted.runs import by_hand
 from tests.sizes import seeds, some
 from tests.timetravel.histories import SCORED, scheduler, write_busy_history
-from vcd.api import Verdict, verdict
+from tests.timetravel.questions import verdict
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.state.backoff import RefusalBackoff
@@ -31,6 +31,7 @@ from vcd.timetravel.anonymise.rewrite import _LogRewriter
 from vcd.timetravel.anonymise.words import KEPT, Words, stays
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.replay import replay
+from vcd.timetravel.why.verdict import Verdict
 
 HARDWARE = ("nvidia.com", "volcano.sh/card")
 """Labels and annotations of cards, whose names stay."""

@@ -10,6 +10,8 @@ from tests import dsl
 from tests.timetravel.histories import CONF, START, scheduler
 from vcd import api
 from vcd.eventlog.writer_status import WriterStatus, write_status
+from vcd.timetravel.overview import glances
+from vcd.timetravel.why.answer import answer_lines
 
 COLUMNS = 120
 
@@ -18,7 +20,7 @@ def answer(log: Path, name: str, session: int | None = None, *, change: bool = F
     with api.open(log) as opened:
         job = opened.job(name, "default", session)
         found = job.change(job.verdict().session) if change else None
-        lines = list(api.answer_lines(job.story(), job.verdict(), job.obstacles(), found))
+        lines = list(answer_lines(job.story(), job.verdict(), job.obstacles(), found))
     assert max(map(len, lines)) <= COLUMNS
     assert len(set(lines)) == len(lines)
     return lines
@@ -72,7 +74,7 @@ def test_a_wait_goes_on_in_a_quiet_cluster_while_its_log_is_written(
     with api.open(busy) as log:
         assert log.job("third").verdict().waited == 21 * 60 + 3
         assert "default/third  2 x 2 cpu  21 min 4 s" in "\n".join(log.queue("small").lines())
-        glance = next(api.glances(log.history))
+        glance = next(glances(log.history))
     assert glance.as_of == START + 1266 * 10**9
 
 
@@ -109,7 +111,7 @@ def test_a_pod_that_runs_does_not_wait_with_its_job(busy: Path) -> None:
         verdict = opened.job("third", "default").verdict()
         assert verdict.still
         story = opened.pod("large-0", "default")
-        head, second, *_ = api.answer_lines(story, verdict)
+        head, second, *_ = answer_lines(story, verdict)
     assert head == "default/large-0  Running  queue default"
     assert second.startswith("Before   Waited 11 min 3 s: ")
 

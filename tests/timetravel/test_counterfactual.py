@@ -11,7 +11,7 @@ import pytest
 from tests import dsl
 from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, scheduler
-from vcd.api import smallest_change
+from tests.timetravel.questions import smallest_change
 from vcd.eventlog import LogReader
 from vcd.model.events import Plan, encode_plan
 from vcd.model.objects import altered

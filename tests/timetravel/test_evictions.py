@@ -14,7 +14,7 @@ from tests.actions.test_shuffle import called, moving
 from tests.dsl import Manifest
 from tests.plugins.test_capacity_card import card_queue, carded, users
 from tests.timetravel.histories import Scheduler, scheduler
-from vcd.api import explain_eviction
+from tests.timetravel.questions import explain_eviction
 from vcd.model import events as ev
 from vcd.scheduling.framework.standing import Precedence
 from vcd.timetravel.errors import NotFound

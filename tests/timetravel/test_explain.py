@@ -16,7 +16,8 @@ from tests.timetravel.histories import (
     write_history_that_begins_amid_a_session,
     write_takeover,
 )
-from vcd.api import explain, verdict
+from tests.timetravel.questions import verdict
+from vcd.api import explain
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile

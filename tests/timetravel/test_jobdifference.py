@@ -10,7 +10,7 @@ import pytest
 from tests import dsl
 from tests.timetravel.histories import scheduler, write_busy_history
 from tests.timetravel.plays import CONF
-from vcd.api import explain_difference
+from tests.timetravel.questions import explain_difference
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.why.jobdifference import JobDifference
 

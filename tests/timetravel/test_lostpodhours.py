@@ -11,8 +11,8 @@ from tests import dsl
 from tests.planted.causes import planted
 from tests.planted.runs import by_hand
 from tests.timetravel.histories import CONF, scheduler, write_busy_history, write_takeover
+from tests.timetravel.questions import first_causes, verdict
 from tests.timetravel.test_counterfactual import PLAIN, log_of, running
-from vcd.api import first_causes, verdict
 from vcd.model import events as ev
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.why import lostpodhours

@@ -9,8 +9,8 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import CONF, scheduler
+from tests.timetravel.questions import obstacles, verdict
 from tests.timetravel.test_counterfactual import CAPACITY, H200, PLAIN, log_of, running, short_of_cards, short_queue
-from vcd.api import obstacles, verdict
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.obstacles import Ahead, Holder, Limit, NearNode, Obstacles

@@ -13,7 +13,7 @@ from tests import dsl
 from tests.plugins.opened import conf
 from tests.plugins.test_drf_hierarchy import HIERARCHICAL, placed
 from tests.timetravel.histories import CONF, scheduler
-from vcd.api import explain_order
+from tests.timetravel.questions import explain_order
 from vcd.eventlog import LogReader
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.order import SHARE, Label, labelled

@@ -10,6 +10,8 @@ from tests import dsl
 from tests.timetravel.histories import scheduler
 from vcd import api
 from vcd.eventlog import LogReader
+from vcd.timetravel.history import opened
+from vcd.timetravel.overview import glances
 
 
 async def test_an_answer_is_as_of_one_moment(tmp_path: Path) -> None:
@@ -36,11 +38,11 @@ async def test_the_next_glance_sees_what_was_written(tmp_path: Path) -> None:
     async with scheduler(path) as made:
         await made.show(dsl.queue("default"), dsl.node("n", cpu=8))
         await made.cycle()
-        with api.opened(path) as history:
-            glances = api.glances(history)
-            assert next(glances).session == 1
+        with opened(path) as history:
+            found = glances(history)
+            assert next(found).session == 1
             await made.cycle()
-            assert next(glances).session == 2
+            assert next(found).session == 2
 
 
 async def test_an_error_ends_the_pin(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import START, Scheduler, put, scheduler, write_busy_history, write_takeover
+from tests.timetravel.questions import explain_queue
 from tests.timetravel.test_counterfactual import CAPACITY
-from vcd.api import explain_queue
 from vcd.eventlog import LogError
 from vcd.model import events as ev
 from vcd.timetravel import logfile

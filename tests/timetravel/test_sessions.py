@@ -11,8 +11,8 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import CONF, scheduler, write_takeover
+from tests.timetravel.questions import explain_session
 from tests.timetravel.test_counterfactual import CARDS, H200, card_queue
-from vcd.api import explain_session
 from vcd.eventlog import LogError, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.timetravel import logfile

@@ -10,7 +10,9 @@ import pytest
 
 import vcd
 from tests.timetravel.histories import START, write_busy_history
-from vcd.api import BadTime, Log, NotFound
+from vcd.timetravel.errors import NotFound
+from vcd.timetravel.log import Log
+from vcd.timetravel.times import BadTime
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND

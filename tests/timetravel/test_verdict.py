@@ -9,8 +9,8 @@ import pytest
 from tests import dsl
 from tests.dsl import Manifest
 from tests.timetravel.histories import CONF, scheduler
+from tests.timetravel.questions import first_causes, verdict
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, log_of, running, short_queue
-from vcd.api import first_causes, verdict
 from vcd.scheduling.search.predicates.node import NodeAffinity
 from vcd.timetravel.why.verdict import Verdict
 

@@ -10,14 +10,16 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import Scheduler, scheduler, write_busy_history, write_takeover
+from tests.timetravel.questions import explain_queue, first_causes, verdict
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, running
-from vcd.api import NotFound, explain, explain_queue, first_causes, verdict
+from vcd.api import explain
 from vcd.diagnosis.loggedtimeline import read_timeline, waiting_at
 from vcd.model import events as ev
 from vcd.model.events import decode_plan
 from vcd.model.reasons import Reason
 from vcd.scheduling.framework.reasons import all_told
 from vcd.text.reasons import gates_text
+from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened
 from vcd.timetravel.why.waits import waits_of
 

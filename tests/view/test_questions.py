@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from tests import dsl
 from tests.timetravel.histories import scheduler, write_busy_history
 from tests.view.situations import write_situation
-from vcd import api
 from vcd.cli import main
 from vcd.model import events as ev
 from vcd.view.questions import PAGE, Answer, answer
@@ -263,5 +262,5 @@ async def test_past_sessions_are_kept_and_cost_no_second_run(busy: str, monkeypa
     def again(*given: object) -> None:
         raise AssertionError("the session is run again")
 
-    monkeypatch.setattr(api, "overview", again)
+    monkeypatch.setattr("vcd.view.answers.overview", again)
     assert told(busy, "overview", ("3",)) == first

@@ -18,7 +18,7 @@ from tests.sizes import WIDE
 from tests.timetravel.histories import Scheduler, scheduler
 from tests.view.cluster import GROUPS, guarded
 from tests.view.pages import Asker
-from vcd import api
+from vcd.diagnosis.diagnosedwaits import DiagnosedWait
 from vcd.model import events as ev
 from vcd.serving.people import MOST_A_SECOND, REFUSED_SECONDS
 from vcd.view.answers import forget
@@ -248,13 +248,13 @@ async def test_the_cause_of_a_wait_names_no_job_of_others(shared: Path, monkeypa
     """A phrase may name the job ahead, or be a plugin's words, which are cut."""
     job = f"{HERS}/{HERS}-big"
 
-    def waits(history: object, number: int, jobs: object, most: int) -> list[api.DiagnosedWait]:
+    def waits(history: object, number: int, jobs: object, most: int) -> list[DiagnosedWait]:
         return [
-            api.DiagnosedWait(job, job, "left", "1 x 8 cpu", "order", why, "")
+            DiagnosedWait(job, job, "left", "1 x 8 cpu", "order", why, "")
             for why in (f"behind {THEIRS}/{HIS}-high", f"behind {THEIRS}...")
         ]
 
-    monkeypatch.setattr(api, "longest_waits", waits)
+    monkeypatch.setattr("vcd.view.answers.longest_waits", waits)
     forget()
     async with guarded(shared, RIGHTS) as (page, _):
         causes = {

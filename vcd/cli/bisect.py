@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from vcd import api
 from vcd.cli import Group
 from vcd.cli.completion import complete_named
 from vcd.cli.errors import report_errors
@@ -16,6 +15,7 @@ from vcd.cli.inputs import NUMBER, PERIOD, event_log_argument, event_log_option,
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_result
 from vcd.cli.whatif import SECOND, progress_bars
+from vcd.timetravel.bisect import bisect_job, bisect_waits
 
 _first = click.option("--from", "first", type=NUMBER, help="Changes from this session on.")
 _last = click.option("--to", "last", type=NUMBER, help="Changes up to this session.")
@@ -50,7 +50,7 @@ def job(
     Exits with 0; with 2 if the file cannot be used, the log has no such job, or the job never waits.
     """
     with event_log.reading() as log:
-        found = api.bisect_job(log, name, namespace or event_log.namespace, first, last)
+        found = bisect_job(log, name, namespace or event_log.namespace, first, last)
     print_result(found, found.lines(), output)
 
 
@@ -72,5 +72,5 @@ def waits(queue: str, period: float, event_log: EventLog, first: int | None, las
     Exits with 0; with 2 if the file cannot be used or no job was in the queue.
     """
     with event_log.reading() as log, progress_bars() as progress:
-        found = api.bisect_waits(log, queue, first, last, period=round(period * SECOND), progress=progress)
+        found = bisect_waits(log, queue, first, last, period=round(period * SECOND), progress=progress)
     print_result(found, found.lines(), output)

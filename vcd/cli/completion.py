@@ -7,7 +7,10 @@ from typing import Any
 import click
 from click.shell_completion import get_completion_class
 
-from vcd import api
+from vcd.model.reasons import CAUSES
+from vcd.timetravel.history import opened
+from vcd.timetravel.logfile import LogError
+from vcd.timetravel.lognames import names_in
 
 SHELLS = ("bash", "zsh", "fish")
 _DEFAULT = "default/"
@@ -33,7 +36,7 @@ def completion(context: click.Context, shell: str) -> None:
 
 def complete_causes(context: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
     """Return the causes that begin with a text."""
-    return [cause for cause in api.CAUSES if cause.startswith(begin)]
+    return [cause for cause in CAUSES if cause.startswith(begin)]
 
 
 def complete_named(context: click.Context, parameter: click.Parameter, begin: str) -> list[str]:
@@ -49,9 +52,9 @@ def complete_named(context: click.Context, parameter: click.Parameter, begin: st
     if path is None or kind is None or given.get("from_cluster"):
         return []
     try:
-        with api.opened(path) as history:
-            names = api.names_in(history, kind)
-    except api.LogError:
+        with opened(path) as history:
+            names = names_in(history, kind)
+    except LogError:
         return []
     if kind in ("job", "pod"):
         names = _in_namespace(names, given.get("namespace"))

@@ -8,27 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
+import msgspec
 import yaml
 from rich.text import Text
 
-from vcd.api import (
-    Policy,
-    PolicyChange,
-    PolicyError,
-    Problem,
-    check_queues,
-    describe_policy,
-    logfile,
-    policy_changes,
-    queues_in,
-    read,
-    read_policy,
-    roles_for,
-    unread_queue_fields,
-)
 from vcd.cli import Group
 from vcd.cli.conffile import read_configuration
-from vcd.cli.documents import Configuration, ConfigurationChange, ConfigurationCheck, document
 from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
@@ -40,7 +25,49 @@ from vcd.cli.inputs import (
     strict_option,
 )
 from vcd.cli.output import output_option, text_output
-from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
+from vcd.cli.printing import add_row, document, print_json, print_lines, print_tables, table
+from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework.permissions import roles_for
+from vcd.scheduling.framework.policy import Policy, PolicyError, Problem
+from vcd.scheduling.framework.policydiff import PolicyChange, policy_changes
+from vcd.scheduling.framework.queuefields import check_queues, unread_queue_fields
+from vcd.scheduling.framework.registry import describe_policy
+from vcd.timetravel import logfile
+from vcd.timetravel.reading import queues_in, read
+
+
+class ConfigurationCheck(msgspec.Struct):
+    """Whether a configuration file can be used, and its problems.
+
+    ``unread_queue_fields`` are the fields of Queues that no plugin of the file reads, each with the plugins that
+    would. ``queues`` has a sentence for each such field that is set in the given Queues.
+    """
+
+    file: str
+    usable: bool
+    problems: list[Problem]
+    warnings: list[Problem]
+    unread_queue_fields: dict[str, list[str]] = {}
+    queues: list[str] = []
+
+
+class ConfigurationChange(msgspec.Struct):
+    """How the decisions of two configurations differ, and which new settings cannot work together."""
+
+    old: str
+    new: str
+    changes: list[PolicyChange]
+    misfits: list[Problem]
+
+
+class Configuration(msgspec.Struct):
+    """The policy of a configuration file: see ``registry.describe_policy``."""
+
+    digest: str
+    actions: list[dict[str, Any]]
+    tiers: list[list[dict[str, Any]]]
+    metrics: dict[str, str]
+    warnings: list[str]
 
 
 class _Invalid(InvalidConf):

@@ -9,8 +9,11 @@ from typing import Any, ParamSpec
 import click
 import msgspec
 
-from vcd.api import LogError, NotFound, PolicyError, RegistryError
 from vcd.cli.printing import print_lines, printable
+from vcd.scheduling.framework.policy import PolicyError
+from vcd.scheduling.framework.registry import RegistryError
+from vcd.timetravel.errors import NotFound
+from vcd.timetravel.logfile import LogError
 
 Params = ParamSpec("Params")
 

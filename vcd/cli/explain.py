@@ -11,14 +11,37 @@ from typing import Any, Protocol
 import click
 import msgspec
 
-from vcd import api
 from vcd.cli.completion import complete_named
-from vcd.cli.documents import JobExplanation
 from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, FileLog
 from vcd.cli.inputs import NUMBER, event_log_option, namespace_option
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_lines, print_result
+from vcd.model.words import did_you_mean
+from vcd.timetravel.errors import NotFound
+from vcd.timetravel.log import Log
+from vcd.timetravel.parallel import processors
+from vcd.timetravel.remarks import remarks
+from vcd.timetravel.times import BadTime
+from vcd.timetravel.whatif.forecasts import Submission
+from vcd.timetravel.whatif.submit import eta as forecast_start
+from vcd.timetravel.whatif.submit import eta_in_words
+from vcd.timetravel.why.answer import answer_lines
+from vcd.timetravel.why.counterfactual import Counterfactual
+from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.obstacles import Obstacles
+from vcd.timetravel.why.queueanswer import QueueExplanation
+from vcd.timetravel.why.verdict import Verdict, with_fix
+
+
+class JobExplanation(Explanation, omit_defaults=True):
+    """The story of a job or pod. While it waits, also its obstacles; if requested, the change that would let it start
+    and the forecast of its start."""
+
+    verdict: Verdict | None = None
+    eta: Submission | None = None
+    obstacles: Obstacles | None = None
+    change: Counterfactual | None = None
 
 
 class _Result(Protocol):
@@ -31,7 +54,7 @@ class _Result(Protocol):
 class _Query:
     """The parsed arguments of the command."""
 
-    log: api.Log
+    log: Log
     name: str
     namespace: str
     session: int | None
@@ -43,7 +66,7 @@ class _Query:
     eta: bool
     around: str
     other: str
-    other_log: api.Log | None
+    other_log: Log | None
     called: dict[str, str]
     """Names of logs by the files that they are read from."""
 
@@ -52,15 +75,15 @@ class _Job(msgspec.Struct):
     """The story of a job or pod. While it waits, also its obstacles; if requested, the change that would let it start
     and the forecast of its start."""
 
-    story: api.Explanation
-    verdict: api.Verdict | None = None
-    obstacles: api.Obstacles | None = None
-    change: api.Counterfactual | None = None
-    eta: Any = None  # an ``api.Submission``, whose import is slow
+    story: Explanation
+    verdict: Verdict | None = None
+    obstacles: Obstacles | None = None
+    change: Counterfactual | None = None
+    eta: Submission | None = None
 
     def lines(self) -> Iterator[str]:
-        eta = () if self.eta is None else tuple(api.eta_in_words(self.eta))
-        yield from api.answer_lines(self.story, self.verdict, self.obstacles, self.change, eta)
+        eta = () if self.eta is None else tuple(eta_in_words(self.eta))
+        yield from answer_lines(self.story, self.verdict, self.obstacles, self.change, eta)
 
     def all_lines(self) -> Iterator[str]:
         """Yield the answer, then each episode and each trial."""
@@ -84,7 +107,7 @@ def _job(query: _Query) -> _Result:
     result = _story(query)
     if query.eta:
         key, path = result.story.key, query.log.history.reader.path
-        result.eta = api.eta(path, key, session=query.session, jobs=api.processors())
+        result.eta = forecast_start(path, key, session=query.session, jobs=processors())
     return result
 
 
@@ -93,14 +116,14 @@ def _story(query: _Query) -> _Job:
     story = job.story()
     try:
         verdict = job.verdict()
-    except api.NotFound:  # it never waited
+    except NotFound:  # it never waited
         return _Job(story)
     if job.last_wait is None:  # pods of it are missing, and no session states a reason
         return _Job(story, verdict)
     if not query.change:
         return _Job(story, verdict, job.obstacles())
     change = job.change(verdict.session)
-    return _Job(story, api.with_fix(verdict, change), job.obstacles(), change)
+    return _Job(story, with_fix(verdict, change), job.obstacles(), change)
 
 
 def _pod(query: _Query) -> _Result:
@@ -109,7 +132,7 @@ def _pod(query: _Query) -> _Result:
         return _Job(story)
     try:  # a pod waits because its job waits
         return _Job(story, query.log.job(story.group, "", query.session, query.since).verdict())
-    except api.NotFound:
+    except NotFound:
         return _Job(story)
 
 
@@ -143,7 +166,7 @@ class _Kinds(click.Choice):  # type: ignore[type-arg]  # not generic in older cl
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter as error:
-            hint = api.did_you_mean(str(value), map(str, self.choices))
+            hint = did_you_mean(str(value), map(str, self.choices))
             raise click.BadParameter(f"{error.message.rstrip('.')}{hint}", ctx, param) from None
 
 
@@ -230,10 +253,10 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
     with ExitStack() as stack:
         called: dict[str, str] = {}
 
-        def opened(log: EventLog) -> api.Log:
+        def opened(log: EventLog) -> Log:
             path = stack.enter_context(log.reading())
             called[str(path)] = log.name
-            found = stack.enter_context(api.open(path))
+            found = stack.enter_context(Log(path))
             stack.enter_context(found.pinned())
             return found
 
@@ -242,10 +265,10 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
         query = _parse_query(
             log, kind, other_log=None if other is None else opened(FileLog(other)), called=called, **given
         )
-        for remark in api.remarks(log.history.reader):
+        for remark in remarks(log.history.reader):
             print_lines([f"note: {remark}"], err=True)
         result = KINDS[kind](query)
-    lines = result.all_lines() if whole and isinstance(result, _Job | api.QueueExplanation) else result.lines()
+    lines = result.all_lines() if whole and isinstance(result, _Job | QueueExplanation) else result.lines()
     print_result(_document(result), lines, output)
 
 
@@ -269,13 +292,13 @@ def _check(kind: str, given: dict[str, Any]) -> None:
 
 
 def _parse_query(
-    log: api.Log, kind: str, at: str | None, since: str | None, session: int | None, last: int | None, **given: Any
+    log: Log, kind: str, at: str | None, since: str | None, session: int | None, last: int | None, **given: Any
 ) -> _Query:
     """Return the parsed arguments, with times as sessions for kinds that are explained by sessions."""
     try:
         session = log.session_at(log.time(at)) if at else session or last
         begin = log.time(since) if since else 0
-    except api.BadTime as error:
+    except BadTime as error:
         raise click.UsageError(str(error)) from None
     if since and kind in _BY_SESSIONS:
         given["first"] = log.session_after(begin)

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import click
 
-from vcd import api
 from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import event_log_option
+from vcd.timetravel.history import opened
+from vcd.timetravel.tablefiles import FORMATS, NoWriter, table_bytes
+from vcd.timetravel.tables import TABLES
 
 
 @click.command()
-@click.argument("table", type=click.Choice(list(api.TABLES)))
+@click.argument("table", type=click.Choice(list(TABLES)))
 @event_log_option
-@click.option("--format", "format_", type=click.Choice(api.FORMATS), default="csv", show_default=True)
+@click.option("--format", "format_", type=click.Choice(FORMATS), default="csv", show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The file; standard output unless given.")
 @report_errors
 def export(table: str, event_log: EventLog, format_: str, out: Path | None) -> None:
@@ -37,15 +39,15 @@ def export(table: str, event_log: EventLog, format_: str, out: Path | None) -> N
     """
     if out is None and format_ == "parquet" and sys.stdout.isatty():
         raise click.UsageError("parquet is no text for a terminal; give --out FILE")
-    with event_log.reading() as path, api.opened(path) as history, history.reader.pinned():
-        rows = api.TABLES[table](history)
+    with event_log.reading() as path, opened(path) as history, history.reader.pinned():
+        rows = TABLES[table](history)
     try:
-        data = api.table_bytes(rows, format_)
+        data = table_bytes(rows, format_)
         if out is None:
             click.echo(data, nl=False)
         else:
             out.write_bytes(data)
-    except api.NoWriter as error:
+    except NoWriter as error:
         raise Unusable(f"--format {error}") from None
     except OSError as error:
         if out is None:

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from vcd import api
 from vcd.cli.errors import Unusable
 from vcd.cli.printing import print_lines
+from vcd.model.words import span_in_words
+from vcd.text.times import moment
+from vcd.timetravel.logwriter import errors_with_writer, standing
+from vcd.timetravel.older import up_to_date
 
 if TYPE_CHECKING:  # importing the API client takes longer than most commands run
     from vcd.daemon.reader.log_copy import ReadUpTo
@@ -113,7 +116,7 @@ class ClusterLog:
         with (
             _report_cluster_errors(),
             commands.taken_over(request, print_note) as found,
-            api.errors_with_writer(found.path),
+            errors_with_writer(found.path),
         ):
             self._announce(found.taken, found.context)
             yield found.path
@@ -136,10 +139,10 @@ class ClusterLog:
         """Print on standard error which replica's log is read."""
         self.name = self.title = f"log of {taken.leader} in {context.name or 'this cluster'}"
         self.namespace = self._cluster.namespace or context.namespace or "default"
-        last = f"up to session {taken.session} of {api.moment(taken.time)}" if taken.session else "no session yet"
+        last = f"up to session {taken.session} of {moment(taken.time)}" if taken.session else "no session yet"
         new = f"{taken.events:,} events new"
         if taken.age:
-            new = f"as it was {api.span_in_words(taken.age)} ago, since another command takes it over"
+            new = f"as it was {span_in_words(taken.age)} ago, since another command takes it over"
         click.echo(f"{self.name}, {last}; {new}", err=True)
 
 
@@ -195,8 +198,8 @@ class FileLog:
     def reading(self) -> Iterator[Path]:
         """Yield the file, or an upgraded copy if an older vcd wrote it. If the file may lack events of the queried
         time, print a note with how many, and which replica has them. Raises LogError."""
-        with _exit_on_signals(), api.up_to_date(self._path, print_note) as path, api.errors_with_writer(self._path):
-            if (found := api.standing(self._path)) and found.lacks:
+        with _exit_on_signals(), up_to_date(self._path, print_note) as path, errors_with_writer(self._path):
+            if (found := standing(self._path)) and found.lacks:
                 print_note(f"note: {found.words}")
             yield path
 

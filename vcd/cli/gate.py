@@ -6,13 +6,20 @@ from pathlib import Path
 
 import click
 
-from vcd import api
 from vcd.cli.conffile import read_configuration
 from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import PERIOD, RUN_COUNT, event_log_argument
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 from vcd.cli.runs import print_screen
+from vcd.scheduling.configuration import read_policy
+from vcd.scheduling.framework.policy import PolicyError
+from vcd.timetravel.errors import NotFound
+from vcd.timetravel.times import BadTime
+from vcd.timetravel.whatif.conditions import ConditionError
+from vcd.timetravel.whatif.gate import GateError, GateResult, change_in_words, spread_in_words, summary, told_figures
+from vcd.timetravel.whatif.gate import gate as judge
+from vcd.timetravel.whatif.screens import gate_screen
 
 SECOND = 1_000_000_000
 FAILED = 1
@@ -85,7 +92,7 @@ def gate(
     assert after is not None
     try:
         with event_log.reading() as log:
-            found = api.gate(
+            found = judge(
                 log,
                 (Path(after[0]).name, after[1]),
                 fail_if,
@@ -100,11 +107,11 @@ def gate(
                 called=event_log.name,
                 progress=lambda name: click.echo(f"{name}: done", err=True),
             )
-    except api.PolicyError as error:
+    except PolicyError as error:
         raise InvalidConf("the log's configuration", error) from None
-    except api.ConditionError as error:
+    except ConditionError as error:
         raise Unusable(f"--fail-if {error}") from None
-    except (api.BadTime, api.GateError, api.NotFound) as error:
+    except (BadTime, GateError, NotFound) as error:
         raise Unusable(str(error)) from None
     if output == "json":
         print_json(found)
@@ -120,20 +127,20 @@ def _read_valid(name: str) -> str:
     """Return the text of a valid configuration. Raises Unusable, InvalidConf."""
     text = read_configuration(name)
     try:
-        api.read_policy(text)
-    except api.PolicyError as error:
+        read_policy(text)
+    except PolicyError as error:
         raise InvalidConf(name, error) from None
     return text
 
 
-def _print(found: api.GateResult, *, all_of_it: bool) -> None:
-    print_screen(api.gate_screen(found))
+def _print(found: GateResult, *, all_of_it: bool) -> None:
+    print_screen(gate_screen(found))
     if not all_of_it:
         return
     click.echo()
-    print_lines([api.summary(found)])
+    print_lines([summary(found)])
     figures = table("", "old", "new", "change", right=True)
-    for figure in api.told_figures(found):
-        spreads = [api.spread_in_words(one, figure.unit) for one in (figure.old, figure.new)]
-        add_row(figures, figure.name, *spreads, api.change_in_words(figure))
+    for figure in told_figures(found):
+        spreads = [spread_in_words(one, figure.unit) for one in (figure.old, figure.new)]
+        add_row(figures, figure.name, *spreads, change_in_words(figure))
     print_tables(figures)

@@ -14,12 +14,15 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from vcd import api
-from vcd.api import BadObject, plain, shallow
 from vcd.cli.completion import complete_named
 from vcd.cli.errors import Unusable
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, ChosenCluster, ClusterLog, EventLog, FileLog, implied
 from vcd.cli.printing import print_lines
+from vcd.model.codec import BadObject
+from vcd.model.jsontext import shallow
+from vcd.model.manifests import plain
+from vcd.model.plainjson import TOO_MANY_DIGITS
+from vcd.model.yamltext import YamlError, read_documents
 
 Manifest = dict[str, Any]
 
@@ -239,7 +242,7 @@ def _json_documents(name: str, text: str) -> list[tuple[int, int, Any]] | None:
             return _json_documents(name, shallow(text.encode()).decode())
         except ValueError as error:  # an int of more digits than Python reads
             at = line + text.count("\n", counted, match.start()) + 1
-            words = api.TOO_MANY_DIGITS if "digits" in str(error) else str(error)
+            words = TOO_MANY_DIGITS if "digits" in str(error) else str(error)
             raise Unusable(f"{name}: document {len(found) + 1} (line {at}): {words}") from None
         line, counted = line + text.count("\n", counted, match.start()), match.start()
         found.append((len(found) + 1, line + 1, value))
@@ -248,8 +251,8 @@ def _json_documents(name: str, text: str) -> list[tuple[int, int, Any]] | None:
 
 def _yaml_documents(name: str, text: str) -> list[tuple[int, int, Any]]:
     try:
-        return [(number, line, document) for number, (line, document) in enumerate(api.read_documents(text), 1)]
-    except api.YamlError as error:
+        return [(number, line, document) for number, (line, document) in enumerate(read_documents(text), 1)]
+    except YamlError as error:
         where = f"document {error.document} (line {error.line})" if error.document else f"line {error.line}"
         raise Unusable(f"{name}: {where}: {error}") from None
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import click
 
-from vcd import api
 from vcd.cli.completion import complete_causes, complete_named
 from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, implied
 from vcd.cli.inputs import event_log_argument
 from vcd.cli.output import WIDTH, Listing, list_output, print_listing
 from vcd.cli.printing import print_json, print_lines
+from vcd.model.words import some, span_in_words
+from vcd.timetravel.history import opened
+from vcd.timetravel.joblines import STATES
+from vcd.timetravel.joblist import JobFilter, JobRow, Jobs
+from vcd.timetravel.joblist import jobs as list_jobs
 
 _COLUMNS = ("JOB", "STATE", "QUEUE", "OWNER", "PRIORITY", "MIN", "PODS", "NEEDS", "AGE", "GROUP", "NODES", "WHY")
 _WIDE = ("OWNER", "PRIORITY", "MIN", "PODS", "GROUP", "NODES")
@@ -20,7 +24,7 @@ _WIDE = ("OWNER", "PRIORITY", "MIN", "PODS", "GROUP", "NODES")
 @event_log_argument
 @click.option("-n", "--namespace", default="", help="Only jobs of this namespace.", shell_complete=complete_named)
 @click.option("--queue", default="", help="Only jobs of this queue.", shell_complete=complete_named)
-@click.option("--state", type=click.Choice(api.STATES), help="Only jobs in this state.")
+@click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
 @click.option("--cause", default="", help="Only jobs that wait for this cause.", shell_complete=complete_causes)
 @list_output
 @report_errors
@@ -42,9 +46,9 @@ def jobs(event_log: EventLog, output: str, namespace: str, queue: str, state: st
 
     Exits with 0, also if no job is found; with 2 if the file cannot be used.
     """
-    wanted = api.JobFilter(namespace or implied().namespace, queue, state or "", cause)
-    with event_log.reading() as path, api.opened(path) as history, history.reader.pinned():
-        all_jobs = api.jobs(history)
+    wanted = JobFilter(namespace or implied().namespace, queue, state or "", cause)
+    with event_log.reading() as path, opened(path) as history, history.reader.pinned():
+        all_jobs = list_jobs(history)
     found = wanted.chosen(all_jobs)
     if output == "json":
         print_json(found)
@@ -54,14 +58,14 @@ def jobs(event_log: EventLog, output: str, namespace: str, queue: str, state: st
         print_lines([_nothing(event_log.name, wanted, all_jobs)], err=True)
 
 
-def _cells(row: api.JobRow) -> list[str]:
-    age = "" if row.age is None else api.span_in_words(row.age)
+def _cells(row: JobRow) -> list[str]:
+    age = "" if row.age is None else span_in_words(row.age)
     counts = f"{row.priority:,}", f"{row.minimum:,}", f"{row.running:,} of {row.pods:,}"
-    about = row.needs, age, row.group, api.some(row.nodes)
+    about = row.needs, age, row.group, some(row.nodes)
     return [row.job, row.state, row.queue, row.owner_kind, *counts, *about, row.why]
 
 
-def _nothing(name: str, wanted: api.JobFilter, found: api.Jobs) -> str:
+def _nothing(name: str, wanted: JobFilter, found: Jobs) -> str:
     """Return why no job is listed."""
     if not found.session:
         return f"{name}: no session yet"

@@ -15,15 +15,14 @@ from typing import Any
 import click
 import msgspec
 
-from vcd.api import logfile
 from vcd.cli import Group
-from vcd.cli.documents import LogCompaction, LogEvent, LogSession, LogVerification, WrittenLog
 from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of, print_note
 from vcd.cli.inputs import COUNT, NUMBER, event_log_and_out, event_log_argument, event_log_path
-from vcd.cli.logrestore import restore
+from vcd.cli.logrestore import LogVerification, restore
 from vcd.cli.output import Listing, list_output, print_listing, table_output
 from vcd.cli.printing import print_json, print_lines, printable
+from vcd.timetravel import logfile
 
 TYPES = (
     "put",
@@ -42,6 +41,53 @@ TYPES = (
 )
 _SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+
+
+class LogEvent(msgspec.Struct):
+    """An event of a log: the kind and key of its object (both may be empty), and its content."""
+
+    sequence: int
+    time: str
+    type: str
+    kind: str
+    key: str
+    version: str
+    what: str
+    event: dict[str, Any]
+
+
+class LogSession(msgspec.Struct):
+    """A session of a log: the number of its event, the last event that it was decided from, and its content."""
+
+    session: int
+    sequence: int
+    time: str
+    head: int
+    epoch: int
+    now: str
+    policy: str
+    statements: int
+    operations: int
+
+
+class WrittenLog(msgspec.Struct):
+    """A new log: its first and last event, and the number of its sessions. ``renamed`` are sessions of an anonymised
+    log that this version does not decide identically."""
+
+    file: str
+    first: int
+    last: int
+    sessions: int
+    renamed: list[int] | msgspec.UnsetType = msgspec.UNSET
+
+
+class LogCompaction(msgspec.Struct):
+    """A compacted log: the number of removed events, and its size in bytes before and after."""
+
+    file: str
+    removed: int
+    before: int
+    after: int
 
 
 def _span(context: click.Context, option: click.Parameter, value: str | None) -> int | None:

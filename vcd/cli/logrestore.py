@@ -11,11 +11,30 @@ from pathlib import Path
 import click
 import msgspec
 
-from vcd.api import BadTime, logfile
-from vcd.cli.documents import LogVerification, RestoredLog
 from vcd.cli.errors import report_errors
 from vcd.cli.output import table_output
 from vcd.cli.printing import print_json, printable
+from vcd.timetravel import logfile
+from vcd.timetravel.times import BadTime
+
+
+class RestoredLog(msgspec.Struct):
+    """A log restored from an archive: its first and last event, its last session, and what was missing."""
+
+    file: str
+    first: int
+    last: int
+    session: int
+    gaps: list[str]
+
+
+class LogVerification(msgspec.Struct):
+    """The problems of a log, what its hash chain does not cover, and the chain's head."""
+
+    file: str
+    problems: list[str]
+    uncovered: list[str]
+    head: str | None
 
 
 @click.command("restore")

@@ -6,19 +6,25 @@ import asyncio
 import datetime
 import importlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from vcd import api
+from vcd.api import plan as plan_cycle
 from vcd.cli.conffile import read_configuration
-from vcd.cli.documents import Plan, PlannedCluster
 from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import CLUSTER_OPTIONS, implied
 from vcd.cli.inputs import end_by, print_reading, read_manifests
 from vcd.cli.output import WIDTH, Listing, output_option, print_listing
 from vcd.cli.printing import print_json, print_lines
 from vcd.daemon.options import OptionError, Options, parse_options
+from vcd.diagnosis.diagnosedwaits import DiagnosedWait
+from vcd.model.codec import BadObject
+from vcd.model.words import counted
+from vcd.scheduling.framework.policy import PolicyError
+from vcd.text.amounts import pods_on_nodes
+from vcd.timetravel.planning import PlacedJob, PlanResult
 
 if TYPE_CHECKING:  # importing the API client takes longer than most plans take
     from vcd.daemon.reader.cluster_listing import Listed
@@ -27,6 +33,32 @@ _kubeconfig, _context, *_ = CLUSTER_OPTIONS
 _LACKING = " of what is read; see the notes"
 OURS = ("volcano",)
 """The schedulers whose pods are planned by default."""
+
+
+class PlannedCluster(msgspec.Struct):
+    """The planned cluster, and the kinds that could not be listed there: resource, why, role, without."""
+
+    server: str
+    context: str
+    missing: list[dict[str, str]]
+
+
+class Plan(msgspec.Struct):
+    """The result of one cycle; see ``planning.PlanResult``."""
+
+    binds: dict[str, str]
+    evictions: list[str]
+    ungated: list[str]
+    pipelined: dict[str, str]
+    placed: list[PlacedJob]
+    waits: list[DiagnosedWait]
+    phases: dict[str, str]
+    why: dict[str, list[dict[str, Any]]]
+    problems: dict[str, list[str]]
+    notes: list[str]
+    unknown: list[str]
+    refused: list[str]
+    cluster: PlannedCluster | msgspec.UnsetType = msgspec.UNSET
 
 
 def _moment(context: click.Context, option: click.Parameter, value: str | None) -> datetime.datetime | None:
@@ -138,7 +170,7 @@ def plan(
         if from_cluster:
             where = kubeconfig or own.kubeconfig, context or own.context, namespace or own.namespace
             listed = _list_cluster(conf, *where, strict=strict)
-        result = api.plan(
+        result = plan_cycle(
             read_manifests(files) if listed is None else listed.manifests,
             conf,
             now,
@@ -147,9 +179,9 @@ def plan(
             default_queue=options.default_queue,
             node_selector=options.node_selector,
         )
-    except api.PolicyError as error:
+    except PolicyError as error:
         raise InvalidConf(scheduler_conf or "the compiled-in configuration", error) from None
-    except api.BadObject as error:
+    except BadObject as error:
         raise Unusable(str(error)) from None
     _print_findings(result, strict=strict, is_cluster=listed is not None)
     if output == "json":
@@ -160,7 +192,7 @@ def plan(
     end_by(result.refused, result.unknown, strict=strict)
 
 
-def _print_findings(result: api.PlanResult, *, strict: bool, is_cluster: bool) -> None:
+def _print_findings(result: PlanResult, *, strict: bool, is_cluster: bool) -> None:
     """Print problems, faults, notes and what is not understood."""
     if is_cluster:
         print_lines((f"{name} is set aside: {message}" for name, message in result.set_aside.items()), err=True)
@@ -199,7 +231,7 @@ def _list_cluster(
     return found
 
 
-def _document(result: api.PlanResult, listed: Listed | None) -> Plan:
+def _document(result: PlanResult, listed: Listed | None) -> Plan:
     fields = {name: getattr(result, name) for name in Plan.__struct_fields__ if name != "cluster"}
     if listed is None:
         return Plan(**fields)
@@ -207,7 +239,7 @@ def _document(result: api.PlanResult, listed: Listed | None) -> Plan:
     return Plan(**fields, cluster=PlannedCluster(listed.server, listed.context, missing))
 
 
-def _print(result: api.PlanResult, lacking: str, output: str) -> None:
+def _print(result: PlanResult, lacking: str, output: str) -> None:
     """Print what would be done, job by job, and which jobs wait for what; a ``wide`` output names each pod, and has
     the whole sentence."""
     is_wide = output == "wide"
@@ -225,7 +257,7 @@ def _print(result: api.PlanResult, lacking: str, output: str) -> None:
         print_listing(Listing(("WAITS", "QUEUE", "NEEDS", "CAUSE", "WHY"), rows, ("CAUSE",), WIDTH), output)
 
 
-def _lacks(result: api.PlanResult) -> bool:
+def _lacks(result: PlanResult) -> bool:
     """Return whether some of the manifests were not planned."""
     return bool(result.notes or result.unknown or result.refused)
 
@@ -236,11 +268,11 @@ def _places(title: str, jobs: list[tuple[str, dict[str, str]]], is_wide: bool) -
     if not placed:
         return
     pods = sum(len(nodes) for _, nodes in placed)
-    yield f"{title}  {api.counted(len(placed), 'job')}, {api.counted(pods, 'pod')}"
+    yield f"{title}  {counted(len(placed), 'job')}, {counted(pods, 'pod')}"
     rows = [
         row
         for job, nodes in placed
-        for row in (sorted(nodes.items()) if is_wide else [(job, api.pods_on_nodes(nodes.values()))])
+        for row in (sorted(nodes.items()) if is_wide else [(job, pods_on_nodes(nodes.values()))])
     ]
     width = max(len(name) for name, _ in rows)
     yield from (f"  {name:<{width}}  {places}" for name, places in rows)
@@ -249,5 +281,5 @@ def _places(title: str, jobs: list[tuple[str, dict[str, str]]], is_wide: bool) -
 def _pods(title: str, pods: list[str]) -> Iterator[str]:
     """Yield a title with a count, and a line for each pod."""
     if pods:
-        yield f"{title}  {api.counted(len(pods), 'pod')}"
+        yield f"{title}  {counted(len(pods), 'pod')}"
         yield from (f"  {pod}" for pod in pods)

@@ -10,19 +10,20 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 import msgspec
 
-from vcd import api
-from vcd.cli.documents import document
+from vcd.model.words import cut
 
 if TYPE_CHECKING:  # most commands print no tables, and the import takes longer than they do
     from rich.console import Console, RenderableType
     from rich.table import Table
     from rich.text import Text
 
+API_VERSION = "vcd/v1"
+"""The version of the documents that ``-o json`` prints: within it, fields are added, never renamed or changed."""
 _UNBOUNDED = 100_000
 """Columns if the output is not a terminal: nothing is cut or wrapped."""
 _TABLE = 1_000
@@ -35,6 +36,14 @@ _NO_LETTER = re.compile("[\ud800-\udfff]")
 """What Python has for bytes that are not text; JSON cannot represent them, so they are escaped as in sentences."""
 _HEAD = re.compile(r" *(?:.{,38}\S)?  +(?=\S)| *")
 """The part of a line before its text: its indent and its first columns."""
+
+
+def document(found: msgspec.Struct) -> dict[str, Any]:
+    """Return a structure as it is printed, with version and kind. If it has a field ``kind`` itself, that is named
+    ``of``."""
+    plain: dict[str, Any] = msgspec.to_builtins(found, str_keys=True)
+    of = {"of": plain.pop("kind")} if "kind" in plain else {}
+    return {"apiVersion": API_VERSION, "kind": type(found).__name__, **of, **plain}
 
 
 def print_json(found: msgspec.Struct, *, line: bool = False) -> None:
@@ -141,7 +150,7 @@ def _line(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _cut(row: Sequence[str], most: int | None) -> Sequence[str]:
-    return row if most is None else [*row[:-1], api.cut(row[-1], most)]
+    return row if most is None else [*row[:-1], cut(row[-1], most)]
 
 
 def filled(table: Table, rows: Iterable[Sequence[str | Text]], limit: int, count: int) -> Table:

@@ -7,19 +7,31 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import click
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from vcd import api
-from vcd.cli.documents import Replay
 from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import NUMBER, event_log_argument
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_json, print_lines
+from vcd.text.times import moment
+from vcd.timetravel.parallel import processors
+from vcd.timetravel.replay import Replayed
+from vcd.timetravel.replay import replay as replay_sessions
 
 _NAMED_RUNS = 10
 """Runs of sessions that a line names."""
+
+
+class Replay(msgspec.Struct):
+    """How many sessions of a file were decided again, how many with the same plan, and the sessions that differ."""
+
+    file: str
+    sessions: int
+    identical: int
+    different: list[Replayed]
 
 
 @click.command()
@@ -36,7 +48,7 @@ _NAMED_RUNS = 10
 @click.option(
     "--jobs",
     type=click.IntRange(min=1),
-    default=api.processors,
+    default=processors,
     show_default="the processors there are",
     help="Processes that share the sessions; the result is the same for any number.",
 )
@@ -69,15 +81,13 @@ def replay(
     sys.exit(1 if different else 0)
 
 
-def _with_progress(
-    event_log: Path, first: int | None, last: int | None, memory: bool, jobs: int
-) -> Iterator[api.Replayed]:
+def _with_progress(event_log: Path, first: int | None, last: int | None, memory: bool, jobs: int) -> Iterator[Replayed]:
     """Yield the replayed sessions, with a progress bar on standard error if that is a terminal."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("sessions", total=None)
-        yield from api.replay(
+        yield from replay_sessions(
             event_log,
             first,
             last,
@@ -88,7 +98,7 @@ def _with_progress(
         )
 
 
-def _print(found: list[api.Replayed], different: list[api.Replayed]) -> None:
+def _print(found: list[Replayed], different: list[Replayed]) -> None:
     numbers = f"{found[0].session} to {found[-1].session}" if len(found) > 1 else f"{found[0].session}"
     operations = sum(one.operations for one in found)
     click.echo(
@@ -103,8 +113,8 @@ def _print(found: list[api.Replayed], different: list[api.Replayed]) -> None:
         click.echo(line)
 
 
-def _print_difference(one: api.Replayed) -> None:
-    click.echo(f"session {one.session} (decided for {api.moment(one.now)}, event {one.sequence}) differs first:")
+def _print_difference(one: Replayed) -> None:
+    click.echo(f"session {one.session} (decided for {moment(one.now)}, event {one.sequence}) differs first:")
     assert one.difference is not None
     found = one.difference
     print_lines([f"  {found.where}", f"    recorded: {found.recorded}", f"    replayed: {found.replayed}"])
@@ -115,7 +125,7 @@ def _print_difference(one: api.Replayed) -> None:
         click.echo("  it was decided by the very versions that there are now")
 
 
-def _by_earlier_rules(different: Iterable[api.Replayed]) -> Iterator[str]:
+def _by_earlier_rules(different: Iterable[Replayed]) -> Iterator[str]:
     """Yield which of the differing sessions were decided by which earlier rules."""
     by_rules: dict[tuple[str, str], list[int]] = {}
     for one in different:
@@ -125,9 +135,9 @@ def _by_earlier_rules(different: Iterable[api.Replayed]) -> Iterator[str]:
         yield f"{_numbers(sessions)}: decided by earlier rules ({then}, now {now}); see CHANGELOG.md"
 
 
-def _versions(found: Iterable[api.Replayed]) -> Iterator[str]:
+def _versions(found: Iterable[Replayed]) -> Iterator[str]:
     """Yield which sessions were decided by other versions, and how many of them differ."""
-    decided_by: dict[str, list[api.Replayed]] = {}
+    decided_by: dict[str, list[Replayed]] = {}
     for one in found:
         moved = one.versions.items()
         words = ", ".join(f"{name} {then or 'none'} (now {now or 'none'})" for name, (then, now) in moved)

@@ -8,9 +8,17 @@ from contextlib import contextmanager
 import click
 from rich.markup import escape
 
-from vcd import api
 from vcd.cli.errors import InvalidConf, Unusable
 from vcd.cli.printing import add_row, print_json, print_lines, print_rows, print_tables, table
+from vcd.model.codec import BadObject
+from vcd.model.words import span_in_words
+from vcd.scheduling.framework.policy import PolicyError
+from vcd.text.outcomes import Screen
+from vcd.text.times import moment
+from vcd.timetravel.whatif.edits import EditError
+from vcd.timetravel.whatif.fidelity import Fidelity, unlike_in_words
+from vcd.timetravel.whatif.runs import Comparison, Run
+from vcd.timetravel.whatif.screens import comparison_screen
 
 _SHIFTS = 10
 
@@ -20,22 +28,22 @@ def refused(conf: str | None) -> Iterator[None]:
     """Report errors in the user's input as messages; ``conf`` names the configuration, None the log's."""
     try:
         yield
-    except api.PolicyError as error:
+    except PolicyError as error:
         raise InvalidConf(conf or "the log's configuration", error) from None
-    except (api.BadObject, api.EditError) as error:
+    except (BadObject, EditError) as error:
         raise Unusable(str(error)) from None
 
 
-def print_comparison(comparison: api.Comparison, output: str, *, all_of_it: bool) -> None:
+def print_comparison(comparison: Comparison, output: str, *, all_of_it: bool) -> None:
     if output == "json":
         print_json(comparison)
     else:
-        print_screen(api.comparison_screen(comparison))
+        print_screen(comparison_screen(comparison))
         if all_of_it:
             _print_detail(comparison)
 
 
-def print_screen(screen: api.Screen) -> None:
+def print_screen(screen: Screen) -> None:
     """Print the outcome of a run compared with another one: the answer, the tables, and the basis."""
     print_lines(screen.answer)
     for columns, rows in screen.tables:
@@ -46,21 +54,21 @@ def print_screen(screen: api.Screen) -> None:
     print_lines(f"{label:<{width}}  {sentence}" for label, sentence in screen.basis)
 
 
-def _print_detail(comparison: api.Comparison) -> None:
-    begin, end = api.moment(comparison.begin), api.moment(comparison.end)
+def _print_detail(comparison: Comparison) -> None:
+    begin, end = moment(comparison.begin), moment(comparison.end)
     click.echo()
     print_lines([f"{comparison.file}: {comparison.pods:,} pods from {begin} to {end}"])
     print_runs(comparison.runs)
     _print_shifts(comparison)
 
 
-def print_unlike(found: api.Fidelity) -> None:
+def print_unlike(found: Fidelity) -> None:
     """Warn if the baseline does not reproduce the record."""
     if found.far:
-        print_lines([api.unlike_in_words(found)])
+        print_lines([unlike_in_words(found)])
 
 
-def print_runs(runs: Sequence[api.Run]) -> None:
+def print_runs(runs: Sequence[Run]) -> None:
     """Print a column for each run."""
     runs_table = table("", *(escape(run.name) for run in runs), right=True)
     add_row(runs_table, "what is other", *(run.what for run in runs))
@@ -78,22 +86,22 @@ def print_runs(runs: Sequence[api.Run]) -> None:
         waits = [run.queues.get(queue) for run in runs]
         counts = ("" if one is None else f"{one.jobs:,}" for one in waits)
         add_row(runs_table, f"queue {queue or '(none)'}: jobs", *counts)
-        add_row(runs_table, "  wait, median", *("" if one is None else api.span_in_words(one.median) for one in waits))
+        add_row(runs_table, "  wait, median", *("" if one is None else span_in_words(one.median) for one in waits))
         add_row(
-            runs_table, "  wait, 95 in 100 under", *("" if one is None else api.span_in_words(one.p95) for one in waits)
+            runs_table, "  wait, 95 in 100 under", *("" if one is None else span_in_words(one.p95) for one in waits)
         )
     print_tables(runs_table)
 
 
-_ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (
+_ROWS: tuple[tuple[str, Callable[[Run], str]], ...] = (
     ("jobs that came", lambda run: f"{run.waits.jobs:,}"),
     ("  more that ran already", lambda run: f"{run.running:,}" if run.running else ""),
     ("  never started", lambda run: f"{run.waits.never:,}"),
-    ("  wait, median", lambda run: api.span_in_words(run.waits.median)),
-    ("  wait, 95 in 100 under", lambda run: api.span_in_words(run.waits.p95)),
-    ("  wait, mean", lambda run: api.span_in_words(run.waits.mean)),
-    ("the last started after", lambda run: api.span_in_words(run.busy_seconds)),
-    ("all over after", lambda run: api.span_in_words(run.seconds)),
+    ("  wait, median", lambda run: span_in_words(run.waits.median)),
+    ("  wait, 95 in 100 under", lambda run: span_in_words(run.waits.p95)),
+    ("  wait, mean", lambda run: span_in_words(run.waits.mean)),
+    ("the last started after", lambda run: span_in_words(run.busy_seconds)),
+    ("all over after", lambda run: span_in_words(run.seconds)),
     ("evictions", lambda run: ", ".join(f"{count:,} {name}" for name, count in run.evictions.items()) or "0"),
     ("  pod-hours lost by them", lambda run: f"{run.lost_hours:,.1f}"),
     ("GPUs free, mean", lambda run: f"{run.free_gpus:,.1f} of {run.gpus:,.0f}" if run.gpus else ""),
@@ -103,12 +111,12 @@ _ROWS: tuple[tuple[str, Callable[[api.Run], str]], ...] = (
 )
 
 
-def _print_shifts(comparison: api.Comparison) -> None:
+def _print_shifts(comparison: Comparison) -> None:
     printed: dict[str, int] = {}
     for shift in comparison.shifts:
         printed[shift.run] = printed.get(shift.run, 0) + 1
         if printed[shift.run] == 1:
             print_lines([f"waits that change most under {shift.run}:"])
         if printed[shift.run] <= _SHIFTS:
-            waits = f"{api.span_in_words(shift.baseline)} -> {api.span_in_words(shift.wait)}"
+            waits = f"{span_in_words(shift.baseline)} -> {span_in_words(shift.wait)}"
             print_lines([f"  {shift.job} (queue {shift.queue}): {waits}"])

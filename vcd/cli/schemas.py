@@ -6,44 +6,51 @@ from typing import Any
 
 import msgspec
 
-from vcd import api
-from vcd.cli.documents import (
-    API_VERSION,
-    Configuration,
-    ConfigurationChange,
-    ConfigurationCheck,
-    JobExplanation,
-    LogCompaction,
-    LogEvent,
-    LogSession,
-    LogVerification,
-    Plan,
-    Replay,
-    RestoredLog,
-    WrittenLog,
-)
+from vcd.cli.conf import Configuration, ConfigurationChange, ConfigurationCheck
+from vcd.cli.explain import JobExplanation
+from vcd.cli.log import LogCompaction, LogEvent, LogSession, WrittenLog
+from vcd.cli.logrestore import LogVerification, RestoredLog
+from vcd.cli.plan import Plan
+from vcd.cli.printing import API_VERSION
+from vcd.cli.replay import Replay
 from vcd.cli.simview import SimulationSummary
+from vcd.timetravel.bisect import JobBisection, WaitsBisection
+from vcd.timetravel.clusterchanges import ClusterChanges
+from vcd.timetravel.joblist import Jobs
+from vcd.timetravel.overview import Glance
+from vcd.timetravel.shadow.comparison import ShadowComparison
+from vcd.timetravel.whatif.fill import Filling
+from vcd.timetravel.whatif.forecasts import Submission
+from vcd.timetravel.whatif.gate import GateResult
+from vcd.timetravel.whatif.runs import Comparison
+from vcd.timetravel.whatif.sweep import Sweep
+from vcd.timetravel.why.evictions import EvictionExplanation
+from vcd.timetravel.why.jobdifference import JobDifference
+from vcd.timetravel.why.lostpodhours import FirstCauses
+from vcd.timetravel.why.orders import OrderExplanation
+from vcd.timetravel.why.queueanswer import QueueExplanation
+from vcd.timetravel.why.sessions import SessionExplanation
 
 
 def documents() -> dict[str, type[msgspec.Struct]]:
     """Return the document that each command prints."""
     return {
-        "bisect job": api.JobBisection,
-        "bisect waits": api.WaitsBisection,
+        "bisect job": JobBisection,
+        "bisect waits": WaitsBisection,
         "conf check": ConfigurationCheck,
         "conf diff": ConfigurationChange,
         "conf show": Configuration,
-        "explain changes": api.ClusterChanges,
-        "explain cluster": api.FirstCauses,
-        "explain diff": api.JobDifference,
-        "explain eviction": api.EvictionExplanation,
+        "explain changes": ClusterChanges,
+        "explain cluster": FirstCauses,
+        "explain diff": JobDifference,
+        "explain eviction": EvictionExplanation,
         "explain job": JobExplanation,
-        "explain order": api.OrderExplanation,
+        "explain order": OrderExplanation,
         "explain pod": JobExplanation,
-        "explain queue": api.QueueExplanation,
-        "explain session": api.SessionExplanation,
-        "gate": api.GateResult,
-        "jobs": api.Jobs,
+        "explain queue": QueueExplanation,
+        "explain session": SessionExplanation,
+        "gate": GateResult,
+        "jobs": Jobs,
         "log compact": LogCompaction,
         "log export": WrittenLog,
         "log ls": LogEvent,
@@ -54,13 +61,13 @@ def documents() -> dict[str, type[msgspec.Struct]]:
         "log verify": LogVerification,
         "plan": Plan,
         "replay": Replay,
-        "shadow": api.ShadowComparison,
+        "shadow": ShadowComparison,
         "sim": SimulationSummary,
-        "sweep": api.Sweep,
-        "top": api.Glance,
-        "whatif": api.Comparison,
-        "whatif --fill": api.Filling,
-        "whatif --submit": api.Submission,
+        "sweep": Sweep,
+        "top": Glance,
+        "whatif": Comparison,
+        "whatif --fill": Filling,
+        "whatif --submit": Submission,
     }
 
 

@@ -9,11 +9,12 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from vcd import api
 from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import FileLog
 from vcd.cli.inputs import COUNT, event_log_path
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
+from vcd.model.words import span_in_words
+from vcd.timetravel.shadow.comparison import SHADOW_KINDS, NoShadow, ShadowComparison, compare_shadow
 
 
 def _refuse(_: click.Context, __: click.Parameter, is_given: bool) -> None:
@@ -29,7 +30,7 @@ def _refuse(_: click.Context, __: click.Parameter, is_given: bool) -> None:
 @click.command()
 @event_log_path
 @click.option("--from-cluster", is_flag=True, hidden=True, expose_value=False, callback=_refuse)
-@click.option("--kind", type=click.Choice(list(api.SHADOW_KINDS)), help="Only pods of this kind.")
+@click.option("--kind", type=click.Choice(list(SHADOW_KINDS)), help="Only pods of this kind.")
 @click.option("--queue", help="Only pods of this queue.")
 @click.option("--limit", type=COUNT, default=20, show_default=True, help="At most this many pods; 0: all.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -56,8 +57,8 @@ def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, out
     """
     try:
         with FileLog(event_log).reading() as log:
-            found = api.compare_shadow(log)
-    except api.NoShadow as error:
+            found = compare_shadow(log)
+    except NoShadow as error:
         raise Unusable(str(error)) from None
     queues = [one.queue for one in found.queues]
     if queue is not None and queue not in queues:
@@ -75,9 +76,9 @@ def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, out
         )
 
 
-def _summary(found: api.ShadowComparison) -> list[str]:
+def _summary(found: ShadowComparison) -> list[str]:
     lines = [f"{found.sessions} sessions of a shadow, {found.since} to {found.until}"]
-    lines += [f"{count:>6}  {kind:10}  {api.SHADOW_KINDS[kind]}" for kind, count in found.pods.items()]
+    lines += [f"{count:>6}  {kind:10}  {SHADOW_KINDS[kind]}" for kind, count in found.pods.items()]
     lines.append(f"{found.waiting:>6}  {'waiting':10}  placed by nobody")
     if found.withdrawn:
         lines.append(f"{found.withdrawn} of those that vcd gave a node were given none by a later session")
@@ -99,8 +100,8 @@ def _summary(found: api.ShadowComparison) -> list[str]:
     return lines
 
 
-def _queues(found: api.ShadowComparison) -> Table:
-    queue_table = table("queue", *api.SHADOW_KINDS, "vcd earlier p50", "p95", "most", right=True)
+def _queues(found: ShadowComparison) -> Table:
+    queue_table = table("queue", *SHADOW_KINDS, "vcd earlier p50", "p95", "most", right=True)
     for one in found.queues:
         seconds = map(_seconds, (one.p50, one.p95, one.most))
         add_row(queue_table, one.queue or "-", *map(str, one.pods.values()), *seconds)
@@ -108,10 +109,10 @@ def _queues(found: api.ShadowComparison) -> Table:
 
 
 def _seconds(value: float | None) -> str:
-    return "-" if value is None else api.span_in_words(value)
+    return "-" if value is None else span_in_words(value)
 
 
-def _differences(found: api.ShadowComparison) -> Table:
+def _differences(found: ShadowComparison) -> Table:
     pod_table = table("pod", "queue", "kind", "vcd: node", "at", "session", "bound to", "at", "vcd earlier by", "why")
     for one in found.differences:
         earlier = _seconds(one.seconds) if one.timed else "-"

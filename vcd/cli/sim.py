@@ -15,8 +15,6 @@ from typing import Any
 import click
 from rich.live import Live
 
-from vcd import api
-from vcd.api import LogError, PolicyError
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.inputs import COUNT, FiniteRange, end_by, print_reading, read_manifests, read_text, strict_option
@@ -28,6 +26,9 @@ from vcd.daemon import logs
 from vcd.embedded import trace
 from vcd.embedded.errors import StatusError
 from vcd.embedded.workload import Arrival, Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
+from vcd.scheduling.framework.policy import PolicyError
+from vcd.timetravel.logfile import LogError
+from vcd.timetravel.reading import read, to_create
 from vcd.view.server import View, ViewError
 
 CONTROLLED = (("Deployment", "apps"), ("Job", "batch.volcano.sh"), ("ReplicaSet", "apps"))
@@ -128,9 +129,9 @@ def sim(
         raise click.UsageError("--trace-jobs says what becomes of --trace-pods; name that file too")
     logs.configure(verbosity=-1)
     try:
-        reading = api.read(read_manifests(workloads), to_create=True)
+        reading = read(read_manifests(workloads), to_create=True)
         found = _nodes(nodes, trace_nodes, reading.objects), parse_queues(queues)
-        manifests = api.to_create(reading, CONTROLLED, found[0])
+        manifests = to_create(reading, CONTROLLED, found[0])
         print_lines((f"note: {note}" for note in reading.notes), err=True)
         print_reading(reading.refused(), reading.unknown, strict=strict)
         names = [queue["metadata"]["name"] for queue in found[1]] or ["default"]

@@ -12,13 +12,14 @@ import msgspec
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from vcd import api
 from vcd.cli.printing import add_row, filled, table
 from vcd.cli.simulation import Simulation
 from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
 from vcd.embedded.controllers.podgroup import GROUP_NAME
 from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of
 from vcd.embedded.tally import GroupUse, NodeTally
+from vcd.model.words import span_in_words
+from vcd.text.reasons import full_reason_text
 
 _ROWS = 10
 """Jobs and nodes in a table, at most."""
@@ -71,7 +72,7 @@ class SimulationSummary(msgspec.Struct, frozen=True):
         """Return the summary as text."""
         pods = ", ".join(f"{count:,} {phase}" for phase, count in self.pods.items()) or "none"
         groups = ", ".join(f"{count:,} {phase}" for phase, count in self.pod_groups.items()) or "none"
-        simulated = api.span_in_words(self.cluster_seconds)
+        simulated = span_in_words(self.cluster_seconds)
         lines = [
             f"time        {self.wall_seconds:.1f} s, {self.cpu_seconds:.1f} s of CPU, for {simulated}",
             f"decided     {self.sessions:,} sessions, {self.binds:,} binds on {self.nodes:,} nodes",
@@ -160,7 +161,7 @@ def _reason(simulation: Simulation, pod: Obj) -> str:
 
 
 def _in_words(reasons: Iterable[Any]) -> str:
-    return "; ".join(dict.fromkeys(api.full_reason_text(waiting) for waiting in reasons))
+    return "; ".join(dict.fromkeys(full_reason_text(waiting) for waiting in reasons))
 
 
 # --- while it runs ----------------------------------------------------------------------------------------------------
@@ -171,7 +172,7 @@ def progress(simulation: Simulation) -> str:
     tally = simulation.tally
     running, ended = tally.phases["Running"], tally.ended.total()
     return (
-        f"{api.span_in_words(simulation.elapsed)}: {simulation.feeder.created:,} objects came; "
+        f"{span_in_words(simulation.elapsed)}: {simulation.feeder.created:,} objects came; "
         f"pods: {tally.unbound:,} waiting, {running:,} running, {ended:,} ended; "
         f"{tally.binds:,} binds in {simulation.sessions:,} sessions"
     )

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from vcd import api
 from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
@@ -24,6 +23,10 @@ from vcd.cli.inputs import (
 )
 from vcd.cli.printing import print_json
 from vcd.cli.runs import print_runs, print_unlike, refused
+from vcd.timetravel.whatif.edits import read_edits
+from vcd.timetravel.whatif.runs import Variant
+from vcd.timetravel.whatif.sweep import sweep as run_sweep
+from vcd.timetravel.whatif.sweep import variants_of
 
 SECOND = 1_000_000_000
 
@@ -66,10 +69,10 @@ def sweep(
     named: list[tuple[str, str | None]] = [*zip(_names(confs), map(read_text, confs), strict=True)]
     try:
         with refused(", ".join(confs) or None):
-            edits = api.read_edits(fields, without, read_manifests(added))
-            variants = api.variants_of(named or [("as it was", None)], _range(seeds), api.Variant("", edits=edits))
+            edits = read_edits(fields, without, read_manifests(added))
+            variants = variants_of(named or [("as it was", None)], _range(seeds), Variant("", edits=edits))
             with event_log.reading() as log:
-                found = api.sweep(
+                found = run_sweep(
                     log,
                     variants,
                     jobs=jobs,

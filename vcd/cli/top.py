@@ -12,12 +12,20 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from vcd import api
 from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of
 from vcd.cli.inputs import DAY, FiniteRange, event_log_argument
 from vcd.cli.output import output_option
 from vcd.cli.printing import add_row, console, filled, print_json, print_tables, terminal_width
+from vcd.diagnosis.diagnosedwaits import DiagnosedWait
+from vcd.model.words import counted, span_in_words
+from vcd.text.amounts import number, resource_name
+from vcd.text.capacity import capacity_lines, cluster_resource, resource_shown
+from vcd.text.phrases import UNKNOWN
+from vcd.text.times import clock_time
+from vcd.timetravel.history import opened
+from vcd.timetravel.overview import Glance, Overview, glances
+from vcd.timetravel.queuestatistics import QueueStatistics
 
 _JOBS, _QUEUES = 20, 12
 """Rows of each table, at most."""
@@ -45,8 +53,8 @@ def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
     Exits with 0; with 2 if the file cannot be used.
     """
     if output == "json" or once or terminal_width() is None:
-        with event_log.reading() as path, api.opened(path) as history:
-            glance = next(api.glances(history))
+        with event_log.reading() as path, opened(path) as history:
+            glance = next(glances(history))
         if output == "json":
             print_json(glance)
         else:
@@ -57,12 +65,12 @@ def top(event_log: EventLog, interval: float, once: bool, output: str) -> None:
         live(console(), lambda: frame(event_log.title, next(found), time.time_ns()), lambda: time.sleep(interval))
 
 
-def _glances(followed: FollowedLog) -> Iterator[api.Glance]:
+def _glances(followed: FollowedLog) -> Iterator[Glance]:
     """Yield the log's current state, without end, also after another file replaced the log's."""
     notes: list[str] = []
     for path in files_of(followed, notes.append):
-        with api.opened(path) as history:
-            for glance in api.glances(history):
+        with opened(path) as history:
+            for glance in glances(history):
                 yield msgspec.structs.replace(glance, remarks=[*glance.remarks, *notes[-1:]])
                 if followed.is_other(path):
                     break
@@ -79,14 +87,14 @@ def live(console: Console, look: Callable[[], RenderableType], wait: Callable[[]
             return
 
 
-def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
+def frame(name: str, glance: Glance, now: int) -> RenderableType:
     """Return the screen at one moment, 80 columns wide; ``now`` in nanoseconds since the epoch."""
     behind = _behind(glance.time, now)
     view = glance.overview
     if view is None:
         return Group(Text(f"{name}: no session yet, {glance.head:,} events, {behind}", style="bold"), *_first(glance))
     return Group(
-        Text(f"{name}: session {view.session:,} at {api.clock_time(view.time)}, {behind}", style="bold"),
+        Text(f"{name}: session {view.session:,} at {clock_time(view.time)}, {behind}", style="bold"),
         *_first(glance),
         *map(Text, _capacity(view)),
         Text(),
@@ -96,13 +104,13 @@ def frame(name: str, glance: api.Glance, now: int) -> RenderableType:
     )
 
 
-def _capacity(view: api.Overview) -> Iterator[str]:
+def _capacity(view: Overview) -> Iterator[str]:
     waiting = sum(job.since is not None for job in view.jobs)
     running = sum(job.running > 0 and job.since is None for job in view.jobs)
-    return api.capacity_lines(view.nodes, waiting, running)
+    return capacity_lines(view.nodes, waiting, running)
 
 
-def _first(glance: api.Glance) -> Iterator[Text]:
+def _first(glance: Glance) -> Iterator[Text]:
     """Yield the lines at the top: whose log it is, and remarks."""
     if (stands := glance.standing) is not None:
         yield Text(stands.words, style="bold yellow" if stands.lacks else "")
@@ -113,7 +121,7 @@ def _behind(time: int, now: int) -> str:
     """Return the age of the last event. A simulated clock, or another machine's, may be ahead of this one."""
     if not time:
         return "no event yet"
-    apart = api.span_in_words(abs(now - time) // _SECOND)
+    apart = span_in_words(abs(now - time) // _SECOND)
     return f"last event {apart} ago" if time <= now else f"last event {apart} ahead of this clock"
 
 
@@ -129,27 +137,27 @@ def _table(*columns: str) -> Table:
 # --- queues -----------------------------------------------------------------------------------------------------------
 
 
-def _queues(view: api.Overview, now: int) -> Table:
+def _queues(view: Overview, now: int) -> Table:
     """Return a row for each queue that uses, deserves or requests something, or has jobs; the others are counted."""
-    oldest, main = _oldest_waits(view), api.cluster_resource(view.nodes)
-    rows = [(queue, api.resource_shown(main, _amounts(queue, *_ROW))) for queue in view.queues]
+    oldest, main = _oldest_waits(view), cluster_resource(view.nodes)
+    rows = [(queue, resource_shown(main, _amounts(queue, *_ROW))) for queue in view.queues]
     used = [(queue, resource) for queue, resource in rows if resource or queue.name in oldest]
     table = _table("QUEUE", "", "USED/DESERVED/REQUESTED", "LIMIT", "OLDEST WAIT")
     filled(table, (_queue_row(view, *row, _since(oldest.get(row[0].name), now)) for row in used), _QUEUES, len(used))
     if idle := len(rows) - len(used):
-        add_row(table, Text(f"{api.counted(idle, 'idle queue')}", style="dim"), "", "", "", "")
+        add_row(table, Text(f"{counted(idle, 'idle queue')}", style="dim"), "", "", "", "")
     return table
 
 
 def _since(begin: int | None, now: int) -> str:
-    return "" if begin is None else api.span_in_words((now - begin) // _SECOND)
+    return "" if begin is None else span_in_words((now - begin) // _SECOND)
 
 
-def _amounts(queue: api.QueueStatistics, *series: str) -> list[dict[str, int]]:
+def _amounts(queue: QueueStatistics, *series: str) -> list[dict[str, int]]:
     return [queue.amounts.get(name, {}) for name in series]
 
 
-def _oldest_waits(view: api.Overview) -> dict[str, int]:
+def _oldest_waits(view: Overview) -> dict[str, int]:
     """Return since when (ns) the oldest waiting job of each queue waits."""
     oldest: dict[str, int] = {}
     for job in view.jobs:
@@ -158,16 +166,16 @@ def _oldest_waits(view: api.Overview) -> dict[str, int]:
     return oldest
 
 
-def _queue_row(view: api.Overview, queue: api.QueueStatistics, resource: str, wait: str) -> Sequence[str | Text]:
+def _queue_row(view: Overview, queue: QueueStatistics, resource: str, wait: str) -> Sequence[str | Text]:
     title = f"{queue.name}{'' if queue.state == 'Open' else f' ({queue.state})'}"
     if not resource:
         return title, "", "", "", wait
     used, deserved, requested, limit = (each.get(resource) for each in _amounts(queue, *_ROW, "capability"))
     offered = sum(node.allocatable.get(resource, 0) for node in view.nodes)
     bar = _bar(used or 0, offered if limit is None else limit, deserved, over=queue.overused)
-    numbers = "/".join("-" if each is None else api.number(resource, each) for each in (used or 0, deserved, requested))
-    limited = "" if limit is None else api.number(resource, limit)
-    return title, bar, f"{numbers} {api.resource_name(resource)}", limited, wait
+    numbers = "/".join("-" if each is None else number(resource, each) for each in (used or 0, deserved, requested))
+    limited = "" if limit is None else number(resource, limit)
+    return title, bar, f"{numbers} {resource_name(resource)}", limited, wait
 
 
 def _bar(amount: int, limit: int, mark: int | None = None, *, over: bool = False) -> Text:
@@ -187,13 +195,13 @@ def _cells(amount: int, limit: int) -> int:
 # --- jobs -------------------------------------------------------------------------------------------------------------
 
 
-def _jobs(view: api.Overview, waits: list[api.DiagnosedWait], now: int) -> Table:
+def _jobs(view: Overview, waits: list[DiagnosedWait], now: int) -> Table:
     waiting = sorted((job for job in view.jobs if job.since is not None), key=lambda job: (job.since or 0, job.key))
     causes = {one.group: one for one in waits}
     rows = []
     for job in waiting:
         known = causes.get(job.key)
         name, needs = (job.key, "") if known is None else (known.job, known.needs)
-        why = known.why if known is not None else job.waiting or api.UNKNOWN
+        why = known.why if known is not None else job.waiting or UNKNOWN
         rows.append((name, needs, _since(job.since, now), why))
     return filled(_table("WAITING", "NEEDS", "SINCE", "WHY"), rows, _JOBS, len(rows))

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import click
 
-from vcd import api
 from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog, FileLog, FollowedLog, files_of, print_note
 from vcd.cli.inputs import event_log_argument
 from vcd.daemon.options import OptionError, split_address
+from vcd.timetravel.history import opened
+from vcd.timetravel.timeline import ends
 from vcd.view.server import View, ViewError
 
 ADDRESS = "127.0.0.1:8090"
@@ -53,8 +54,8 @@ def view(event_log: EventLog, where: tuple[str, int]) -> None:
     this machine.
     """
     with event_log.following() as followed:
-        with followed.reading() as path, api.opened(path) as history:
-            api.ends(history)  # report an unusable file before serving
+        with followed.reading() as path, opened(path) as history:
+            ends(history)  # report an unusable file before serving
         try:
             asyncio.run(_serve(followed, event_log.name if isinstance(event_log, FileLog) else "", *where))
         except ViewError as error:

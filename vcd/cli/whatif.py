@@ -11,7 +11,6 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from vcd import api
 from vcd.cli.conffile import read_configuration
 from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
@@ -28,6 +27,16 @@ from vcd.cli.inputs import (
 )
 from vcd.cli.printing import print_lines, print_result
 from vcd.cli.runs import print_comparison, refused
+from vcd.scheduling.framework.arguments import parse_duration
+from vcd.timetravel.parallel import processors
+from vcd.timetravel.whatif.edits import read_edits
+from vcd.timetravel.whatif.fill import fill as fill_cluster
+from vcd.timetravel.whatif.forecasts import Submission
+from vcd.timetravel.whatif.runs import Variant
+from vcd.timetravel.whatif.runs import whatif as run_whatif
+from vcd.timetravel.whatif.submit import RUNS
+from vcd.timetravel.whatif.submit import submit as forecast_submission
+from vcd.timetravel.whatif.submitted import NO_POD, NothingSubmitted
 
 SECOND = 1_000_000_000
 
@@ -35,7 +44,7 @@ SECOND = 1_000_000_000
 def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
     """Parse a duration to nanoseconds. Raises BadParameter."""
     try:
-        found = None if text is None else api.parse_duration(text)
+        found = None if text is None else parse_duration(text)
     except ValueError as error:
         raise click.BadParameter(f"{error}; write it like 90s, 30m or 1h30m") from error
     if found is not None and found <= 0:
@@ -128,20 +137,20 @@ def whatif(
             print_reading(submission.refused, submission.unknown, strict=strict)
             end_by(submission.refused, submission.unknown, strict=strict)
         elif fill is not None:
-            filling = api.fill(log, read_manifests([fill]), conf=text, session=session)
+            filling = fill_cluster(log, read_manifests([fill]), conf=text, session=session)
             print_result(filling, filling.lines(), output)
             print_reading(filling.refused, filling.unknown, strict=strict)
             end_by(filling.refused, filling.unknown, strict=strict)
         else:
-            edits = api.read_edits(fields, without, read_manifests(added))
+            edits = read_edits(fields, without, read_manifests(added))
             if text is None and not edits and not seed:
                 raise click.UsageError(
                     "say what shall be otherwise: --scheduler-conf, --set, --without, --add or --seed"
                 )
             name = Path(conf).name if conf is not None else "changed"
-            variant = api.Variant(name, text, edits, seed)
+            variant = Variant(name, text, edits, seed)
             with progress_bars() as progress:
-                comparison = api.whatif(
+                comparison = run_whatif(
                     log, [variant], period=round(period * SECOND), gpu=gpu, called=event_log.name, progress=progress
                 )
             print_comparison(comparison, output, all_of_it=all_of_it)
@@ -159,11 +168,11 @@ def _submit(
     period: int,
     runs_for: int | None,
     output: str,
-) -> api.Submission:
+) -> Submission:
     """Print and return the forecast; as text, print first what the first session does if more runs follow."""
-    runs = samples or api.RUNS
+    runs = samples or RUNS
     with progress_bars() as progress:
-        submission = api.submit(
+        submission = forecast_submission(
             log,
             manifests,
             conf=conf,
@@ -172,7 +181,7 @@ def _submit(
             seed=seed,
             period=period,
             runs_for=runs_for,
-            jobs=api.processors(),
+            jobs=processors(),
             first=lambda found: None if output == "json" else print_lines(found.lines()),
             progress=lambda done: progress(f"{runs} runs", done / runs),
         )
@@ -185,9 +194,9 @@ def _expecting_pods(*, strict: bool) -> Iterator[None]:
     """Print why the submitted manifests contain no pod, as for manifests with pods. Raises Unusable."""
     try:
         yield
-    except api.NothingSubmitted as error:
+    except NothingSubmitted as error:
         print_reading(error.refused, error.unknown, strict=strict)
-        raise Unusable(f"{api.NO_POD}; give manifests of pods or of workloads") from None
+        raise Unusable(f"{NO_POD}; give manifests of pods or of workloads") from None
 
 
 @contextmanager

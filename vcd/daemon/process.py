@@ -24,7 +24,7 @@ from vcd.daemon.persistence.archiver import restore_from_archive
 from vcd.daemon.persistence.state_writer import StateWriter, restore
 from vcd.daemon.policy_file import PolicyFile
 from vcd.daemon.replicas.log_divergence import rewind_and_preserve
-from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced
+from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced, OwnLogDamaged
 from vcd.daemon.replicas.replica import TermEnded
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.shadow import check_log
@@ -177,5 +177,9 @@ async def _run_service(
     except LogDiverged as divergence:
         lacks = True
         aside = await asyncio.to_thread(rewind_and_preserve, options.event_log, divergence.to)
-        _log.warning("the log goes back to what the leader has", reason=str(divergence), kept=str(aside or ""))
+        if isinstance(divergence, OwnLogDamaged):
+            what = "the log is damaged: it is set aside, and the leader's log is copied"
+        else:
+            what = "the log goes back to what the leader has"
+        _log.warning(what, reason=str(divergence), kept=str(aside or ""))
     return None if stop.is_set() else _Restart(stands_at, lacks)

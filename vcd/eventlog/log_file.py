@@ -31,6 +31,8 @@ APPLICATION_ID = 0x7663646C
 GROUP_EVENTS = 3
 """The migration that adds ``group_event``."""
 BUSY_SECONDS = 5.0
+NOTE_SUFFIX = "-damaged"
+"""Of the note next to a log that was found damaged during a write."""
 _COMMENT, _BLANKS = re.compile(r"--[^\n]*"), re.compile(r"\s+")
 SETTINGS = """
     PRAGMA synchronous = FULL;
@@ -305,7 +307,7 @@ def check_noted_damage(path: Path) -> None:
 
 
 def _damage_note(path: Path) -> Path:
-    return path.resolve().with_name(path.resolve().name + "-damaged")
+    return path.resolve().with_name(path.resolve().name + NOTE_SUFFIX)
 
 
 def prepare(path: Path) -> None:

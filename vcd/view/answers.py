@@ -14,21 +14,28 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from vcd import api
+from vcd.timetravel.errors import NotFound
+from vcd.timetravel.log import Log, LoggedJob
+from vcd.timetravel.overview import Overview, longest_waits, overview, overview_before_sessions
+from vcd.timetravel.whatif.onejob import JobWhatIf, job_whatif
+from vcd.timetravel.whatif.submit import eta, eta_in_words
+from vcd.timetravel.why.answer import answer_lines
+from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.obstacles import Obstacles
 from vcd.view.documents import JobText, Line, SessionText, WaitLine, WhatIfText
 
 Sees = Callable[[str, str], bool]
 """Return whether the user may see an object, given its kind and key."""
 
 
-def log_of(path: str) -> api.Log:
+def log_of(path: str) -> Log:
     """Return the open log for the file that the path names now. Raises LogError."""
     file = Path(path)
     return _open_log(path, file.stat().st_ino if file.exists() else 0)
 
 
 @lru_cache(maxsize=1)
-def _open_log(path: str, file: int) -> api.Log:
+def _open_log(path: str, file: int) -> Log:
     """Open a log file. Cached answers about a previous file of the same name are dropped."""
     _overview_at.cache_clear()
     waits_of.cache_clear()
@@ -36,7 +43,7 @@ def _open_log(path: str, file: int) -> api.Log:
     encode_job.cache_clear()
     forecast.cache_clear()
     whatif_of.cache_clear()
-    return api.open(path)
+    return Log(path)
 
 
 def forget() -> None:
@@ -44,14 +51,14 @@ def forget() -> None:
     _open_log.cache_clear()
 
 
-def overview_of(path: str, number: int) -> api.Overview:
+def overview_of(path: str, number: int) -> Overview:
     """Return the cluster at the end of a session; 0: before the first session."""
-    return _overview_at(path, number) if number else api.overview_before_sessions(log_of(path).history)
+    return _overview_at(path, number) if number else overview_before_sessions(log_of(path).history)
 
 
 @lru_cache(maxsize=16)
-def _overview_at(path: str, number: int) -> api.Overview:
-    return api.overview(log_of(path).history, number)
+def _overview_at(path: str, number: int) -> Overview:
+    return overview(log_of(path).history, number)
 
 
 _DIAGNOSED = 1000
@@ -64,7 +71,7 @@ def waits_of(path: str, number: int, groups: frozenset[str] | None = None) -> li
     if not number:  # no session has decided yet
         return []
     jobs = [job for job in overview_of(path, number).jobs if groups is None or job.key in groups]
-    waits = api.longest_waits(log_of(path).history, number, jobs, _DIAGNOSED)
+    waits = longest_waits(log_of(path).history, number, jobs, _DIAGNOSED)
     return [WaitLine(one.group, one.job, one.needs, one.cause, one.why) for one in waits]
 
 
@@ -82,21 +89,21 @@ def encode_job(path: str, key: str, session: int | None, head: int) -> bytes:
     return msgspec.json.encode(JobText(key, session, answer, indented(story.lines())))
 
 
-def explained(job: api.LoggedJob, sees: Sees | None = None) -> tuple[list[str], api.Explanation]:
+def explained(job: LoggedJob, sees: Sees | None = None) -> tuple[list[str], Explanation]:
     """Return the lines of ``vcd explain job`` and the story of a job. Other jobs are named only if ``sees`` allows it
     for their kind and key."""
     story = job.story()
     try:
         verdict = job.verdict(seen=sees)
-    except api.NotFound:  # it never waited
-        return list(api.answer_lines(story)), story
+    except NotFound:  # it never waited
+        return list(answer_lines(story)), story
     obstacles = None if job.last_wait is None else job.obstacles()
     if obstacles is not None and sees is not None:
         obstacles = _visible_obstacles(obstacles, sees)
-    return list(api.answer_lines(story, verdict, obstacles)), story
+    return list(answer_lines(story, verdict, obstacles)), story
 
 
-def _visible_obstacles(obstacles: api.Obstacles, sees: Sees) -> api.Obstacles:
+def _visible_obstacles(obstacles: Obstacles, sees: Sees) -> Obstacles:
     """Remove the holders and the jobs ahead that the user may not see."""
 
     def named(job: str) -> bool:
@@ -125,20 +132,20 @@ def forecast(path: str, key: str, session: int) -> list[str]:
     deterministic."""
     log = log_of(path)
     job = log.job(key, session=session).story().key
-    return api.eta_in_words(api.eta(log.history.reader.path, job, session=session, samples=_FORECAST_RUNS))
+    return eta_in_words(eta(log.history.reader.path, job, session=session, samples=_FORECAST_RUNS))
 
 
 class WhatIf(NamedTuple):
     """A job's what-if and its JSON for users who may see everything."""
 
-    found: api.JobWhatIf
+    found: JobWhatIf
     whole: bytes
 
 
 @lru_cache(maxsize=32)
 def whatif_of(path: str, key: str, queue: str, priority: str, head: int) -> WhatIf:
     """Return the what-if of a job in another queue or priority class, by the log up to event ``head``."""
-    found = api.job_whatif(log_of(path).history, key, queue, priority)
+    found = job_whatif(log_of(path).history, key, queue, priority)
     return WhatIf(found, msgspec.json.encode(WhatIfText(key, indented(found.lines()))))
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vcd import api
+from vcd.text.capacity import cluster_resource
+from vcd.timetravel.overview import Overview, PodLine
 
 Line = tuple[int, str]
 """A line of text and its indent depth."""
@@ -36,7 +37,7 @@ class WaitLine(msgspec.Struct, frozen=True):
     why: str
 
 
-class ClusterOverview(api.Overview, frozen=True, kw_only=True):
+class ClusterOverview(Overview, frozen=True, kw_only=True):
     """The cluster at the end of a session. Free capacity is counted in ``resource``, ``waits`` has the longest waits
     first, and ``withheld`` lists what the user may not see."""
 
@@ -45,10 +46,10 @@ class ClusterOverview(api.Overview, frozen=True, kw_only=True):
     withheld: list[str]
 
     @classmethod
-    def of(cls, overview: api.Overview, waits: list[WaitLine], withheld: Sequence[str] = ()) -> ClusterOverview:
+    def of(cls, overview: Overview, waits: list[WaitLine], withheld: Sequence[str] = ()) -> ClusterOverview:
         """Return an overview with the waits at its session."""
         fields = msgspec.structs.asdict(overview)
-        resource = api.cluster_resource(overview.nodes)
+        resource = cluster_resource(overview.nodes)
         return cls(**fields, resource=resource, waits=waits, withheld=list(withheld))
 
 
@@ -73,7 +74,7 @@ class NodePods(msgspec.Struct, frozen=True):
 
     node: str
     session: int
-    pods: list[api.PodLine]
+    pods: list[PodLine]
     others: int
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from vcd import api
+from vcd.model.version import __version__
 from vcd.view.documents import PageError
 from vcd.view.questions import PARAMETERS, QUESTIONS, PageQuestion
 
@@ -37,7 +37,7 @@ def description() -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "vcd view",
-            "version": api.__version__,
+            "version": __version__,
             "description": "What the page shows, read from an event log. Without a token only where the page is served"
             " on the machine itself; a user with a token gets what their rights in the cluster include.",
         },

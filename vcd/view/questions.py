@@ -13,7 +13,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from vcd import api
+from vcd.text.times import moment as format_moment
+from vcd.timetravel.errors import NotFound
+from vcd.timetravel.log import Log, LoggedJob
+from vcd.timetravel.logfile import LogError
+from vcd.timetravel.logwriter import errors_with_writer, standing
+from vcd.timetravel.older import errors_about
+from vcd.timetravel.overview import PodLine, pods_on
+from vcd.timetravel.timeline import Ends, SessionLine, session_lines
+from vcd.timetravel.timeline import ends as log_ends
+from vcd.timetravel.times import BadTime
+from vcd.timetravel.whatif.edits import EditError
 from vcd.view.answers import (
     WhatIf,
     encode_job,
@@ -68,15 +78,15 @@ def _answer_question(
 ) -> Answer:
     entry = QUESTIONS[question]
     try:
-        with api.errors_about(Path(called), Path(path)), api.errors_with_writer(path), _pinned(path, question):
+        with errors_about(Path(called), Path(path)), errors_with_writer(path), _pinned(path, question):
             return 200, entry.whole(path, *given) if visibility is None else entry.part(visibility, path, *given)
     except Hidden as error:
         return _error(403, str(error))
-    except (_BadParameter, api.BadTime, api.EditError) as error:
+    except (_BadParameter, BadTime, EditError) as error:
         return _error(400, str(error))
-    except api.NotFound as error:
+    except NotFound as error:
         return _error(404, str(error))
-    except api.LogError as error:
+    except LogError as error:
         return _error(500, str(error))
     except BaseException:
         forget()  # the failure may have interrupted a fold
@@ -112,13 +122,13 @@ def _number(name: str, text: str, default: int) -> int:
 
 def _session(path: str, name: str, text: str) -> int:
     """Return the number of a session that is in the log; by default, of the last one."""
-    ends = api.ends(log_of(path).history)
+    ends = log_ends(log_of(path).history)
     number = _number(name, text, ends.last)
     if not ends.last:
-        raise api.NotFound("no session is in the log yet")
+        raise NotFound("no session is in the log yet")
     if not ends.first <= number <= ends.last:
         gone = ", and older ones were removed or never in it" if 0 < number < ends.first else ""
-        raise api.NotFound(f"session {number} is not in the log; it has sessions {ends.first} to {ends.last}{gone}")
+        raise NotFound(f"session {number} is not in the log; it has sessions {ends.first} to {ends.last}{gone}")
     return number
 
 
@@ -130,14 +140,14 @@ def _session_or_end(path: str, text: str) -> int | None:
 
 def _session_or_none_yet(path: str, text: str) -> int:
     """Return the number of a session that is in the log; by default the last one, or 0 if there is none."""
-    return _session(path, "session", text) if text or api.ends(log_of(path).history).last else 0
+    return _session(path, "session", text) if text or log_ends(log_of(path).history).last else 0
 
 
 # --- questions --------------------------------------------------------------------------------------------------------
 
 
 def _head(path: str) -> bytes:
-    return msgspec.json.encode(api.ends(log_of(path).history))
+    return msgspec.json.encode(log_ends(log_of(path).history))
 
 
 def _head_for(visibility: Visibility, path: str) -> bytes:
@@ -152,11 +162,11 @@ def _at(path: str, time: str) -> bytes:
     return msgspec.json.encode(SessionAt(log.session_at(moment), _missing_events(log, moment)))
 
 
-def _missing_events(log: api.Log, moment: int) -> str:
+def _missing_events(log: Log, moment: int) -> str:
     """Return why the last session may not be the last one at a time: a log that ends earlier may lack later events."""
     reader = log.history.reader
-    stands = None if moment <= reader.last_time() else api.standing(reader.path)
-    return f"the log ends at {api.moment(reader.last_time())}: {stands.words}" if stands and stands.lacks else ""
+    stands = None if moment <= reader.last_time() else standing(reader.path)
+    return f"the log ends at {format_moment(reader.last_time())}: {stands.words}" if stands and stands.lacks else ""
 
 
 def _at_for(visibility: Visibility, path: str, time: str) -> bytes:
@@ -164,16 +174,16 @@ def _at_for(visibility: Visibility, path: str, time: str) -> bytes:
 
 
 def _sessions(path: str, first: str, last: str) -> bytes:
-    return msgspec.json.encode(list(api.session_lines(log_of(path).history, *_range(path, first, last))))
+    return msgspec.json.encode(list(session_lines(log_of(path).history, *_range(path, first, last))))
 
 
 def _sessions_for(visibility: Visibility, path: str, first: str, last: str) -> bytes:
-    lines = api.session_lines(log_of(path).history, *_range(path, first, last), visibility.sees)
+    lines = session_lines(log_of(path).history, *_range(path, first, last), visibility.sees)
     return msgspec.json.encode(list(lines))
 
 
 def _range(path: str, first: str, last: str) -> tuple[int, int]:
-    ends = api.ends(log_of(path).history)
+    ends = log_ends(log_of(path).history)
     start, end = _number("from", first, ends.first), _number("to", last, ends.last)
     if end - start >= PAGE:
         raise _BadParameter(f"from={start} to={end}: at most {PAGE} sessions are given at once; ask for fewer")
@@ -204,7 +214,7 @@ def _overview_for(visibility: Visibility, path: str, session: str) -> bytes:
 
 
 def _plan(path: str, number: str) -> bytes:
-    return encode_session(path, _session(path, "number", number), api.ends(log_of(path).history).head)
+    return encode_session(path, _session(path, "number", number), log_ends(log_of(path).history).head)
 
 
 def _plan_for(visibility: Visibility, path: str, number: str) -> bytes:
@@ -216,7 +226,7 @@ def _plan_for(visibility: Visibility, path: str, number: str) -> bytes:
 
 def _job(path: str, key: str, session: str) -> bytes:
     _namespace_in(key)
-    return encode_job(path, key, _session_or_end(path, session), api.ends(log_of(path).history).head)
+    return encode_job(path, key, _session_or_end(path, session), log_ends(log_of(path).history).head)
 
 
 def _namespace_in(key: str) -> str:
@@ -238,13 +248,13 @@ def _job_for(visibility: Visibility, path: str, key: str, session: str) -> bytes
     return msgspec.json.encode(JobText(key, number, list(map(visibility.without_others, answer)), lines))
 
 
-def _visible_job(path: str, key: str, session: int | None) -> api.LoggedJob:
+def _visible_job(path: str, key: str, session: int | None) -> LoggedJob:
     """Return a job. The error of a missing job does not suggest jobs of the same name in other namespaces."""
     try:
         return log_of(path).job(key, session=session)
-    except api.NotFound:
+    except NotFound:
         as_of = "" if session is None else f" as of session {session}"
-        raise api.NotFound(f"no job {key[:120]} is in the log{as_of}, or it is not one alone") from None
+        raise NotFound(f"no job {key[:120]} is in the log{as_of}, or it is not one alone") from None
 
 
 def _eta(path: str, key: str, session: str) -> bytes:
@@ -262,18 +272,18 @@ def _eta_for(visibility: Visibility, path: str, key: str, session: str) -> bytes
 
 def _node(path: str, name: str, session: str) -> bytes:
     number = _session(path, "session", session)
-    return _encode_node(name, number, api.pods_on(log_of(path).history, number, name), 0)
+    return _encode_node(name, number, pods_on(log_of(path).history, number, name), 0)
 
 
 def _node_for(visibility: Visibility, path: str, name: str, session: str) -> bytes:
     visibility.expect(NODES, "nodes")
     number = _session(path, "session", session)
-    pods = api.pods_on(log_of(path).history, number, name)
+    pods = pods_on(log_of(path).history, number, name)
     seen = [pod for pod in pods if visibility.sees("Pod", pod.key)]
     return _encode_node(name, number, seen, len(pods) - len(seen))
 
 
-def _encode_node(name: str, session: int, pods: list[api.PodLine], others: int) -> bytes:
+def _encode_node(name: str, session: int, pods: list[PodLine], others: int) -> bytes:
     return msgspec.json.encode(NodePods(name, session, pods, others))
 
 
@@ -288,7 +298,7 @@ def _whatif_for(visibility: Visibility, path: str, key: str, queue: str, priorit
         visibility.expect(QUEUES, "queues")
     if priority:
         visibility.expect(CLASSES, "priority classes")
-    job = _visible_job(path, key, api.ends(log_of(path).history).last).key
+    job = _visible_job(path, key, log_ends(log_of(path).history).last).key
     found = _find_whatif(path, job, queue, priority).found
     lines = list(map(visibility.without_others, found.lines(visibility.sees)))
     return msgspec.json.encode(WhatIfText(key, indented(lines)))
@@ -297,7 +307,7 @@ def _whatif_for(visibility: Visibility, path: str, key: str, queue: str, priorit
 def _find_whatif(path: str, key: str, queue: str, priority: str) -> WhatIf:
     if not (queue or priority):
         raise _BadParameter("say what shall be otherwise: queue=NAME, or priority=NAME of a PriorityClass")
-    return whatif_of(path, key, queue, priority, api.ends(log_of(path).history).head)
+    return whatif_of(path, key, queue, priority, log_ends(log_of(path).history).head)
 
 
 class PageQuestion(NamedTuple):
@@ -312,11 +322,9 @@ class PageQuestion(NamedTuple):
 
 
 QUESTIONS: dict[str, PageQuestion] = {
-    "head": PageQuestion("Where the log begins and ends", (), _head, _head_for, api.Ends),
+    "head": PageQuestion("Where the log begins and ends", (), _head, _head_for, Ends),
     "at": PageQuestion("The session that was the last one at a time", ("time",), _at, _at_for, SessionAt),
-    "sessions": PageQuestion(
-        f"Sessions, at most {PAGE}", ("from", "to"), _sessions, _sessions_for, list[api.SessionLine]
-    ),
+    "sessions": PageQuestion(f"Sessions, at most {PAGE}", ("from", "to"), _sessions, _sessions_for, list[SessionLine]),
     "overview": PageQuestion(
         "Queues, nodes and jobs as a session left them", ("session",), _overview, _overview_for, ClusterOverview
     ),

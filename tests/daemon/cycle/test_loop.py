@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from tests.daemon.fakes import FakeLog
 from tests.dsl import BARE, NOW_NS, flat, gang, group, node, queue
 from tests.kube.scripted import running, until
-from vcd.api import read_policy
 from vcd.daemon.cycle.loop import Cycle, wait_for_more
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
 from vcd.model.manifests import default_queues, defaulted
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 

@@ -8,9 +8,9 @@ import pytest
 
 from tests import dsl
 from tests.world import World
-from vcd.api import read_policy
 from vcd.daemon.cycle.replay_check import ReplayCheck
 from vcd.model import events as ev
+from vcd.scheduling.configuration import read_policy
 from vcd.state.snapshot import Snapshot
 
 

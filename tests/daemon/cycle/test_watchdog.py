@@ -19,7 +19,6 @@ from tests.daemon.pages import observe_session
 from tests.dsl import NOW_NS, gang, node, session_of
 from tests.kube.scripted import FakeClock, until
 from tests.waiting import WAIT_LIMIT
-from vcd.api import read_policy
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.cycle.watchdog import ACTION_ALLOWANCE, GRACE, LONGEST_PAUSE, PAUSES, Watchdog
 from vcd.daemon.metrics.collector import Metrics
@@ -30,6 +29,7 @@ from vcd.eventlog.log import EventLog
 from vcd.eventlog.rows import Logged
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.action import Action

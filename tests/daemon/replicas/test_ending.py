@@ -14,16 +14,20 @@ import pytest
 
 from tests.daemon.replicas.test_log_follower import leader
 from tests.eventlog.samples import SECOND, Clock, put, write_history
+from tests.eventlog.test_replication import content
 from tests.kube.scripted import client_of, running, scripted, until
 from tests.kube.test_lease import LeaseServer
 from tests.waiting import WAIT_LIMIT
 from vcd.daemon.leadership.terms import Terms
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.replicas import log_follower, network, wire
-from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced
+from vcd.daemon.replicas.log_divergence import rewind_and_preserve
+from vcd.daemon.replicas.log_follower import LogDiverged, LogReplaced, OwnLogDamaged
 from vcd.daemon.replicas.replica import Replica, TermEnded
 from vcd.daemon.service import SchedulerService
 from vcd.eventlog import EventLog
+from vcd.eventlog.errors import DamagedLog
+from vcd.eventlog.log_file import NOTE_SUFFIX, check_noted_damage
 from vcd.kube.lease import LeaderElector
 from vcd.state.cluster import ClusterState
 
@@ -43,6 +47,14 @@ def replica_of(log: EventLog, elector: LeaderElector, server: Any) -> Replica:
 
     replica._connection = connection  # type: ignore[method-assign]
     return replica
+
+
+def spoil_pages(path: Path) -> None:
+    """Overwrite all pages of a log but the first, which has its schema's version."""
+    with path.open("r+b") as file:
+        size = file.seek(0, 2)
+        file.seek(4096)
+        file.write(b"\xff" * (size - 4096))
 
 
 def ending(replica: Replica, elector: LeaderElector, error: Exception | None) -> SchedulerService:
@@ -134,3 +146,28 @@ async def test_one_that_is_told_to_end_while_it_takes_the_lead_ends(
             task.cancel()
         written.set()
         await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), WAIT_LIMIT)
+
+
+async def test_a_follower_with_a_damaged_log_sets_it_aside_and_copies_the_leaders(tmp_path: Path) -> None:
+    await write_history(tmp_path / "a", 5)
+    await write_history(tmp_path / "b", 5)
+    elector = SimpleNamespace(
+        identity="b", can_lead=None, check_now=lambda: None, holder="leader", holder_address="there", address="",
+        has_log=True, lease_duration=15.0,
+    )  # fmt: skip
+    async with leader(tmp_path / "a") as lead:
+        async with EventLog.open(tmp_path / "b") as log:
+            spoil_pages(tmp_path / "b")
+            with pytest.raises(OwnLogDamaged, match="it is truncated or damaged; restore a copy"):
+                await asyncio.wait_for(replica_of(log, cast(LeaderElector, elector), lead.server).run(), WAIT_LIMIT)
+        spoiled = (tmp_path / "b").read_bytes()
+        (tmp_path / f"b{NOTE_SUFFIX}").write_text("found while it was written")
+        aside = rewind_and_preserve(tmp_path / "b", None)
+        assert aside is not None and aside.read_bytes() == spoiled and not (tmp_path / "b").exists()
+        with pytest.raises(DamagedLog):
+            check_noted_damage(aside)
+        async with EventLog.open(tmp_path / "b") as log:
+            replica = replica_of(log, cast(LeaderElector, elector), lead.server)
+            async with running(replica.run()):
+                await until(replica.follower.caught_up.is_set)
+    assert content(tmp_path / "b") == content(tmp_path / "a")

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+import structlog
 
 from tests.eventlog.samples import put
 from tests.kube.scripted import until
@@ -152,3 +153,14 @@ async def test_one_that_gave_up_a_part_of_its_log_lets_others_lead_first_until_i
         assert not one.elector.can_lead()
         one.replica.follower.caught_up.set()
         assert one.elector.can_lead()
+
+
+async def test_a_reason_not_to_follow_is_logged_once(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with made(tmp_path / "log", events=1) as one:
+            await until(lambda: one.looks >= 3)
+            one.elector.holder_address = "nowhere"
+            before = one.looks
+            await until(lambda: one.looks >= before + 3)
+    assert [line["event"] for line in lines] == ["the leader's log is not followed"] * 2
+    assert "Cannot connect" in lines[0]["reason"] and "nowhere" in lines[1]["reason"]

@@ -14,8 +14,8 @@ import pytest
 from tests.daemon.cycle.test_loop import puts
 from tests.dsl import gang, group, node, pod, queue
 from tests.kube.scripted import FakeClock, running, until
+from tests.timetravel.questions import verdict
 from tests.waiting import WAIT_LIMIT
-from vcd.api import read_policy, verdict
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.cycle.watchdog import Watchdog
 from vcd.daemon.persistence.state_writer import StateWriter, restore
@@ -25,6 +25,7 @@ from vcd.eventlog.errors import LogError
 from vcd.eventlog.log import EventLog
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.guard import Gate
 from vcd.scheduling.search.predicates.node import NodeAffinity
 from vcd.scheduling.session.session import Session

@@ -16,7 +16,6 @@ from tests.e2e.cluster import GROUPS, QUEUES, failed, group, node, pod
 from tests.embedded.disturbed import DisturbedServer
 from tests.embedded.serving import serving
 from tests.kube.scripted import FakeClock, running, until
-from vcd.api import read_policy
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.watching.consistent_reads import GET_AT_MOST, PATIENCE, ConsistentReads
@@ -26,6 +25,7 @@ from vcd.embedded.server import ADMIN
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
 from vcd.model.events import Operation, Plan, Statement, Verb
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.state.cluster import ClusterState

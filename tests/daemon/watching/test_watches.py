@@ -14,7 +14,6 @@ import pytest
 from tests.daemon.fakes import FakeLog
 from tests.dsl import node
 from tests.kube.scripted import Answer, ScriptedServer, client_of, failure, running, scripted, until
-from vcd.api import read_policy
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.service import SchedulerService
 from vcd.daemon.watching.watches import Watches
@@ -22,6 +21,7 @@ from vcd.model import codec
 from vcd.model.events import Event, KindListed, ObjectPut, PolicyLoaded
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.objects import Object
+from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.state.cluster import ClusterState
 

@@ -23,14 +23,14 @@ import msgspec
 
 from vcd.daemon.reader.kubeconfig import ClusterError
 from vcd.eventlog.errors import DamagedLog, LogError, explain_error
-from vcd.eventlog.log_file import create_file, migrations, note_damage, sqlite_uri
+from vcd.eventlog.log_file import NOTE_SUFFIX, create_file, migrations, note_damage, sqlite_uri
 from vcd.eventlog.rewind import rewind
 from vcd.eventlog.writer_status import SUFFIX
 
 _NAME = re.compile(r"events-([0-9]+)\.sqlite")
 _READERS, _FOLLOWERS = "-readers", "-followers"
 """Suffixes of the lock files of readers and of followers."""
-_SUFFIXES = ("", "-wal", "-shm", "-journal", "-lock", "-damaged", SUFFIX, f"{SUFFIX}.new", _READERS, _FOLLOWERS)
+_SUFFIXES = ("", "-wal", "-shm", "-journal", "-lock", NOTE_SUFFIX, SUFFIX, f"{SUFFIX}.new", _READERS, _FOLLOWERS)
 
 
 class Busy(Exception):

@@ -13,6 +13,7 @@ from pathlib import Path
 from vcd.diagnosis.folding import fold
 from vcd.eventlog import LogReader, export
 from vcd.eventlog.errors import DamagedLog
+from vcd.eventlog.log_file import NOTE_SUFFIX
 from vcd.eventlog.rewind import rewind
 
 MOST, MOST_BYTES = 100, 1 << 30
@@ -23,15 +24,19 @@ _SUFFIXES = ("-wal", "-shm")
 def rewind_and_preserve(path: Path, to: int | None) -> Path | None:
     """Rewind a log to event ``to`` (None: remove it), and return the path of the log with the removed sessions.
 
-    Returns None if no session was removed. The whole log is set aside if the removed part cannot be exported, because
-    retention removed the state before it or the disk changed an event. Raises LogError and OSError.
+    Returns None if no session was removed. The whole log is set aside if it cannot be read, or if the removed part
+    cannot be exported because retention removed the state before it or the disk changed an event. Raises LogError and
+    OSError.
     """
     path = path.resolve()  # a link to it stays
-    with LogReader(path) as reader:
-        gone = next((info for info in reader.sessions() if to is None or info.sequence > to), None)
-        lost = None if gone is None else gone.number
-        if to is not None and (to if gone is None else min(to, gone.head)) < reader.oldest():
-            to = None
+    try:
+        with LogReader(path) as reader:
+            gone = next((info for info in reader.sessions() if to is None or info.sequence > to), None)
+            if to is not None and (to if gone is None else min(to, gone.head)) < reader.oldest():
+                to = None
+    except DamagedLog:
+        return _set_aside(path)
+    lost = None if gone is None else gone.number
     if to is not None and lost is not None:
         try:
             export(path, aside := _choose_path(path), fold, lost)
@@ -44,9 +49,13 @@ def rewind_and_preserve(path: Path, to: int | None) -> Path | None:
         for each in (path, *(path.with_name(path.name + suffix) for suffix in _SUFFIXES)):
             each.unlink(missing_ok=True)
         return None
+    return _set_aside(path)
+
+
+def _set_aside(path: Path) -> Path:
     aside = _choose_path(path)
     path.rename(aside)
-    for suffix in _SUFFIXES:
+    for suffix in (*_SUFFIXES, NOTE_SUFFIX):
         with suppress(FileNotFoundError):
             path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))
     return aside
@@ -59,7 +68,7 @@ def _choose_path(path: Path) -> Path:
     kept = sorted(found, key=lambda one: one.stat().st_mtime)
     while kept and (len(kept) >= MOST or sum(map(_bytes, kept)) > MOST_BYTES):
         oldest = kept.pop(0)
-        for suffix in ("", *_SUFFIXES, "-lock"):
+        for suffix in ("", *_SUFFIXES, NOTE_SUFFIX, "-lock"):
             oldest.with_name(oldest.name + suffix).unlink(missing_ok=True)
     names = (path.with_name(f"{path.stem}-apart-{number}{path.suffix}") for number in itertools.count(1))
     return next(name for name in names if not name.exists())

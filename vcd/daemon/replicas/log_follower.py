@@ -35,6 +35,14 @@ class LogDiverged(Exception):
         self.to = to
 
 
+class OwnLogDamaged(LogDiverged):
+    """This replica's log is damaged: set the file aside, and copy the log of the leader."""
+
+    def __init__(self, error: Exception) -> None:
+        Exception.__init__(self, str(error))
+        self.to = None
+
+
 class LogReplaced(Exception):
     """This log now begins with a checkpoint of the leader: the state must be restored from it."""
 

@@ -22,11 +22,11 @@ from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.replicas import network, wire
 from vcd.daemon.replicas.follower_registry import Followers
 from vcd.daemon.replicas.identity import Address
-from vcd.daemon.replicas.log_follower import LogFollower, LogReplaced
+from vcd.daemon.replicas.log_follower import LogFollower, LogReplaced, OwnLogDamaged
 from vcd.daemon.replicas.log_server import LogServer
 from vcd.daemon.replicas.network import Socket
 from vcd.daemon.replicas.takeover import take_over
-from vcd.eventlog.errors import LogError
+from vcd.eventlog.errors import DamagedLog, LogError
 from vcd.kube.clock import SYSTEM_CLOCK, SYSTEM_RANDOM, Backoff, Clock
 from vcd.kube.lease import LeaderElector
 from vcd.kube.tasks import is_being_cancelled, run_until_first
@@ -174,6 +174,7 @@ class Replica:
         Raises LogDiverged, LogReplaced, and LogError if the own log cannot be written.
         """
         pauses = Backoff(SHORTEST, LONGEST, SYSTEM_RANDOM)
+        reported = ""
         while not self._leads.is_set():
             other = self._followed()
             if other is None:
@@ -183,15 +184,22 @@ class Replica:
             try:
                 await asyncio.shield(self._following)
                 pauses.reset()
+                reported = ""
             except asyncio.CancelledError:
                 if not self._leads.is_set() or is_being_cancelled():
                     self._following.cancel()
                     await asyncio.gather(self._following, return_exceptions=True)
                     raise
             except (LogError, aiohttp.ClientError, OSError, TimeoutError) as error:
-                if self._state_writer.log.failure is not None:
+                failure = self._state_writer.log.failure
+                if isinstance(failure or error, DamagedLog):
+                    raise OwnLogDamaged(failure or error) from error
+                if failure is not None:
                     raise
-                _log.warning("the leader's log is not followed", leader=other[0], reason=str(error) or repr(error))
+                reason = str(error) or repr(error)
+                if reason != reported:
+                    _log.warning("the leader's log is not followed", leader=other[0], reason=reason)
+                reported = reason
             if not self._leads.is_set():
                 self._elector.check_now()
                 await run_until_first(self._clock.sleep(pauses.next()), self._replaced(other[0]))
