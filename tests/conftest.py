@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import signal
 from collections.abc import Iterator
@@ -41,6 +43,22 @@ SLOW = (
     *("tests/simulation/", "tests/view/", "tests/walkthrough/"),
 )
 """Folders with slow tests. Each worker begins with its share of them, so that a run ends with short tests."""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import this worker's share of the test modules before all others.
+
+    The first import of a module rewrites its assertions and compiles it. In a fresh checkout the workers would all do
+    that for every module at the same time; with a share first, each module is compiled once.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    number = int(worker["workerid"].removeprefix("gw"))
+    modules = sorted(path for given in session.config.args for path in Path(given).rglob("test_*.py"))
+    for path in modules[number :: worker["workercount"]]:
+        with contextlib.suppress(Exception):  # its collection reports it
+            importlib.import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)  # once options such as -m have left out theirs
