@@ -55,10 +55,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if worker is None:
         return
     number = int(worker["workerid"].removeprefix("gw"))
-    modules = sorted(path for given in session.config.args for path in Path(given).rglob("test_*.py"))
-    for path in modules[number :: worker["workercount"]]:
-        with contextlib.suppress(Exception):  # its collection reports it
-            importlib.import_module(".".join(path.relative_to(session.config.rootpath).with_suffix("").parts))
+    paths = sorted(path for given in session.config.args for path in Path(given).resolve().rglob("test_*.py"))
+    for path in paths[number :: worker["workercount"]]:
+        module = ".".join(path.relative_to(session.config.rootpath).with_suffix("").parts)
+        with contextlib.suppress(Exception):  # the collection imports it again, and reports the error
+            importlib.import_module(module)
 
 
 @pytest.hookimpl(trylast=True)  # once options such as -m have left out theirs
