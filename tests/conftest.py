@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import signal
 from collections.abc import Iterator
@@ -41,6 +43,23 @@ SLOW = (
     *("tests/simulation/", "tests/view/", "tests/walkthrough/"),
 )
 """Folders with slow tests. Each worker begins with its share of them, so that a run ends with short tests."""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import this worker's share of the test modules before all others.
+
+    The first import of a module rewrites its assertions and compiles it. In a fresh checkout the workers would all do
+    that for every module at the same time; with a share first, each module is compiled once.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None:
+        return
+    number = int(worker["workerid"].removeprefix("gw"))
+    paths = sorted(path for given in session.config.args for path in Path(given).resolve().rglob("test_*.py"))
+    for path in paths[number :: worker["workercount"]]:
+        module = ".".join(path.relative_to(session.config.rootpath).with_suffix("").parts)
+        with contextlib.suppress(Exception):  # the collection imports it again, and reports the error
+            importlib.import_module(module)
 
 
 @pytest.hookimpl(trylast=True)  # once options such as -m have left out theirs

@@ -85,7 +85,9 @@ def test_a_cluster_goes_before_the_variable_and_is_asked(command: str) -> None:
     assert says(result, "kubeconfig /nowhere/kubeconfig does not exist"), result.stderr
 
 
-@pytest.mark.parametrize("command", ["top --once", "replay --jobs 1", "log ls", "log tail", "log verify", "sweep"])
+@pytest.mark.parametrize(
+    "command", ["top --once", "replay --jobs 1", "log ls", "log tail", "log verify", "sweep --jobs 1"]
+)
 def test_argument_option_and_variable_are_the_same(command: str, file: Path) -> None:
     words = (*command.split(), "-o", "json")
     asked = [run(*words, file), run(*words, "--event-log", file), run(*words, variable=file)]

@@ -238,7 +238,11 @@ def test_the_variable_names_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for command in (["replay"], ["explain", "queue", "default"], ["log", "ls"], ["log", "verify"], ["conf", "show"]):
         result = CliRunner().invoke(main, command)
         assert result.exit_code == 0, (command, result.output)
-    for command in (["top", "--once"], ["whatif", "--set", "queue/default.spec.weight=4"], ["sweep", "--seeds", "0"]):
+    for command in (
+        ["top", "--once"],
+        ["whatif", "--set", "queue/default.spec.weight=4"],
+        ["sweep", "--seeds=0", "--jobs=1"],
+    ):
         result = CliRunner().invoke(main, command)
         assert "Missing option" not in result.output, (command, result.output)
 

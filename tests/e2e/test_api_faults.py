@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
 from aiohttp import web
 
 from tests.e2e.cluster import (
@@ -50,7 +49,9 @@ def results(daemon: Daemon) -> Counter[str]:
     return Counter(event.result for event in daemon.events("outcome") if isinstance(event, ev.OperationDone))
 
 
-async def test_refused_for_now_is_tried_again_not_before_the_time_that_the_server_names(tmp_path: Path) -> None:
+async def test_a_refusal_for_now_and_an_error_are_tried_again_not_before_the_time_that_the_server_names(
+    tmp_path: Path,
+) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(1)
         daemon = await cluster.started("a")
@@ -58,20 +59,14 @@ async def test_refused_for_now_is_tried_again_not_before_the_time_that_the_serve
 
         def answer() -> web.Response:
             refused.append(time.monotonic())
-            return failed(429, "TooManyRequests", **{"Retry-After": "1"})
+            if len(refused) % 2:
+                return failed(429, "TooManyRequests", **{"Retry-After": "1"})
+            return failed(500, "InternalError")
 
         with cluster.faults(Once(answer)):
             await cluster.until_bound(cluster.submit("gang", 8))
-        assert cluster.binds[0].at - refused[0] >= 1
-        await until(lambda: results(daemon) == {"done": 8})
-
-
-async def test_an_internal_error_is_tried_again(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(1)
-        daemon = await cluster.started("a")
-        with cluster.faults(Once(lambda: failed(500, "InternalError"))):
-            await cluster.until_bound(cluster.submit("gang", 8))
+        assert len(refused) == 8
+        assert cluster.binds[-1].at - refused[0] >= 1
         await until(lambda: results(daemon) == {"done": 8})
 
 
@@ -140,36 +135,28 @@ async def test_a_doubt_that_lasts_longer_than_all_attempts_is_cleared_in_the_end
         await until(lambda: results(daemon) == {"done": 2})
 
 
-async def test_a_pod_that_another_bound_is_a_conflict_and_its_room_is_taken(tmp_path: Path) -> None:
+async def test_a_pod_that_another_bound_is_a_conflict_and_one_that_is_gone_gives_its_room_back(tmp_path: Path) -> None:
     async with Cluster(tmp_path) as cluster:
         cluster.add_nodes(2, 4)
         daemon = await cluster.started("a", short=False)  # what is held for a while is not given up
         with cluster.holding_binds() as held:
-            cluster.submit("gang", 4)
+            cluster.submit("gang", 4, minimum=1)
             await until(lambda: len(held) == 4)
             elsewhere = {"node-00": "node-01", "node-01": "node-00"}[(await _target(held.requests[0]))]
-            cluster.store.bind("default", held.requests[0].path.split("/")[-2], {"target": {"name": elsewhere}})
+            cluster.store.bind("default", _pod_of(held.requests[0]), {"target": {"name": elsewhere}})
+            cluster.store.delete("pods", "default", _pod_of(held.requests[1]))
             held.release()
-            await until(lambda: results(daemon) == {"done": 3, "conflict": 1})
-        await cluster.until_bound(cluster.submit("next", 4))
+            await until(lambda: results(daemon) == {"done": 2, "conflict": 1, "gone": 1})
+        await cluster.until_bound(cluster.submit("next", 5))
+
+
+def _pod_of(request: web.Request) -> str:
+    return request.path.split("/")[-2]
 
 
 async def _target(request: web.Request) -> str:
     name: str = (await request.json())["target"]["name"]
     return name
-
-
-async def test_a_pod_that_is_gone_gives_its_room_back(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(1, 4)
-        daemon = await cluster.started("a", short=False)  # what is held for a while is not given up
-        with cluster.holding_binds() as held:
-            keys = cluster.submit("gang", 4, minimum=1)
-            await until(lambda: len(held) == 4)
-            cluster.store.delete("pods", "default", "gang-0")
-            held.release()
-            await until(lambda: results(daemon) == {"done": 3, "gone": 1})
-        await cluster.until_bound([*keys[1:], *cluster.submit("next", 1)])
 
 
 async def test_a_binding_that_is_said_to_be_done_and_is_not_is_looked_up_and_made(tmp_path: Path) -> None:
@@ -182,21 +169,20 @@ async def test_a_binding_that_is_said_to_be_done_and_is_not_is_looked_up_and_mad
         assert results(daemon)["failed"] == 4
 
 
-async def test_after_watches_were_cut_nothing_is_missed(tmp_path: Path) -> None:
+async def test_whatever_becomes_of_the_watches_nothing_is_missed(tmp_path: Path) -> None:
+    """They are cut, fall silent, are refused, and end with an error: in the end lists report what happens."""
     async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(2)
-        await cluster.started("a")
-        assert cluster.server.cut_watches() > 5
-        await cluster.until_bound(cluster.submit("gang", 16))
-
-
-async def test_watches_that_fall_silent_are_noticed(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(2)
+        cluster.add_nodes(3)
         await cluster.started("a", E2E_SILENCE="2")
+        assert cluster.server.cut_watches() > 5
+        await cluster.until_bound(cluster.submit("cut", 8))
         await until(lambda: len(cluster.server.open_watches()) > 5)
         assert cluster.server.stall_watches() > 5
-        await cluster.until_bound(cluster.submit("gang", 16))
+        await cluster.until_bound(cluster.submit("silent", 8))
+        for name, habits in (("refused", Habits(refuse_watches=500)), ("failing", Habits(fail_watches=500))):
+            cluster.server.habits = habits
+            cluster.server.cut_watches()
+            await cluster.until_bound(cluster.submit(name, 4))
 
 
 async def test_watches_without_bookmarks_of_kinds_where_nothing_happens_are_no_trouble(tmp_path: Path) -> None:
@@ -214,16 +200,6 @@ async def test_watches_without_bookmarks_of_kinds_where_nothing_happens_are_no_t
         assert {name: value for name, value in metrics.items() if "vcd_watch_errors_total" in name and value} == {}
         assert [line for line in daemon.lines() if line["level"] in ("warning", "error")] == []
         await cluster.until_bound(cluster.submit("gang", 16))
-
-
-@pytest.mark.parametrize("habits", [Habits(refuse_watches=500), Habits(fail_watches=500)], ids=["refused", "failing"])
-async def test_where_every_watch_fails_lists_tell_what_happens(tmp_path: Path, habits: Habits) -> None:
-    async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(2)
-        await cluster.started("a")
-        cluster.server.habits = habits
-        cluster.server.cut_watches()
-        await cluster.until_bound(cluster.submit("gang", 4))
 
 
 async def test_lists_without_a_version_do_not_make_running_pods_vanish(tmp_path: Path) -> None:

@@ -62,7 +62,9 @@ async def until_all_run(daemon: Daemon, *others: str) -> None:
     await until_quiet(daemon)
 
 
-async def test_a_job_is_explained_as_from_the_leaders_own_file(tmp_path: Path) -> None:
+async def test_a_job_is_explained_as_from_the_leaders_own_file_also_where_the_copy_of_it_is_damaged(
+    tmp_path: Path,
+) -> None:
     async with Asked(tmp_path) as cluster:
         leader = await with_gang(cluster)
         await until_all_run(leader)
@@ -76,6 +78,16 @@ async def test_a_job_is_explained_as_from_the_leaders_own_file(tmp_path: Path) -
             session = reader.last_session()
         assert line.startswith(f"log of {holder} in prod, up to session {session} of 2"), line
         assert own.stderr == ""
+        for begin in (0, 4096):
+            kept = cluster.kept()
+            data = bytearray(kept.read_bytes())
+            data[begin : begin + 8192] = b"\xff" * 8192
+            kept.write_bytes(data)
+            asked = await cluster.vcd(*JOB, "--from-cluster", "-o", "json")
+            assert asked.returncode == 0, asked.stderr
+            assert "; the log is taken over anew" in asked.stderr
+            assert timeless(asked.stdout) == timeless(own.stdout)
+            assert cluster.kept() != kept
 
 
 async def test_a_second_question_takes_over_only_what_is_new(tmp_path: Path) -> None:
@@ -295,24 +307,6 @@ async def test_a_disk_that_is_full_while_history_is_taken_back_does_not_end_who_
         back = await cluster.start("a", log=again.log)
         await cluster.until_following(back)
         await cluster.until_agreed(back, other)
-
-
-async def test_a_file_that_is_damaged_is_told_of_and_taken_over_anew(tmp_path: Path) -> None:
-    async with Asked(tmp_path) as cluster:
-        leader = await with_gang(cluster)
-        await until_all_run(leader)
-        assert (await cluster.vcd(*JOB, "--from-cluster")).returncode == 0
-        own = await cluster.told(*JOB, "--event-log", leader.log)
-        for begin in (0, 4096):
-            kept = cluster.kept()
-            data = bytearray(kept.read_bytes())
-            data[begin : begin + 8192] = b"\xff" * 8192
-            kept.write_bytes(data)
-            asked = await cluster.vcd(*JOB, "--from-cluster", "-o", "json")
-            assert asked.returncode == 0, asked.stderr
-            assert "; the log is taken over anew" in asked.stderr
-            assert json.loads(timeless(asked.stdout)) == own
-            assert cluster.kept() != kept
 
 
 async def test_what_only_a_question_finds_damaged_is_taken_over_anew_by_the_next(tmp_path: Path) -> None:

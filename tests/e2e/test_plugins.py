@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, group, node, pod, until
+from tests.sizes import some
 from vcd.scheduling.framework.registry import plugins
 
 CLASSES = "priorityclasses.scheduling.k8s.io"
@@ -327,7 +328,11 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(SCENARIOS))
+READ = ("capacity", "cdp", "nodegroup", "numa-aware", "pdb", "priority", "resourcequota", "sla", "task-topology", "tdm")
+"""Plugins that decide by kinds, fields, labels or annotations that no other test of a daemon sends over the wire."""
+
+
+@pytest.mark.parametrize("name", some(len(READ), [*READ, *sorted(SCENARIOS.keys() - set(READ))]))
 async def test_a_plugin_decides_from_what_came_over_the_wire(name: str, tmp_path: Path) -> None:
     scenario = SCENARIOS[name]
     file = tmp_path / "scheduler.conf"

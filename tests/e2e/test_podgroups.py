@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,9 @@ AT_ONCE = {"E2E_SHOWS": str(2 * WAIT_LIMIT)}
 """The environment of a daemon that no sweep helps within the time that a test waits."""
 
 
-async def test_a_bare_pod_gets_a_group_and_a_node(tmp_path: Path) -> None:
+async def test_a_bare_pod_gets_a_group_and_a_node_and_pods_of_others_are_left_alone(tmp_path: Path) -> None:
     async with alone(tmp_path) as cluster:
-        await cluster.started("a", FLAG)
+        daemon = await cluster.started("a", FLAG)
         marks = {"volcano.sh/card.name": "A", "scheduling.volcano.sh/queue-name": "default", "other": "1"}
         uid = cluster.store.create("pods", bare("p", **marks))["metadata"]["uid"]
         await cluster.until_bound(["default/p"])
@@ -68,12 +69,21 @@ async def test_a_bare_pod_gets_a_group_and_a_node(tmp_path: Path) -> None:
         spec = group["spec"]
         assert (spec["minMember"], spec["queue"], spec["minResources"]["cpu"]) == (1, "default", "1")
 
+        other = bare("other")
+        other["spec"]["schedulerName"] = "default-scheduler"
+        cluster.store.create("pods", other)
+        keys = cluster.submit("mine", 1)
+        cluster.store.create("pods", bare("last"))
+        await cluster.until_bound([*keys, "default/last"])
+        assert group_named(cluster, "default/mine-0") == "mine"
+        assert group_named(cluster, "default/other") == ""
+        named = [
+            call.name for call in cluster.writes(daemon) if (call.call.resource, call.call.subresource) == ("pods", "")
+        ]
+        assert set(named) == {"p", "last"}  # a write without an answer is repeated
+
 
 _STATUSES = [(500, "InternalError"), (429, "TooManyRequests"), (409, "Conflict")]
-FAILURES = [
-    (fails, *_STATUSES[(at + turn) % 3]) for turn in range(3) for at, fails in enumerate(("create", "patch", "get"))
-]
-"""Each call with each status; the first three have each of both."""
 OWNERS: list[dict[str, str]] = [
     {"name": "caf\u00e9"}, {"name": "a\u0000b"}, {"name": "\u2028", "kind": "StatefulSet"}, {"name": "a b\r\nX: y"},
     {"name": "../../../../api/v1/nodes/node-0?x=1"}, {"name": ".."}, {"name": "%2e%2e"}, {"name": "x?watch=1#y"},
@@ -146,23 +156,6 @@ async def test_pods_of_a_job_are_one_gang(tmp_path: Path) -> None:
         assert (group["metadata"]["name"], group["spec"]["minMember"]) == (f"podgroup-{job['metadata']['uid']}", 2)
 
 
-async def test_pods_of_others_and_of_groups_are_left_alone(tmp_path: Path) -> None:
-    async with alone(tmp_path) as cluster:
-        daemon = await cluster.started("a", FLAG)
-        other = bare("other")
-        other["spec"]["schedulerName"] = "default-scheduler"
-        cluster.store.create("pods", other)
-        keys = cluster.submit("mine", 1)
-        cluster.store.create("pods", bare("last"))
-        await cluster.until_bound([*keys, "default/last"])
-        assert group_named(cluster, "default/mine-0") == "mine"
-        assert group_named(cluster, "default/other") == ""
-        named = [
-            call.name for call in cluster.writes(daemon) if (call.call.resource, call.call.subresource) == ("pods", "")
-        ]
-        assert set(named) == {"last"}  # a write without an answer is repeated
-
-
 async def test_without_the_flag_nobody_makes_one_and_explain_says_what_to_do(tmp_path: Path) -> None:
     async with alone(tmp_path) as cluster:
         daemon = await cluster.started("a")
@@ -191,16 +184,16 @@ async def test_a_new_leader_makes_what_the_last_one_did_not_and_nothing_twice(tm
         assert made(cluster) == 2
 
 
-@pytest.mark.parametrize(("fails", "status", "reason"), some(3, FAILURES))
-async def test_whatever_fails_is_tried_again(tmp_path: Path, fails: str, status: int, reason: str) -> None:
-    seen: list[str] = []
-    methods = {"create": "POST", "patch": "PATCH", "get": "GET"}
-    ends = {"create": "/podgroups", "patch": "/pods/web-a", "get": "/replicasets/web"}
+@pytest.mark.parametrize("statuses", some(1, [(_STATUSES[turn:] + _STATUSES[:turn],) for turn in range(3)]))
+async def test_whatever_fails_is_tried_again(tmp_path: Path, statuses: list[tuple[int, str]]) -> None:
+    calls = (("POST", "/podgroups"), ("PATCH", "/pods/web-a"), ("GET", "/replicasets/web"))
+    seen: Counter[str] = Counter()
 
     def twice(request: web.Request) -> web.Response | None:
-        if request.method == methods[fails] and request.path.endswith(ends[fails]) and len(seen) < 2:
-            seen.append(request.path)
-            return failed(status, reason)
+        for (method, end), (code, reason) in zip(calls, statuses, strict=True):
+            if request.method == method and request.path.endswith(end) and seen[method] < 2:
+                seen[method] += 1
+                return failed(code, reason)
         return None
 
     async with alone(tmp_path) as cluster:
@@ -209,6 +202,7 @@ async def test_whatever_fails_is_tried_again(tmp_path: Path, fails: str, status:
             await cluster.started("a", FLAG)
             cluster.store.create("pods", bare("web-a", owner=owner))
             await cluster.until_bound(["default/web-a"])
+        assert seen == {method: 2 for method, _ in calls}
         assert len(groups(cluster)) == 1
 
 
@@ -269,7 +263,7 @@ async def test_a_group_that_somebody_deleted_is_made_again(tmp_path: Path) -> No
         assert groups(cluster)[name]["metadata"]["uid"] != uid
 
 
-async def test_a_pod_that_comes_again_under_its_name_does_not_wait_for_the_one_before(tmp_path: Path) -> None:
+async def test_pods_and_groups_that_are_deleted_meanwhile_are_waited_for_by_none_that_come(tmp_path: Path) -> None:
     async with alone(tmp_path) as cluster:
         await cluster.started("a", FLAG, **AT_ONCE)
         owner = pod_set(cluster, STATEFULSETS, "db", 1)
@@ -279,12 +273,8 @@ async def test_a_pod_that_comes_again_under_its_name_does_not_wait_for_the_one_b
         for pod in (bare("db-0", owner=owner), bare("single")):
             cluster.store.delete("pods", "default", pod["metadata"]["name"], grace_period=0)
             cluster.store.create("pods", pod)
-        await until(lambda: len(cluster.binds) == 4, what="they are bound again")
+        await until(lambda: len(cluster.binds) == 4, what="pods that come again under their names are bound")
 
-
-async def test_a_group_that_is_deleted_as_it_is_made_is_there_for_the_next_pod(tmp_path: Path) -> None:
-    async with alone(tmp_path) as cluster:
-        await cluster.started("a", FLAG, **AT_ONCE)
         owner = pod_set(cluster, REPLICASETS, "web", 2, **{MINIMUM: "2"})
         cluster.store.create("pods", bare("web-0", owner=owner))
         await until(lambda: group_named(cluster, "default/web-0"), what="it is in its group")
@@ -292,16 +282,13 @@ async def test_a_group_that_is_deleted_as_it_is_made_is_there_for_the_next_pod(t
         cluster.store.create("pods", bare("web-1", owner=owner))
         await cluster.until_bound(["default/web-0", "default/web-1"])
 
-
-async def test_a_group_that_is_deleted_just_after_its_pods_were_named_is_made_again(tmp_path: Path) -> None:
-    async with alone(tmp_path) as cluster:
-        await cluster.started("a", FLAG, **AT_ONCE)
-        owner = pod_set(cluster, REPLICASETS, "web", 3, **{MINIMUM: "3"})
-        for pod in ("web-0", "web-1"):
-            cluster.store.create("pods", bare(pod, owner=owner))
-        await until(lambda: all(group_named(cluster, f"default/web-{each}") for each in (0, 1)), what="they are named")
-        cluster.store.delete(GROUPS, "default", *groups(cluster))
-        await until(lambda: groups(cluster), what="it is there again, though no pod came")
+        owner = pod_set(cluster, REPLICASETS, "late", 3, **{MINIMUM: "3"})
+        for name in ("late-0", "late-1"):
+            cluster.store.create("pods", bare(name, owner=owner))
+        await until(lambda: all(group_named(cluster, f"default/late-{at}") for at in (0, 1)), what="they are named")
+        name = group_named(cluster, "default/late-0")
+        cluster.store.delete(GROUPS, "default", name)
+        await until(lambda: name in groups(cluster), what="it is there again, though no pod came")
 
 
 async def test_a_group_that_is_gone_before_its_answer_is_here_is_there_for_the_next_pod(tmp_path: Path) -> None:

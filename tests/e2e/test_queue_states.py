@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Obj, failed, group, until, until_quiet
+from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, Obj, failed, group, until, until_quiet
 from tests.e2e.standalone import FLAG, alone
 from tests.e2e.test_leadership import two
 from tests.sizes import some
@@ -45,6 +45,14 @@ def writes_of_queues(cluster: Cluster) -> int:
     return sum(made.call.verb == "patch" and made.call.resource == QUEUES for made in cluster.made)
 
 
+async def series_of_groups(daemon: Daemon) -> tuple[set[str], set[str]]:
+    """The series that count groups by phase: those of vcd, and those of Volcano's queue controller."""
+    await daemon.until_metric("vcd_cluster_nodes", 1)
+    page = await daemon.metrics()
+    ours = {line for line in page if line.startswith("vcd_queue_pod_groups{")}
+    return ours, {line for line in page if line.startswith("volcano_queue_pod_group_")}
+
+
 async def test_queues_are_open_and_count_their_groups_by_phase(tmp_path: Path) -> None:
     async with alone(tmp_path, cpu=4) as cluster:
         daemon = await cluster.started("a", FLAG)
@@ -54,33 +62,26 @@ async def test_queues_are_open_and_count_their_groups_by_phase(tmp_path: Path) -
         await cluster.until_bound(keys)
         await until(lambda: counts(cluster, "default") == {"running": 1, "inqueue": 1}, what="both are counted")
         await until(lambda: status(cluster, "default").get("allocated", {}).get("cpu") == "2", what="who runs, too")
+        ours, theirs = await series_of_groups(daemon)
+        assert len(theirs) == len(ours) > 0
         cluster.store.delete(GROUPS, "default", "waits")
         await until(lambda: counts(cluster, "default") == {"running": 1}, what="one is gone")
         assert daemon.lines("queue status not written") == []
 
 
-@pytest.mark.parametrize(
-    "flags", [(FLAG,), ("--controllers=podgroup",), ()], ids=lambda flags: " ".join(flags) or "none"
-)
-async def test_the_queue_controllers_series_are_shown_in_its_place_only(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    """Where a controller of Volcano's shows them, a sum over both would count each group twice."""
-    async with alone(tmp_path, cpu=4) as cluster:
-        daemon = await cluster.started("a", *flags)
-        await cluster.until_bound(cluster.submit("runs", 2))
-        await daemon.until_metric("vcd_cluster_nodes", 1)
-        page = await daemon.metrics()
-        ours = {line for line in page if line.startswith("vcd_queue_pod_groups{")}
-        theirs = {line for line in page if line.startswith("volcano_queue_pod_group_")}
-        assert ours
-        assert len(theirs) == (len(ours) if flags == (FLAG,) else 0)
-
-
-async def test_without_the_flag_nothing_but_what_is_allocated_is_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", some(1, [(("--controllers=podgroup",),), ((),)]))
+async def test_without_the_flag_only_what_is_allocated_is_written_and_the_controllers_series_are_its_own(
+    tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    """Where a controller of Volcano's exposes its series, a sum over both would count each group twice."""
     async with alone(tmp_path) as cluster:
-        await cluster.started("a", "--controllers=podgroup")
+        daemon = await cluster.started("a", *flags)
         await cluster.until_bound(cluster.submit("runs", 2))
         await until(lambda: status(cluster, "default"), what="what is allocated is written")
         assert set(status(cluster, "default")) == {"allocated"}
+        ours, theirs = await series_of_groups(daemon)
+        assert ours
+        assert theirs == set()
 
 
 async def test_a_queue_is_closed_once_its_groups_are_gone_and_opened_again(tmp_path: Path) -> None:
@@ -170,7 +171,7 @@ async def test_a_queue_that_is_replaced_shows_its_counts_again(tmp_path: Path) -
         )
 
 
-async def test_a_queue_that_does_not_change_is_not_written(tmp_path: Path) -> None:
+async def test_a_queue_is_written_when_it_changes_or_somebody_overwrote_its_counts(tmp_path: Path) -> None:
     async with alone(tmp_path) as cluster:
         daemon = await cluster.started("a", FLAG)
         await cluster.until_bound(cluster.submit("runs", 1))
@@ -181,6 +182,11 @@ async def test_a_queue_that_does_not_change_is_not_written(tmp_path: Path) -> No
         add_queue(cluster, "q")
         await until(lambda: state(cluster, "q") == "Open", what="a look came by")
         assert writes_of_queues(cluster) == written + 1
+        cluster.store.patch(QUEUES, None, "default", {"status": {"running": 7, "pending": 3}}, "status")
+        await until(lambda: counts(cluster, "default") == {"running": 1}, what="it is counted again")
+        written = writes_of_queues(cluster)
+        await until_quiet(daemon)
+        assert writes_of_queues(cluster) == written
 
 
 @pytest.mark.parametrize("code", some(1, [500, 429, 403]))
@@ -207,16 +213,3 @@ async def test_a_child_is_opened_again_where_its_status_is_refused_for_a_while(t
             await until(lambda: daemon.lines("queue status not written"))
             await until(lambda: state(cluster, "child") == "Open", what="the child is open again")
         await until(lambda: cluster.store.get(QUEUES, None, "child")["metadata"]["annotations"].get(MARK) == "false")
-
-
-async def test_counts_that_somebody_overwrote_are_written_again(tmp_path: Path) -> None:
-    async with alone(tmp_path) as cluster:
-        daemon = await cluster.started("a", FLAG)
-        await cluster.until_bound(cluster.submit("g", 2))
-        await until(lambda: counts(cluster, "default") == {"running": 1}, what="it is counted")
-        await until_quiet(daemon)
-        cluster.store.patch(QUEUES, None, "default", {"status": {"running": 7, "pending": 3}}, "status")
-        await until(lambda: counts(cluster, "default") == {"running": 1}, what="it is counted again")
-        before = writes_of_queues(cluster)
-        await until_quiet(daemon)
-        assert writes_of_queues(cluster) == before

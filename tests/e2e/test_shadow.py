@@ -149,6 +149,8 @@ async def test_a_log_is_a_shadows_or_a_schedulers(tmp_path: Path, first: tuple[s
         assert await other.ended() == 2
         (said,) = other.lines("stopped")
         assert "needs one of its own" in said["reason"]
+        code, text = vcd("shadow", str(one.log))
+        assert (code, "it is no shadow's" in text) == ((0, False) if first else (2, True))
 
 
 # --- what it decides --------------------------------------------------------------------------------------------------
@@ -378,14 +380,6 @@ async def test_what_happened_while_it_did_not_look_is_not_timed(tmp_path: Path) 
         await ended(again)
         timed = {one.pod: one.timed for one in compare_shadow(again.log).differences}
         assert timed == {before: False, after: True}
-
-
-async def test_the_log_of_a_scheduler_is_none_of_a_shadow(tmp_path: Path) -> None:
-    async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(1)
-        daemon = await cluster.started("a")
-        code, text = vcd("shadow", str(daemon.log))
-        assert (code, "it is no shadow's" in text) == (2, True)
 
 
 async def test_pods_that_are_given_their_group_later_are_told_of_with_its_queue(tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_a_gang_that_waits_though_there_is_room_for_all_of_it_is_found(cores: in
     assert len(search.untrue()) == has_room
 
 
+@pytest.mark.wide
 def test_the_clusters_are_about_something() -> None:
     """Every order of actions comes up; pods are bound, are evicted, and wait for reasons of many kinds."""
     worlds = [Living(seed) for seed in range(60)]

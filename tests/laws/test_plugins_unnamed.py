@@ -6,8 +6,8 @@ vc-scheduler's compiled-in configuration, which holds where there is no file, is
 from __future__ import annotations
 
 import ast
+import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -80,11 +80,13 @@ def declared_parts() -> dict[str, str]:
 PARTS = declared_parts()
 
 
-def texts(path: Path) -> Iterator[tuple[int, str]]:
+@functools.cache
+def texts(path: Path) -> list[tuple[int, str]]:
     """The literal texts of a file, docstrings included, and their lines."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.lineno, node.value
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    return [
+        (node.lineno, node.value) for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
 
 
 def place(path: Path) -> str:

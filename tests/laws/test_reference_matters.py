@@ -1,4 +1,7 @@
-"""The comparison with the slow reference is about something: each rule decides some of the random clusters."""
+"""Each rule of the slow reference decides some of the random clusters, so that the comparison with it has cases.
+
+These tests try the generators of cases, not vcd, and run with `make test-all`.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,7 @@ from tests.reference.shared import shared_case
 from tests.reference.shuffling import shuffle_case
 from tests.reference.values import Resource
 
+pytestmark = pytest.mark.wide
 CaseOf = Callable[[int], RandomCase]
 SHARING = (26, *range(160, 180), 2442, 2801)
 
@@ -109,7 +113,6 @@ TDM = ("predicate", "nodeOrder", "jobOrder", "jobPipelined", "jobStarving", "pre
 ASKED = ("predicate", "nodeOrder", "jobEnqueueable", "jobEnqueued", "overused", "jobReady", *VICTIMS)
 
 
-@pytest.mark.wide
 @pytest.mark.parametrize(
     ("case_of", "parts", "count"),
     [

@@ -56,38 +56,28 @@ def test_durations_are_gos(text: str) -> None:
     assert may_go(scheduled(running(text), 601)) is not long_enough
 
 
-def test_the_label_says_it_too() -> None:
-    assert not may_go(scheduled(pod("a", group="g", on="n", labels={KEY: "10m"}), 1))
-
-
-def test_the_label_comes_before_the_annotation() -> None:
-    assert may_go(scheduled(running("10m", labels={KEY: "1s"}), 5))
-
-
-def test_a_pod_that_states_none_may_go() -> None:
-    assert may_go(scheduled(running(), 1))
-
-
-@pytest.mark.parametrize("text", ["", "ten minutes", "600", "-10m", "0s"])
-def test_what_is_no_duration_protects_nothing(text: str) -> None:
-    assert may_go(scheduled(running(text), 1))
-
-
-@pytest.mark.parametrize("phase", ["Pending", "Unknown"])
-def test_a_pod_that_does_not_run_may_go(phase: str) -> None:
-    assert may_go(scheduled(running("10m", phase=phase), 1))
-
-
-def test_a_pod_without_the_condition_may_go() -> None:
-    assert may_go(running("10m"))
-
-
 @pytest.mark.parametrize(
-    "changes",
-    [{"status": "False"}, {"type": "Ready"}, {"lastTransitionTime": None}, {"lastTransitionTime": "yesterday"}],
+    ("manifest", "goes"),
+    [
+        pytest.param(scheduled(pod("a", group="g", on="n", labels={KEY: "10m"}), 1), False, id="a label"),
+        pytest.param(scheduled(running("10m", labels={KEY: "1s"}), 5), True, id="a label before an annotation"),
+        pytest.param(scheduled(running(), 1), True, id="no cool-down"),
+        *[
+            pytest.param(scheduled(running(text), 1), True, id=text)
+            for text in ("", "ten minutes", "600", "-10m", "0s")
+        ],
+        *[pytest.param(scheduled(running("10m", phase=phase), 1), True, id=phase) for phase in ("Pending", "Unknown")],
+        pytest.param(running("10m"), True, id="no condition"),
+        pytest.param(scheduled(running("10m"), 1, status="False"), True, id="status False"),
+        pytest.param(scheduled(running("10m"), 1, type="Ready"), True, id="another condition"),
+        pytest.param(scheduled(running("10m"), 1, lastTransitionTime=None), True, id="no time"),
+        pytest.param(scheduled(running("10m"), 1, lastTransitionTime="yesterday"), True, id="what is no time"),
+    ],
 )
-def test_a_condition_that_tells_no_time_protects_nothing(changes: dict[str, Any]) -> None:
-    assert may_go(scheduled(running("10m"), 1, **changes))
+def test_a_cool_down_needs_a_duration_of_a_running_pod_and_the_time_of_its_placement(
+    manifest: Manifest, goes: bool
+) -> None:
+    assert may_go(manifest) is goes
 
 
 def test_the_order_stays() -> None:

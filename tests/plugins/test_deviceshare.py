@@ -137,10 +137,41 @@ def test_a_share_must_fit_one_card_however_much_the_node_has() -> None:
     assert nodes_for(halves, gpus("whole", card("C", 16000)), vpod("p", memory=10000)) == {"whole"}
 
 
-def test_memory_is_asked_of_each_card() -> None:
-    cluster = [gpus("n", card("A", 8000), card("B", 8000)), vpod("p", number=2, memory=8000)]
-    assert nodes_for(*cluster) == {"n"}
-    assert nodes_for(cluster[0], vpod("p", number=2, memory=8001)) == set()
+FREE = card("A")
+
+
+def taking(ids: str, **options: Any) -> Manifest:
+    """A pod on the node that has these cards."""
+    return vpod("a", on="n", memory=1, ids=ids, **options)
+
+
+@pytest.mark.parametrize(
+    ("cards", "there", "wanted", "fits"),
+    [
+        pytest.param([card("A", 8000), card("B", 8000)], [], asks(2, 8000), True, id="memory of each card"),
+        pytest.param([card("A", 8000), card("B", 8000)], [], asks(2, 8001), False, id="too much memory of each"),
+        pytest.param([FREE], [taking("A,NVIDIA,1,60:")], asks(1, 1, 40), True, id="the cores that are left"),
+        pytest.param([FREE], [taking("A,NVIDIA,1,60:")], asks(1, 1, 41), False, id="more cores than are left"),
+        pytest.param([FREE], [taking("A,NVIDIA,1,0:")], asks(1, 1, 100), False, id="all cores of a used card"),
+        pytest.param([FREE, card("B")], [taking("A,NVIDIA,1,0:")], asks(1, 1, 100), True, id="all of a free card"),
+        pytest.param([FREE], [taking("A,NVIDIA,1,100:")], asks(1, 1), False, id="a card without a core left"),
+        pytest.param([card("A", slots=1)], [taking("A,NVIDIA,1,0:")], asks(1, 1), False, id="no slot left"),
+        pytest.param([card("A", slots=2)], [taking("A,NVIDIA,1,0:")], asks(1, 1), True, id="a slot left"),
+        pytest.param([card("A", health="false")], [], asks(1, 1), False, id="unhealthy"),
+        pytest.param([card("A", kind="MLU-370")], [], asks(1, 1), False, id="not of NVIDIA"),
+        pytest.param(
+            [FREE], [taking("A,NVIDIA,9000,0:;A,NVIDIA,6000,0:")], asks(1, 2000), False, id="shares of two containers"
+        ),
+        pytest.param(
+            [FREE], [taking("A,NVIDIA,16000,0:", phase="Succeeded")], asks(1, 16000), True, id="of a pod that ended"
+        ),
+    ],
+)
+def test_a_node_passes_if_its_cards_have_what_a_pod_requests(
+    cards: list[str], there: list[Manifest], wanted: Manifest, fits: bool
+) -> None:
+    requesting = pod("p", requests={"cpu": "1", **wanted})
+    assert nodes_for(gpus("n", *cards), *there, requesting) == ({"n"} if fits else set())
 
 
 def test_a_pod_that_asks_for_memory_only_gets_one_card() -> None:
@@ -158,37 +189,6 @@ def test_a_percentage_is_of_the_card_and_goes_before_memory() -> None:
     assert result == {"p": "A,NVIDIA,8000,0:"}
 
 
-def test_cores_of_a_card_add_up_to_a_hundred() -> None:
-    taken = vpod("a", on="n", memory=1, cores=60, ids="A,NVIDIA,1,60:")
-    assert nodes_for(gpus("n", card("A")), taken, vpod("p", memory=1, cores=40)) == {"n"}
-    assert nodes_for(gpus("n", card("A")), taken, vpod("p", memory=1, cores=41)) == set()
-
-
-def test_a_hundred_cores_want_a_card_that_nobody_uses() -> None:
-    taken = vpod("a", on="n", memory=1, ids="A,NVIDIA,1,0:")
-    assert nodes_for(gpus("n", card("A")), taken, vpod("p", memory=1, cores=100)) == set()
-    assert nodes_for(gpus("n", card("A"), card("B")), taken, vpod("p", memory=1, cores=100)) == {"n"}
-
-
-def test_a_card_whose_cores_are_all_taken_takes_no_pod_without_cores() -> None:
-    taken = vpod("a", on="n", memory=1, cores=100, ids="A,NVIDIA,1,100:")
-    assert nodes_for(gpus("n", card("A")), taken, vpod("p", memory=1)) == set()
-
-
-def test_a_card_is_shared_by_no_more_pods_than_it_allows() -> None:
-    taken = vpod("a", on="n", memory=1, ids="A,NVIDIA,1,0:")
-    assert nodes_for(gpus("n", card("A", slots=1)), taken, vpod("p", memory=1)) == set()
-    assert nodes_for(gpus("n", card("A", slots=2)), taken, vpod("p", memory=1)) == {"n"}
-
-
-def test_an_unhealthy_card_takes_nothing() -> None:
-    assert nodes_for(gpus("n", card("A", health="false")), vpod("p", memory=1)) == set()
-
-
-def test_cards_that_are_not_of_nvidia_take_nothing() -> None:
-    assert nodes_for(gpus("n", card("A", kind="MLU-370")), vpod("p", memory=1)) == set()
-
-
 def test_each_container_gets_its_own_cards() -> None:
     containers = [
         {"name": name, "resources": {"limits": asks(memory=memory)}} for name, memory in (("a", 9000), ("b", 8000))
@@ -199,11 +199,6 @@ def test_each_container_gets_its_own_cards() -> None:
     assert chosen(gpus("n", card("A"), card("B")), two, conf=config()) == {"p": "B,NVIDIA,9000,0:;A,NVIDIA,8000,0:"}
 
 
-def test_all_containers_count_on_a_card() -> None:
-    both = vpod("a", on="n", memory=1, ids="A,NVIDIA,9000,0:;A,NVIDIA,6000,0:")
-    assert nodes_for(gpus("n", card("A", 16000)), both, vpod("p", memory=2000)) == set()
-
-
 def test_a_pod_without_cards_is_not_tested() -> None:
     assert nodes_for(node("n"), vpod("q", memory=1), pod("p", cpu=1), task="p") == {"n"}
 
@@ -212,11 +207,6 @@ def test_with_every_switch_off_cards_are_not_looked_at() -> None:
     session = opened(gpus("n", card("A", 1)), vpod("p", memory=5), VGPUEnable=False)
     assert not plugin_of(session, DeviceSharePlugin).active
     assert framework_of(session).pre_predicate(pending(session)) is None
-
-
-def test_pods_that_ended_hold_no_card() -> None:
-    ended = vpod("a", on="n", phase="Succeeded", memory=16000, ids="A,NVIDIA,16000,0:")
-    assert nodes_for(gpus("n", card("A")), ended, vpod("p", memory=16000)) == {"n"}
 
 
 # --- what is written, and read back ---------------------------------------------------------------------------------

@@ -56,68 +56,41 @@ def victims(session: Session, *names: str, point: str = "preemptable") -> list[s
 # --- what a budget covers -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_as_many_go_as_the_budget_allows(point: str) -> None:
-    session = opened(budget("web", 2), web("a"), web("b"), web("c"))
-    assert victims(session, "c", "a", "b", point=point) == ["c", "a"]
+def select(key: str, operator: str, *values: str) -> Manifest:
+    return {"matchExpressions": [{"key": key, "operator": operator, **({"values": [*values]} if values else {})}]}
+
+
+FRONT = budget("front", 0, {"matchLabels": {"tier": "front"}})
+BOTH = web("a", {"app": "web", "tier": "front"})
+DB, BATCH, BARE = web("b", {"app": "db"}), web("b", {"app": "batch"}), web("b", {})
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_without_budgets_all_may_go(point: str) -> None:
-    assert victims(opened(web("a"), web("b")), "b", "a", point=point) == ["b", "a"]
-
-
-def test_no_disruption_allowed_means_nobody_goes() -> None:
-    assert victims(opened(budget("web", 0), web("a")), "a") == []
-
-
-def test_a_negative_number_allows_none() -> None:
-    assert victims(opened(budget("web", -1), web("a")), "a") == []
-
-
-def test_pods_that_no_budget_selects_may_go() -> None:
-    session = opened(budget("web", 0), web("a", {"app": "batch"}), web("b", {}))
-    assert victims(session, "a", "b") == ["a", "b"]
-
-
-def test_a_budget_covers_its_own_namespace() -> None:
-    session = opened(budget("web", 0, namespace="other"), budget("web", 1), web("a"))
-    assert victims(session, "a") == ["a"]
-
-
-@pytest.mark.parametrize("selector", [None, {}, {"matchLabels": {}}])
-def test_a_budget_without_selector_covers_nothing(selector: Manifest | None) -> None:
-    assert victims(opened(budget("all", 0, selector), web("a")), "a") == ["a"]
-
-
-def test_expressions_select_too() -> None:
-    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "db"]}]}
-    session = opened(budget("b", 1, selector), web("a"), web("b", {"app": "db"}), web("c", {"app": "x"}))
-    assert victims(session, "a", "b", "c") == ["a", "c"]
-
-
-def test_a_pod_without_labels_is_covered_by_what_selects_it() -> None:
-    selector = {"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}
-    assert victims(opened(budget("b", 0, selector), web("a", {}), web("b")), "a", "b") == ["b"]
-
-
-def test_all_budgets_of_a_pod_must_allow_it() -> None:
-    tier = {"matchLabels": {"tier": "front"}}
-    both = {"app": "web", "tier": "front"}
-    session = opened(budget("front", 0, tier), budget("web", 1), web("a", both), web("b"))
-    assert victims(session, "a") == []
-
-
-def test_who_may_not_go_takes_nothing_from_other_budgets() -> None:
-    tier = {"matchLabels": {"tier": "front"}}
-    both = {"app": "web", "tier": "front"}
-    session = opened(budget("front", 0, tier), budget("web", 1), web("a", both), web("b"))
-    assert victims(session, "a", "b") == ["b"]
-
-
-def test_pods_that_the_status_has_counted_take_nothing() -> None:
-    session = opened(budget("web", 1, disrupted=("a",)), web("a"), web("b"), web("c"))
-    assert victims(session, "a", "b", "c") == ["a", "b"]
+@pytest.mark.parametrize(
+    ("budgets", "pods", "gone"),
+    [
+        pytest.param([], [web("b"), web("a")], "ba", id="no budget"),
+        pytest.param([budget("web", 2)], [web("c"), web("a"), web("b")], "ca", id="the first that are asked for"),
+        pytest.param([budget("web", 0)], [web("a")], "", id="none"),
+        pytest.param([budget("web", -1)], [web("a")], "", id="a negative number"),
+        pytest.param([budget("web", 0)], [web("a"), BATCH], "b", id="other labels"),
+        pytest.param([budget("web", 0)], [web("a"), BARE], "b", id="no labels"),
+        pytest.param([budget("web", 0, namespace="other"), budget("web", 1)], [web("a")], "a", id="namespaces"),
+        pytest.param([budget("all", 0, None)], [web("a")], "a", id="no selector"),
+        pytest.param([budget("all", 0, {})], [web("a")], "a", id="an empty selector"),
+        pytest.param([budget("all", 0, {"matchLabels": {}})], [web("a")], "a", id="no labels to match"),
+        pytest.param([budget("b", 1, select("app", "In", "web", "db"))], [web("a"), DB], "a", id="an expression"),
+        pytest.param([budget("b", 0, select("app", "DoesNotExist"))], [BARE, web("a")], "a", id="absent labels"),
+        pytest.param([FRONT, budget("web", 1)], [BOTH], "", id="all budgets of a pod must allow it"),
+        pytest.param([FRONT, budget("web", 1)], [BOTH, web("b")], "b", id="a pod that stays takes nothing"),
+        pytest.param([budget("web", 1, disrupted=("a",))], [web("a"), web("b"), web("c")], "ab", id="counted already"),
+    ],
+)
+def test_pods_may_be_evicted_as_far_as_the_budgets_that_cover_them_allow(
+    point: str, budgets: list[Manifest], pods: list[Manifest], gone: str
+) -> None:
+    names = [pod["metadata"]["name"] for pod in pods]
+    assert victims(opened(*budgets, *pods), *names, point=point) == list(gone)
 
 
 def test_each_question_begins_anew() -> None:

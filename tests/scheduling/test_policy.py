@@ -214,29 +214,55 @@ def test_scalars_are_what_go_yaml_makes_of_them(written: str, value: object) -> 
 # errors -------------------------------------------------------------------------------------------------------------
 
 
-def test_misspelt_action() -> None:
-    assert problems('actions: "enqueue, allocat"') == [
-        'line 1: actions: "enqueue, allocat": there is no action allocat; did you mean allocate?'
-    ]
+IN_QUOTES = 'name: gang\nenableJobOrder: "true"'
+SEVEN = "actions: allocate\nconfigurations:\n- name: allocate\n  arguments: {predicateErrorCacheEnable: 7}"
+TWICE = "actions: allocate\ntiers:\n- plugins:\n  - name: gang\n- plugins:\n  - name: gang\n"
+HIERARCHICAL = "actions: allocate\ntiers:\n- plugins:\n  - {name: drf, enableHierarchy: true}\n  - name: proportion\n"
+NO_ACTIONS = "line 1: actions: missing: names of actions with commas between them"
 
 
-def test_misspelt_plugin() -> None:
-    assert problems(plugin("name: bnpack")) == [
-        'line 4: tiers[0].plugins[0].name: "bnpack": there is no plugin bnpack; did you mean binpack?'
-    ]
-
-
-def test_value_that_an_argument_may_not_have() -> None:
-    assert problems(plugin("name: binpack\narguments:\n  binpack.weight: -1")) == [
-        'line 6: tiers[0].plugins[0].arguments.binpack.weight: "-1": must be an integer of at least 0'
-    ]
-
-
-def test_value_that_an_action_may_not_have() -> None:
-    text = "actions: allocate\nconfigurations:\n- name: allocate\n  arguments: {predicateErrorCacheEnable: 7}"
-    assert problems(text) == [
-        'line 4: configurations[0].arguments.predicateErrorCacheEnable: "7": must be true or false'
-    ]
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            'actions: "enqueue, allocat"',
+            'line 1: actions: "enqueue, allocat": there is no action allocat; did you mean allocate?',
+        ),
+        (
+            plugin("name: bnpack"),
+            'line 4: tiers[0].plugins[0].name: "bnpack": there is no plugin bnpack; did you mean binpack?',
+        ),
+        (
+            plugin("name: binpack\narguments:\n  binpack.weight: -1"),
+            'line 6: tiers[0].plugins[0].arguments.binpack.weight: "-1": must be an integer of at least 0',
+        ),
+        (SEVEN, 'line 4: configurations[0].arguments.predicateErrorCacheEnable: "7": must be true or false'),
+        (TWICE, 'line 6: tiers[1].plugins[0].name: "gang": is already on line 4'),
+        (
+            HIERARCHICAL,
+            "line 4: tiers[0].plugins[0].enableHierarchy: true excludes the plugin proportion,"
+            " which is in the same tier",
+        ),
+        (
+            plugin(IN_QUOTES),
+            'line 5: tiers[0].plugins[0].enableJobOrder: "true": must be true or false, without quotes',
+        ),
+        *[(text, NO_ACTIONS) for text in ("", "# nothing\n", "---\n", "actions:\n", "tiers: []\n")],
+        (
+            "actions: allocate\nmetrics: \x07",
+            r"line 2: not YAML: it holds '\x07', which YAML does not allow",
+        ),
+        pytest.param(
+            f"actions: allocate\nmetrics: {'[' * 2000}{']' * 2000}", "line 1: nested too deeply", id="brackets"
+        ),
+        (
+            plugin("name: gang\narguments: {key: &a [*a]}"),
+            "line 5: not YAML: found unconstructable recursive node",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line_and_field(text: str, problem: str) -> None:
+    assert problems(text) == [problem]
 
 
 def test_every_problem_is_named_in_the_order_of_the_lines() -> None:
@@ -253,32 +279,6 @@ def test_every_problem_is_named_in_the_order_of_the_lines() -> None:
     assert [problem.split(":")[0] for problem in problems(text)] == ["line 1", "line 2", "line 5", "line 7", "line 8"]
 
 
-def test_plugin_named_twice() -> None:
-    text = """\
-    actions: allocate
-    tiers:
-    - plugins:
-      - name: gang
-    - plugins:
-      - name: gang
-    """
-    assert problems(text) == ['line 6: tiers[1].plugins[0].name: "gang": is already on line 4']
-
-
-def test_hierarchical_drf_beside_proportion() -> None:
-    text = """\
-    actions: allocate
-    tiers:
-    - plugins:
-      - name: drf
-        enableHierarchy: true
-      - name: proportion
-    """
-    assert problems(text) == [
-        "line 4: tiers[0].plugins[0].enableHierarchy: true excludes the plugin proportion, which is in the same tier"
-    ]
-
-
 def test_hierarchical_drf_in_another_tier_than_proportion() -> None:
     text = """\
     actions: allocate
@@ -287,17 +287,6 @@ def test_hierarchical_drf_in_another_tier_than_proportion() -> None:
     - plugins: [{name: proportion}]
     """
     assert len(parse(text).tiers) == 2
-
-
-def test_flag_in_quotes() -> None:
-    assert problems(plugin('name: gang\nenableJobOrder: "true"')) == [
-        'line 5: tiers[0].plugins[0].enableJobOrder: "true": must be true or false, without quotes'
-    ]
-
-
-@pytest.mark.parametrize("text", ["", "# nothing\n", "---\n", "actions:\n", "tiers: []\n"])
-def test_file_without_actions(text: str) -> None:
-    assert problems(text) == ["line 1: actions: missing: names of actions with commas between them"]
 
 
 @pytest.mark.parametrize("text", ['actions: ""', "actions: allocate,", "actions: allocate,,backfill"])
@@ -335,25 +324,10 @@ def test_text_that_is_no_yaml() -> None:
     assert problem.startswith("line 2: not YAML: ")
 
 
-def test_character_that_yaml_does_not_allow() -> None:
-    assert problems("actions: allocate\nmetrics: \x07") == [
-        r"line 2: not YAML: it holds '\x07', which YAML does not allow"
-    ]
-
-
 @pytest.mark.parametrize("value", ["!!python/name:os.system", "!!int ten", "!!bool maybe", "!!timestamp soon"])
 def test_tag_that_does_not_fit(value: str) -> None:
     (problem,) = problems(plugin(f"name: gang\narguments: {{key: {value} }}"))
     assert problem.startswith("line 5: not YAML: ")
-
-
-def test_too_many_brackets() -> None:
-    assert problems("actions: allocate\nmetrics: " + "[" * 2000 + "]" * 2000) == ["line 1: nested too deeply"]
-
-
-def test_value_that_holds_itself() -> None:
-    (problem,) = problems(plugin("name: gang\narguments: {key: &a [*a]}"))
-    assert problem == "line 5: not YAML: found unconstructable recursive node"
 
 
 def test_value_of_several_lines_is_shown_on_one() -> None:
@@ -396,47 +370,43 @@ def test_error_holds_the_warnings_too() -> None:
 # warnings -----------------------------------------------------------------------------------------------------------
 
 
-def test_unknown_key_of_the_file() -> None:
-    text = plugin("name: gang") + "\nconfiguration: []"
-    assert warnings(text) == ["line 5: configuration is not read; did you mean configurations?"]
-
-
-def test_unknown_argument() -> None:
-    assert warnings(plugin("name: binpack\narguments:\n  binpack.wieght: 5")) == [
-        "line 6: tiers[0].plugins[0].arguments: binpack.wieght is not read; did you mean binpack.weight?"
-    ]
-
-
-@pytest.mark.parametrize(("wrong", "right"), [("enableVictim", "enabledVictim"), ("enabledJobOrder", "enableJobOrder")])
-def test_flag_with_the_wrong_prefix(wrong: str, right: str) -> None:
-    assert warnings(plugin(f"name: gang\n{wrong}: false")) == [
-        f"line 5: tiers[0].plugins[0]: {wrong} is not read; Volcano spells it {right}"
-    ]
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        (
+            plugin("name: gang") + "\nconfiguration: []",
+            "line 5: configuration is not read; did you mean configurations?",
+        ),
+        (
+            plugin("name: binpack\narguments:\n  binpack.wieght: 5"),
+            "line 6: tiers[0].plugins[0].arguments: binpack.wieght is not read; did you mean binpack.weight?",
+        ),
+        *[
+            (
+                plugin(f"name: gang\n{wrong}: false"),
+                f"line 5: tiers[0].plugins[0]: {wrong} is not read; Volcano spells it {right}",
+            )
+            for wrong, right in (("enableVictim", "enabledVictim"), ("enabledJobOrder", "enableJobOrder"))
+        ],
+        (
+            plugin("name: gang\nenableJobOrder: true\nenableJobOrder: false"),
+            "line 6: tiers[0].plugins[0]: enableJobOrder is given twice; only the last one is read",
+        ),
+        ("actions: allocate", "line 1: tiers: no plugin is on"),
+        (plugin("name: gang") + "\n---\nactions: x", "line 6: only the first document of the file is read"),
+    ],
+)
+def test_what_has_no_effect_is_warned_of_with_its_line(text: str, warning: str) -> None:
+    assert warnings(text) == [warning]
 
 
 def test_flag_with_the_wrong_prefix_has_no_effect() -> None:
     assert only_option(plugin("name: gang\nenableVictim: false")).is_on(POINTS["victim_tasks"])
 
 
-def test_key_given_twice() -> None:
-    assert warnings(plugin("name: gang\nenableJobOrder: true\nenableJobOrder: false")) == [
-        "line 6: tiers[0].plugins[0]: enableJobOrder is given twice; only the last one is read"
-    ]
-
-
 def test_last_of_a_key_given_twice_holds() -> None:
     option = only_option(plugin("name: gang\nenableJobOrder: true\nenableJobOrder: false"))
     assert not option.enabled["enableJobOrder"]
-
-
-def test_file_without_plugins() -> None:
-    assert warnings("actions: allocate") == ["line 1: tiers: no plugin is on"]
-
-
-def test_second_document() -> None:
-    assert warnings(plugin("name: gang") + "\n---\nactions: x") == [
-        "line 6: only the first document of the file is read"
-    ]
 
 
 def test_default_policy_is_what_vc_scheduler_compiles_in() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vcd.model.requests import LARGEST, LARGEST_SUM
@@ -20,6 +20,7 @@ def expected(amounts: list[int]) -> int:
 
 
 @given(KEYED)
+@example([(0, LARGEST + 1)])
 def test_by_key(pairs: list[tuple[int, int]]) -> None:
     keys, amounts = np.array([*pairs, (0, 0)], np.int64).T
     sums = [expected([amount for key, amount in pairs if key == wanted]) for wanted in range(5)]
