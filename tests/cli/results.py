@@ -1,10 +1,15 @@
-"""What a command that was run in this process came to."""
+"""Commands that are run in the test's own process."""
 
 from __future__ import annotations
 
-from click.testing import Result
+from click.testing import CliRunner, Result
 
-from vcd.cli import DEFECT
+from vcd.cli import DEFECT, main
+
+
+def run_vcd(*words: object, stdin: str | bytes | None = None) -> Result:
+    """Run ``vcd``; a traceback fails the test."""
+    return without_defect(CliRunner().invoke(main, list(map(str, words)), input=stdin))
 
 
 def without_defect(result: Result) -> Result:

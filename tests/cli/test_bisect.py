@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from tests.cli.results import without_defect
+from tests.cli.results import run_vcd
 from tests.timetravel.test_bisect import slowed, starved
-from vcd.cli import main
 
-
-def run(*arguments: object) -> Result:
-    """Run ``vcd bisect``; a traceback fails the test."""
-    result = CliRunner().invoke(main, ["bisect", *map(str, arguments)])
-    return without_defect(result)
+run = partial(run_vcd, "bisect")
 
 
 async def test_a_job(tmp_path: Path) -> None:

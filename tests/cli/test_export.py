@@ -5,20 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from pyarrow import parquet
 
-from tests.cli.results import without_defect
-from vcd.cli import main
+from tests.cli.results import run_vcd
 
-
-def run(*arguments: object) -> Result:
-    """Run ``vcd export``; a traceback fails the test."""
-    result = CliRunner().invoke(main, ["export", *map(str, arguments)])
-    return without_defect(result)
+run = partial(run_vcd, "export")
 
 
 def test_csv_has_a_head_and_a_line_for_each_row(busy: Path) -> None:

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from tests import dsl
-from tests.cli.results import without_defect
+from tests.cli.results import run_vcd, without_defect
 from tests.timetravel.histories import CONF, scheduler
-from vcd.cli import main
 from vcd.cli.kubectl import kubectl_vcd
+
+run = partial(run_vcd, "jobs")
 
 ML, VISION = ({"namespace": name, "group_spec": {"namespace": name}} for name in ("ml", "vision"))
 OWNER = {"kind": "Job", "name": "train", "controller": True}
-
-
-def run(*arguments: object) -> Result:
-    """Run ``vcd jobs``; a traceback fails the test."""
-    result = CliRunner().invoke(main, ["jobs", *map(str, arguments)])
-    return without_defect(result)
 
 
 def table(result: Result) -> dict[str, list[str]]:

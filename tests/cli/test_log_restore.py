@@ -6,20 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from tests.cli.results import without_defect
+from tests.cli.results import run_vcd as run
 from tests.timetravel.histories import write_busy_history
-from vcd.cli import main
 from vcd.eventlog import LogReader
 from vcd.eventlog.archive.shipping import ShipJob, ship
 from vcd.model.words import rfc3339
-
-
-def run(*arguments: object) -> Result:
-    """Run ``vcd``; a traceback fails the test."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    return without_defect(result)
 
 
 @pytest.fixture

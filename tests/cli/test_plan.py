@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 import vcd
 from tests import dsl
-from tests.cli.results import without_defect
-from vcd.cli import main
+from tests.cli.results import run_vcd
+
+run = partial(run_vcd, "plan")
 
 OBJECTS = dsl.flat(
     [
@@ -25,12 +26,6 @@ OBJECTS = dsl.flat(
 )
 CONF = 'actions: "enqueue, allocate, backfill"\ntiers:\n- plugins:\n  - name: priority\n  - name: gang\n'
 NOW = ("--now", "2026-11-21T08:00:00Z")
-
-
-def run(*arguments: object, stdin: str | bytes | None = None) -> Result:
-    """Run ``vcd plan``; a traceback fails the test."""
-    result = CliRunner().invoke(main, ["plan", *map(str, arguments)], input=stdin)
-    return without_defect(result)
 
 
 def as_json(*arguments: object, stdin: str | None = None) -> Any:

@@ -17,10 +17,9 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from tests import dsl
-from tests.cli.results import without_defect
+from tests.cli.results import run_vcd as invoked
 from tests.embedded.disturbed import DisturbedServer
 from tests.embedded.serving import make_store
-from vcd.cli import main
 from vcd.cli.kubectl import kubectl_vcd
 from vcd.daemon.reader import cluster_listing
 from vcd.model.kinds import KINDS
@@ -46,11 +45,6 @@ class Served:
         result = await self.plan(*arguments, "-o", "json")
         assert result.exit_code == 0, result.output
         return json.loads(result.stdout)
-
-
-def invoked(*arguments: object) -> Result:
-    result = CliRunner().invoke(main, list(map(str, arguments)))
-    return without_defect(result)
 
 
 def kubeconfig(path: Path, url: str, current: str = "jane") -> Path:

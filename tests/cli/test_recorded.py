@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import structlog
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from tests.cli.results import without_defect
+from tests.cli.results import run_vcd as run
 from tests.timetravel.plays import CONF
 from tests.timetravel.shadowed import bind, job, shadow, write_shadow_history
-from vcd.cli import main
 
 CONDITION = "wait.p95 > +10%"
 TEMPLATE: dict[str, Any] = {
@@ -50,12 +49,6 @@ def deployment(name: str, at: int = 0) -> dict[str, Any]:
 def volcano_job(name: str, at: int = 0) -> dict[str, Any]:
     tasks = [{"name": "worker", "replicas": 2, "template": TEMPLATE}]
     return made("Job", "batch.volcano.sh/v1alpha1", name, {"minAvailable": 2, "tasks": tasks}, at)
-
-
-def run(*words: object) -> Result:
-    """Run ``vcd``; a traceback fails the test."""
-    result = CliRunner().invoke(main, list(map(str, words)))
-    return without_defect(result)
 
 
 def simulated(folder: Path, *manifests: dict[str, Any]) -> Path:

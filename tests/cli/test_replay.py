@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from tests import dsl
-from tests.cli.results import without_defect
+from tests.cli.results import run_vcd
 from tests.sizes import some
 from tests.timetravel.histories import scheduler
 from tests.timetravel.test_older import make_older
@@ -19,11 +20,7 @@ from vcd.cli import main
 from vcd.model import events as ev
 from vcd.scheduling.decide import RULES_VERSION, versions
 
-
-def run(*arguments: object) -> Result:
-    """Run ``vcd replay``; a traceback fails the test."""
-    result = CliRunner().invoke(main, ["replay", *map(str, arguments)])
-    return without_defect(result)
+run = partial(run_vcd, "replay")
 
 
 @pytest.fixture

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
+from tests.cli.results import run_vcd
 from tests.eventlog.samples import spoil_plan
 from tests.timetravel.histories import write_busy_history
 from tests.timetravel.shadowed import write_shadow_history
-from vcd.cli import main
 
-
-def run(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["shadow", *map(str, arguments)])
+run = partial(run_vcd, "shadow")
 
 
 @pytest.fixture

@@ -9,12 +9,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from tests import dsl
-from tests.cli.results import without_defect
+from tests.cli.results import run_vcd as run
 from tests.timetravel.plays import CONF, Work, play
-from vcd.cli import main
 from vcd.timetravel.whatif import sweep as sweeps
 
 
@@ -25,12 +23,6 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = [Work("early", 0, 30, cpu=2), Work("late", 10, 20, cpu=2)]
     asyncio.run(play(path, [dsl.node("n", cpu=2)], work, seconds=55))
     return path
-
-
-def run(*arguments: object, stdin: str | None = None) -> Result:
-    """Run ``vcd``; a traceback fails the test."""
-    result = CliRunner().invoke(main, list(map(str, arguments)), input=stdin)
-    return without_defect(result)
 
 
 BETTER = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -65,42 +66,6 @@ def test_with_nothing_in_the_way_the_room_is_taken(action: str) -> None:
 
 
 @ACTIONS
-def test_company_that_is_nowhere_costs_nobody_anything(action: str) -> None:
-    """Victims would free enough cpu, and the affinity rejects the node."""
-    there = world(action, full("n"), asks=affinity("podAffinity", app="cache"))
-    there.rest()
-    assert there.evicted == []
-
-
-@ACTIONS
-def test_one_who_stays_and_must_not_be_met_costs_the_others_nothing(action: str) -> None:
-    stays = gang(
-        "stays", 1, on=["n"], queue="old", labels={"app": "x"}, annotations={"volcano.sh/preemptable": "false"}
-    )
-    there = world(action, full("n"), stays, asks=affinity("podAntiAffinity", app="x"))
-    there.rest()
-    assert there.evicted == []
-
-
-@ACTIONS
-def test_one_who_stays_and_will_not_be_met_costs_the_others_nothing(action: str) -> None:
-    """The rule is that of the pod that runs."""
-    rule = affinity("podAntiAffinity", app="new")
-    stays = gang("stays", 1, on=["n"], queue="old", annotations={"volcano.sh/preemptable": "false"}, spec=rule)
-    there = world(action, full("n"), stays, asks={}, labels={"app": "new"})
-    there.rest()
-    assert there.evicted == []
-
-
-@ACTIONS
-def test_a_gang_of_which_one_finds_no_node_costs_nobody_anything(action: str) -> None:
-    """Both need a host of their own, and there is one."""
-    there = world(action, full("n"), asks=affinity("podAntiAffinity", app="new"), size=2, labels={"app": "new"})
-    there.rest()
-    assert there.evicted == []
-
-
-@ACTIONS
 def test_a_gang_of_which_all_find_a_node_gets_both(action: str) -> None:
     there = world(
         action, full("n"), full("m"), asks=affinity("podAntiAffinity", app="new"), size=2, labels={"app": "new"}
@@ -110,10 +75,35 @@ def test_a_gang_of_which_all_find_a_node_gets_both(action: str) -> None:
     assert sorted(there.placed("new").values()) == ["m", "n"]
 
 
+def stays(**options: Any) -> Iterator[Manifest]:
+    """A pod on the node that no job may evict."""
+    return gang("stays", 1, on=["n"], queue="old", annotations={"volcano.sh/preemptable": "false"}, **options)
+
+
+OBSTACLES: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "affinity to a pod that is nowhere": ([full("n")], {"asks": affinity("podAffinity", app="cache")}),
+    "anti-affinity to a pod that stays": (
+        [full("n"), [*stays(labels={"app": "x"})]],
+        {"asks": affinity("podAntiAffinity", app="x")},
+    ),
+    "anti-affinity of a pod that stays": (
+        [full("n"), [*stays(spec=affinity("podAntiAffinity", app="new"))]],
+        {"labels": {"app": "new"}},
+    ),
+    "a gang of two that needs two hosts": (
+        [full("n")],
+        {"asks": affinity("podAntiAffinity", app="new"), "size": 2, "labels": {"app": "new"}},
+    ),
+    "a taint": ([{**full("n")[0], "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, *full("n")[1:]], {}),
+}
+
+
 @ACTIONS
-def test_a_taint_costs_nobody_anything(action: str) -> None:
-    nodes = [{**full("n")[0], "spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}, *full("n")[1:]]
-    there = world(action, nodes, asks={})
+@pytest.mark.parametrize("obstacle", OBSTACLES)
+def test_nothing_is_evicted_for_a_job_that_could_not_be_placed_all_the_same(action: str, obstacle: str) -> None:
+    """Victims would free enough cpu."""
+    objects, new = OBSTACLES[obstacle]
+    there = world(action, *objects, **new)
     there.rest()
     assert there.evicted == []
 

@@ -10,18 +10,10 @@ import sys
 from pathlib import Path
 
 import aiohttp
-from click.testing import CliRunner, Result
 
-from tests.cli.results import without_defect
+from tests.cli.results import run_vcd as call
 from tests.cli.test_older_log import SCHEMA_1
 from tests.timetravel.histories import write_busy_history
-from vcd.cli import main
-
-
-def call(*arguments: object) -> Result:
-    """Run vcd; a traceback fails the test."""
-    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
-    return without_defect(result)
 
 
 async def started(*arguments: object) -> asyncio.subprocess.Process:
