@@ -327,6 +327,12 @@ def test_a_sub_job_that_does_not_fit_says_how_far_it_came() -> None:
     assert "Insufficient cpu" in [why["reason"] for why in reasons(*objects)]
 
 
+def test_a_job_that_lacks_a_sub_group_only_does_not_say_that_the_plugin_rejects_it() -> None:
+    """It did, first and without a word why, as its number of pods is enough."""
+    found = reasons(node("n"), divided(policy(size=2, least=2)), *part(0, "a"), *part(1, "c", on="n"))
+    assert [why["code"] for why in found if why["gate"] == "gang"] == ["sub-group-short", "gang-short-of-sub-groups"]
+
+
 def test_tasks_beyond_a_sub_jobs_size_are_placed_one_by_one() -> None:
     assert bound(node("n", cpu=3), divided(policy(size=2)), part(0, "a", "b", "c", "d")) == {"a", "b", "c"}
 

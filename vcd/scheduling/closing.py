@@ -13,6 +13,7 @@ from vcd.model.objects import Condition as ObservedCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import READY_STATUSES, STATUSES, UNSCHEDULABLE, Phase, TaskStatus, condition_of
+from vcd.scheduling.framework.checks import REJECTED
 from vcd.scheduling.session.alike import (
     Condition,
     number_of,
@@ -34,6 +35,7 @@ _NUMBERS = {text: number for number, text in enumerate(_TEXTS)}
 _NO_PHASE = -1
 """The phase number of a group whose status has no known phase."""
 _NO_PODS = (0,) * STATUSES
+_REJECTED = REJECTED()
 Phases = npt.NDArray[np.int8]
 
 
@@ -236,7 +238,7 @@ def _with_children(session: Session, sums: Ints) -> Ints:
 def _waiting(session: Session) -> Iterable[ev.Waiting]:
     """Yield the reasons of groups whose reasons changed, groups outside the session included."""
     columns, observed = session.jobs, session.snapshot.waiting
-    now = {job.index: tuple(job.why) for job in session.views.jobs() if job.why and _still_waits(job)}
+    now = {job.index: _reasons_of(job) for job in session.views.jobs() if job.why and _still_waits(job)}
     observed_numbers = columns.derived(shown_reasons)
     candidates = observed_numbers != 0
     candidates[list(now)] = True
@@ -254,6 +256,12 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
     for key in sorted(found):
         if found[key] != observed.get(key, ()):
             yield from found[key] or (ev.Waiting(key, ""),)
+
+
+def _reasons_of(job: Job) -> tuple[ev.Waiting, ...]:
+    """Return what was noted for a job, without "the plugin rejects it" where that plugin stated why."""
+    stated = {(one.gate, one.plugin) for one in job.why if one.reason != _REJECTED}
+    return tuple(one for one in job.why if one.reason != _REJECTED or (one.gate, one.plugin) not in stated)
 
 
 def _groups_without_queue(session: Session) -> Iterator[tuple[str, tuple[ev.Waiting, ...]]]:
