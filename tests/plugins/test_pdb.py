@@ -98,13 +98,22 @@ def test_each_question_begins_anew() -> None:
     assert victims(session, "a", "b") == victims(session, "a", "b") == ["a"]
 
 
-def test_a_selector_that_cannot_be_read_protects_nothing_and_is_told() -> None:
-    selector = {"matchExpressions": [{"key": "app", "operator": "Like", "values": ["w"]}]}
+@pytest.mark.parametrize(
+    ("selector", "why"),
+    [
+        (
+            {"matchExpressions": [{"key": "app", "operator": "Like", "values": ["w"]}]},
+            "its selector cannot be read; mend spec.selector",
+        ),
+        ({}, "its selector is empty; state the labels of its pods in spec.selector"),
+        (None, "its selector is empty; state the labels of its pods in spec.selector"),
+    ],
+)
+def test_a_budget_that_selects_no_pod_is_reported(selector: Manifest | None, why: str) -> None:
     session = opened(budget("odd", 0, selector), web("a"))
     assert victims(session, "a") == victims(session, "a", point="reclaimable") == ["a"]
     told = [(waits.plugin, waits.reason) for waits in all_told(job_of(session, "want").why)]
-    words = "PodDisruptionBudget default/odd protects nothing: its selector cannot be read; mend spec.selector"
-    assert told == [("pdb", words)]
+    assert told == [("pdb", f"PodDisruptionBudget default/odd protects nothing: {why}")]
 
 
 # --- what is spent --------------------------------------------------------------------------------------------------

@@ -18,6 +18,12 @@ _UNREADABLE = ReasonCode(
     "PodDisruptionBudget {key} protects nothing: its selector cannot be read; mend spec.selector",
     remark=True,
 )
+_EMPTY = ReasonCode(
+    "budget-empty",
+    Cause.INVALID,
+    "PodDisruptionBudget {key} protects nothing: its selector is empty; state the labels of its pods in spec.selector",
+    remark=True,
+)
 
 KIND = "PodDisruptionBudget"
 
@@ -50,8 +56,8 @@ class Disruptions(Allowance):
 class Budgets:
     """Track ``status.disruptionsAllowed`` in a session; pods in ``status.disruptedPods`` are counted there already.
 
-    A budget without selector, or with an empty one, protects nothing. ``unread`` holds, for each budget with an invalid
-    selector, its namespace and a remark.
+    A budget without selector, or with an empty one, protects nothing, as in Volcano. ``unread`` holds, for each budget
+    with an empty or invalid selector, its namespace and a remark.
     """
 
     def __init__(self, session: Session) -> None:
@@ -72,7 +78,9 @@ class Budgets:
             names = {"key": key, "object": f"{KIND} {key}", "because": f"spec.selector.{error}"}
             self.unread.append((namespace, _UNREADABLE(names)))
             return
-        if selector.requirements:
+        if not selector.requirements:
+            self.unread.append((namespace, _EMPTY({"key": key, "object": f"{KIND} {key}"})))
+        else:
             self._budgets.append(_Budget(namespace, selector, frozenset(budget.status.disrupted_pods)))
             self._left.append(budget.status.disruptions_allowed)
 
