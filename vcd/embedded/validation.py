@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
@@ -53,8 +54,8 @@ def required(field: str) -> StatusCause:
 
 def wrong(field: str, value: Any, why: str) -> StatusCause:
     """Return the cause for an invalid value."""
-    shown = f'"{value}"' if isinstance(value, str) else value
-    return StatusCause("FieldValueInvalid", f"Invalid value: {shown}: {why}", field)
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return StatusCause("FieldValueInvalid", f"Invalid value: {text}: {why}", field)
 
 
 def forbidden(field: str, why: str) -> StatusCause:
@@ -167,7 +168,7 @@ def _workload(workload: Object) -> Iterator[StatusCause]:
     faults = list(_selector(spec))
     yield from faults
     if not faults and not LabelSelector.compile(spec["selector"]).matches(labels):
-        yield wrong("spec.template.metadata.labels", str(labels), "`selector` does not match template `labels`")
+        yield wrong("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
 
 
 def _disruption_budget(budget: Object) -> Iterator[StatusCause]:
@@ -181,7 +182,7 @@ def _selector(spec: Object) -> Iterator[StatusCause]:
     try:
         LabelSelector.compile(spec.get("selector"))
     except SelectorError as error:
-        yield wrong("spec.selector", str(spec.get("selector")), str(error))
+        yield wrong("spec.selector", spec.get("selector"), str(error))
 
 
 def _limit_range(limit_range: Object) -> Iterator[StatusCause]:
@@ -310,7 +311,7 @@ def _immutable(*fields: str) -> Callable[[Object, Object], Iterator[StatusCause]
         for field in fields:
             before, after = at(old, field), at(new, field)
             if before != after:
-                yield wrong(field, after if isinstance(after, (str, int)) else str(after), "field is immutable")
+                yield wrong(field, after, "field is immutable")
 
     return checked
 
