@@ -109,6 +109,14 @@ async def test_a_long_list_is_cut_and_says_so(tmp_path: Path) -> None:
     assert [lines[-2].split()[0], lines[-1]] == ["default/a19", "... and 3 more"]
 
 
+async def test_a_gang_that_lost_a_pod_counts_as_waiting(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.node("n"), dsl.queue("default"), dsl.gang("g", 2, cpu=1, phase="Running", on=["n", "n"]))
+        await made.delete("Pod", "default/g-1")
+        await made.cycle()
+    assert "1 job waiting, 0 running" in run("--event-log", tmp_path / "log").stdout
+
+
 async def test_a_log_without_sessions_is_shown(tmp_path: Path) -> None:
     async with scheduler(tmp_path / "log"):
         pass

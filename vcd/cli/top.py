@@ -24,6 +24,7 @@ from vcd.text.capacity import capacity_lines, cluster_resource, resource_shown
 from vcd.text.phrases import UNKNOWN
 from vcd.text.times import clock_time
 from vcd.timetravel.history import opened
+from vcd.timetravel.joblines import WAITING_STATES
 from vcd.timetravel.overview import Glance, Overview, glances
 from vcd.timetravel.queuestatistics import QueueStatistics
 
@@ -105,8 +106,8 @@ def frame(name: str, glance: Glance, now: int) -> RenderableType:
 
 
 def _capacity(view: Overview) -> Iterator[str]:
-    waiting = sum(job.since is not None for job in view.jobs)
-    running = sum(job.running > 0 and job.since is None for job in view.jobs)
+    waiting = sum(job.state in WAITING_STATES for job in view.jobs)
+    running = sum(job.running > 0 and job.state not in WAITING_STATES for job in view.jobs)
     return capacity_lines(view.nodes, waiting, running)
 
 

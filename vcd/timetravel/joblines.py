@@ -21,6 +21,7 @@ from vcd.text.reasons import reasons_text
 
 STATES = ("waiting", "partial", "starting", "running", "terminating", "completed", "failed")
 """The states of a job: see `_state`."""
+WAITING_STATES = ("waiting", "partial")
 _SECOND = 1_000_000_000
 _NEVER = np.iinfo(np.int64).max
 _UNPLACED = (TaskStatus.PENDING, TaskStatus.PIPELINED)

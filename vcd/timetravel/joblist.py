@@ -18,7 +18,7 @@ from vcd.state.records import GroupRecord
 from vcd.text.amounts import needs
 from vcd.text.phrases import UNKNOWN
 from vcd.timetravel.history import History
-from vcd.timetravel.joblines import JobLine, job_lines, task_nodes, task_statuses
+from vcd.timetravel.joblines import WAITING_STATES, JobLine, job_lines, task_nodes, task_statuses
 from vcd.timetravel.logwriter import as_of
 
 _SECOND = 1_000_000_000
@@ -114,7 +114,7 @@ def jobs(history: History) -> Jobs:
 def _row(record: GroupRecord, line: JobLine, wait: DiagnosedWait | None, pods: _Pods, as_of: int) -> JobRow:
     meta = record.group.metadata
     namespace, _, name = job_name(record.group).partition("/")
-    is_waiting = line.state in ("waiting", "partial")
+    is_waiting = line.state in WAITING_STATES
     return JobRow(
         namespace=namespace,
         name=name,
