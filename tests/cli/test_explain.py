@@ -174,7 +174,7 @@ def test_json_of_a_job_holds_its_story_and_what_was_asked_beside(busy: Path) -> 
         (("queue", "small", "--all", "--at", "30s"), "queue small, sessions 1 to 7"),
         (("queue", "small", "--all", "--since", "30s"), "queue small, sessions 8 to 8"),
         (("queue", "small", "--all", "--since", "0s"), "queue small, sessions 8 to 8"),
-        (("cluster", "--since", "0s"), "0.00056 pod-hours lost by 1 job in the stretch"),
+        (("cluster", "--since", "0s"), "0.00056 pod-hours lost by 1 job in the interval"),
         (("job", "third", "--since", "0s"), "default/third  WAITING 11 min 4 s  queue small  2 x 2 cpu"),
     ],
 )

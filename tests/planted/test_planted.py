@@ -142,7 +142,7 @@ def _assert_told(plant: Plant, left: Served, verdict: str) -> None:
 def test_another_cause_another_object_and_a_long_text_are_found() -> None:
     plant = planted("queue-closed", 0)
     (queue,) = plant.subject["queue"]
-    right = Said("queue-closed", {"queue": queue}, "queue is closed", 60.0, 1.0)
+    right = Said("queue-closed", {"queue": queue}, "queue is not open", 60.0, 1.0)
     assert [*misnamed(plant, right), *malformed(plant, right)] == []
     for wrong in ({"cause": "order"}, {"subject": {"queue": "web"}}, {"subject": {}}):
         assert len(list(misnamed(plant, right._replace(**wrong)))) == 1

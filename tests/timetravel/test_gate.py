@@ -148,7 +148,7 @@ def test_since_counts_back_from_the_end_of_the_stretch(log: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"begin": "00:00:30", "end": "00:00:10"}, "the stretch is empty"),
+        ({"begin": "00:00:30", "end": "00:00:10"}, "the interval is empty"),
         ({"end": "2025-01-01T00:00:00Z"}, "no session of the log is before 2025"),
         ({"since": "1s"}, "no job came from"),
     ],

@@ -118,7 +118,7 @@ async def test_without_a_wait_there_is_no_cause(tmp_path: Path) -> None:
         await made.cycle()
     found = first_causes(tmp_path / "log")
     assert (found.causes, found.hours) == ([], 0)
-    assert [line.startswith("no job waited in the log's last 24 h") for line in found.lines()] == [True]
+    assert [line.startswith("no pod waited in the log's last 24 h") for line in found.lines()] == [True]
 
 
 async def test_with_a_change_the_worst_job_is_mended(tmp_path: Path) -> None:

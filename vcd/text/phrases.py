@@ -6,7 +6,7 @@ from typing import Final
 
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.reasons import Cause
-from vcd.model.words import cut, some
+from vcd.model.words import counted, cut, some
 from vcd.text.amounts import number, resource_name
 
 LONGEST = 80
@@ -35,8 +35,8 @@ PHRASES: Final[dict[str, str]] = {
     Cause.ADMISSION: "not admitted: {has} of {limit} {resource} reserved",
     Cause.PODS_MISSING: "{pods} of {minimum} pods exist",
     Cause.ORDER: "behind {ahead}",
-    Cause.LEAVING: "capacity is being freed: {pods} pods terminating",
-    Cause.QUEUE_CLOSED: "queue {queue} is closed",
+    Cause.LEAVING: "capacity is being freed: {counted_pods} terminating",
+    Cause.QUEUE_CLOSED: "queue {queue} is not open",
     Cause.GATED: "scheduling gate {gate}",
     Cause.UNSUPPORTED: "not supported: {field}",
     Cause.TAINT: "taint {clause} excludes {excluded} of {nodes} nodes",
@@ -106,6 +106,8 @@ def _facts(diagnosis: Diagnosis) -> dict[str, str]:
     short."""
     counts = diagnosis.amounts.get("", {})
     facts = {role: f"{count:,}" for role, count in counts.items()}
+    if "pods" in counts:
+        facts["counted_pods"] = counted(counts["pods"], "pod")
     if "passes" in counts and "nodes" in counts:
         facts["excluded"] = f"{counts['nodes'] - counts['passes']:,}"
     resource = next((name for name in diagnosis.amounts if name), "")

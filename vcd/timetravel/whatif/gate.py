@@ -134,11 +134,11 @@ def stretch_of(reader: LogReader, begin: str | None, end: str | None, since: str
     if since is not None:
         after = (reader.last_time() if until is None else until) - span_of(since)
     if after is not None and until is not None and after >= until:
-        raise GateError(f"the stretch is empty: it would begin at {moment(after)} and end at {moment(until)}")
+        raise GateError(f"the interval is empty: it would begin at {moment(after)} and end at {moment(until)}")
     first = None if after is None else _event_at(reader, after)
     last = None if until is None else _event_at(reader, until)
     if until is not None and (last is None or last <= reader.oldest()):
-        raise GateError(f"no session of the log is before {moment(until)}, where the stretch would end")
+        raise GateError(f"no session of the log is before {moment(until)}, the end of the interval")
     return Stretch(None if first is None or first <= reader.oldest() else first, last)
 
 

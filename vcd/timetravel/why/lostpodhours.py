@@ -82,10 +82,10 @@ class FirstCauses(msgspec.Struct, frozen=True):
 
     def lines(self) -> Iterator[str]:
         """Yield the total, a paragraph for each cause, and how it was counted."""
-        what = "the log's last 24 h" if self.whole_day else "the stretch"
+        what = "the log's last 24 h" if self.whole_day else "the interval"
         where = f"{what}, {self.begin} to {self.end} (sessions {self.first} to {self.last})"
         if not self.causes:
-            yield f"no job waited in {where}"
+            yield f"no pod waited in {where}"
             return
         yield f"{_hours(self.hours)} pod-hours lost by {counted(self.jobs, 'job')} in {where}"
         for number, one in enumerate(self.causes, 1):
