@@ -87,7 +87,7 @@ def some_service(name: str, **selector: str) -> Manifest:
 def some_topology(rand: random.Random) -> Manifest:
     """What a group, or its sub-groups by role, may ask of the racks."""
     limits = {"mode": "hard", "highestTierAllowed": rand.choice((1, 2))}, {"mode": "soft"}
-    found = {"networkTopology": rand.choice(limits)} if rand.random() < 0.5 else {}
+    found: Manifest = {"networkTopology": rand.choice(limits)} if rand.random() < 0.5 else {}
     if rand.random() < 0.3:
         policy = {"name": "p", "matchLabelKeys": ["app"], "networkTopology": rand.choice(limits)}
         found["subGroupPolicy"] = [policy]

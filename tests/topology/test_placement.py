@@ -318,3 +318,14 @@ def test_the_tier_that_would_do_is_named() -> None:
     assert "with highestTierAllowed 2, spine would have enough free resources" in reasons(result, "g")
     full = planned(racks([1, 2]), gang("g", 4, cpu=8, group_spec=hard(1)), conf=CONF)
     assert "topology-higher-tier" not in codes(full, "g")
+
+
+@pytest.mark.parametrize("fading", [0, 0.5, 2, -1])
+def test_any_fading_rates_nodes_for_pods_without_topology(fading: float) -> None:
+    conf = CONF.replace("aware\n", f"aware\n    arguments:\n      hypernode.binpack.normal-pod.fading: {fading}\n")
+    nodes = [node(f"n{number}") for number in range(2)]
+    used = gang("old", 1, on=["n1"], cpu=4)
+    result = planned(
+        nodes, hyper_node("wide", 2, "n0"), hyper_node("high", 2, "n1"), used, gang("g", 1, cpu=1), conf=conf
+    )
+    assert result.binds == {"default/g-0": "n0" if not fading else "n1"}

@@ -402,7 +402,7 @@ class AllocateAction(Action):
                         left.push(sub_job)
                     if framework.job_ready(job):
                         break
-            return Attempt(framework.job_ready(job) or framework.job_pipelined(job), (left, placed), points)
+            return Attempt((left, placed), points)
 
         done = place_in_domains(framework, statement, job, worksheet, None, attempt)
         left, placed = (None, []) if done is None else done.result
@@ -458,10 +458,10 @@ def _place_unit(
         left = tasks if domain is None else deque(tasks)
         if isinstance(unit, Job):
             _place_until_ready(framework, queue, statement, unit, left, framework.job_ready, needs_more)
-            return Attempt(framework.job_ready(unit) or framework.job_pipelined(unit), left)
-        unit.failed_roles.clear()
-        _place_until_ready(framework, queue, statement, unit, left, framework.sub_job_ready, SubJob.needs_more)
-        return Attempt(framework.sub_job_ready(unit) or framework.sub_job_pipelined(unit), left)
+        else:
+            unit.failed_roles.clear()
+            _place_until_ready(framework, queue, statement, unit, left, framework.sub_job_ready, SubJob.needs_more)
+        return Attempt(left)
 
     done = place_in_domains(framework, statement, unit, tasks, root, attempt)
     left = deque[Task]() if done is None else done.result

@@ -42,9 +42,8 @@ Unit = Job | SubJob
 
 
 class Attempt(NamedTuple, Generic[R]):
-    """What an attempt left: whether the unit may stay as placed, and the caller's result."""
+    """What an attempt left: the caller's result, and the points of the domains of its sub-jobs."""
 
-    succeeded: bool
     result: R
     points: float = 0.0
 
@@ -67,9 +66,10 @@ def place_in_domains(
 ) -> Attempt[R] | None:
     """Place a unit's tasks by ``attempt`` in the best domain within ``root``; None if it works in no domain.
 
+    A domain works if the attempt places tasks, and the unit is ready or pipelined then.
     The best domain of a row has most of the tasks' nominated nodes, then takes most of the tasks, then has the most
     points, then is the first by name. If no plugin limits the unit, the result of the only attempt is returned, whether
-    it succeeded or not.
+    it works or not.
     """
     rows = framework.hyper_node_gradient(unit, root)
     if rows is None:
@@ -86,7 +86,7 @@ def place_in_domains(
         unit.failed_roles.clear()
         with scope.within(job, domain):
             tested = attempt(domain)
-        if tested.succeeded and statement.save() > start:
+        if statement.save() > start and _works(framework, unit):
             return tested
         statement.undo(start)
         job.why[:] = reasons_before
@@ -110,6 +110,12 @@ def place_in_domains(
     job.wants_second_round = False
     job.failed.clear()
     return None
+
+
+def _works(framework: Framework, unit: Unit) -> bool:
+    if isinstance(unit, Job):
+        return framework.job_ready(unit) or framework.job_pipelined(unit)
+    return framework.sub_job_ready(unit) or framework.sub_job_pipelined(unit)
 
 
 def _place_in_first(

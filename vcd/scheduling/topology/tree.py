@@ -114,6 +114,19 @@ class Tree:
         return Domain(number, self.names[number], self.tiers[number], self.masks[number])
 
     @cached_property
+    def leaves(self) -> npt.NDArray[np.intp]:
+        """The lowest domain of each node."""
+        return np.array([domains[0] for domains in self.domains_of], np.intp)
+
+    @cached_property
+    def by_tier(self) -> list[tuple[int, npt.NDArray[np.intp]]]:
+        """Each tier with the first domain of each node there, by name; -1 for nodes without one."""
+        found = {tier: np.full(self.masks.shape[1], -1, np.intp) for tier in sorted(set(self.tiers))}
+        for domain in range(len(self) - 1, -1, -1):
+            found[self.tiers[domain]][self.masks[domain]] = domain
+        return list(found.items())
+
+    @cached_property
     def members(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """The nodes of all domains, domain by domain, and where each domain's begin, with the end of the last."""
         domains, nodes = self.masks.nonzero()

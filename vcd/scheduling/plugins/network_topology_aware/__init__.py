@@ -22,7 +22,6 @@ from vcd.scheduling.plugins.network_topology_aware.parts import (
     Closeness,
     FillOfDomains,
     WithinDomain,
-    leaves_of,
     unit_of,
 )
 from vcd.scheduling.plugins.network_topology_aware.positions import UnitPositions
@@ -126,7 +125,7 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         self._session = session
         self._scope = scope_of(session)
         self._tree, self._object_problems = self._read_tree(session)
-        self._leaves = leaves_of(self._tree)
+        self._leaves = self._tree.leaves
         self._positions = UnitPositions(self._tree)
         self._amounts: DomainFill | None = None
         self._limits: dict[int, Limits] = {}
@@ -330,23 +329,11 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         """Return for each node how full its domains are with the task, the lower tiers weighing more."""
         filled = self._fill.with_request(task.request)
         total, weights = np.zeros(len(self._leaves)), 0.0
-        for tier, domains in self._by_tier():
+        for tier, domains in self._tree.by_tier:
             weight = self._fading ** max(tier - 1, 0)
             total += weight * np.where(domains < 0, 1.0, filled[domains])
             weights += weight
-        return total / weights
-
-    def _by_tier(self) -> list[tuple[int, np.ndarray[tuple[int], np.dtype[np.intp]]]]:
-        """Return for each tier the domain of each node, -1 for nodes without one."""
-        tree = self._tree
-        found: list[tuple[int, np.ndarray[tuple[int], np.dtype[np.intp]]]] = []
-        for tier in sorted(set(tree.tiers)):
-            domains = np.full(len(self._leaves), -1, np.intp)
-            for number in range(len(tree) - 1, -1, -1):
-                if tree.tiers[number] == tier:
-                    domains[tree.masks[number]] = number
-            found.append((tier, domains))
-        return found
+        return total / weights if weights else total
 
 
 def _is_of(code: ReasonCode, why: Waiting) -> bool:

@@ -13,7 +13,6 @@ from vcd.scheduling.search.parts import ANY_LABEL, Mask, Predicate, Reads, Score
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.views import Task
-from vcd.scheduling.topology.tree import Tree
 
 if TYPE_CHECKING:
     from vcd.scheduling.plugins.network_topology_aware import NetworkTopologyAwarePlugin
@@ -127,11 +126,6 @@ class FillOfDomains(Score):
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         return at_rows(self._plugin.fill_by_tier(task), usage) * HIGHEST
-
-
-def leaves_of(tree: Tree) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Return the lowest domain of each node."""
-    return np.array([domains[0] for domains in tree.domains_of], np.intp)
 
 
 def _key_of_sub_job(task: Task) -> Hashable:
