@@ -275,20 +275,20 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
 def _check(kind: str, given: dict[str, Any]) -> None:
     """Raise UsageError if arguments do not go together."""
     if given["other"] and kind != "diff":
-        raise click.UsageError(f"explain {kind} takes one name")
+        raise click.UsageError(f"explain {kind} requires one name")
     if given["name"] and kind in ("cluster", "changes"):
-        raise click.UsageError(f"explain {kind} takes no name")
+        raise click.UsageError(f"explain {kind} has no name argument")
     if not given["name"] and kind not in _NAMELESS:
         raise click.UsageError(f"explain {kind} needs a name")
     if kind == "session" and given["name"] and (given["session"] or given["at"]):
         option = "session" if given["session"] else "at"
-        raise click.UsageError(f"{given['name']} and --{option} both say which session; give one of them")
+        raise click.UsageError(f"{given['name']} and --{option} both choose a session; give one of them")
     for option, (key, kinds) in _OF.items():
         if given[key] and kind not in kinds:
             raise click.UsageError(f"--{option} is for explain {' and '.join(kinds)}")
     for option, key, other in _SAME:
         if given[option] and given[key]:
-            raise click.UsageError(f"--{option} and --{other} both say which session; give one of them")
+            raise click.UsageError(f"--{option} and --{other} both choose a session; give one of them")
 
 
 def _parse_query(

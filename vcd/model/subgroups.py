@@ -33,7 +33,7 @@ class SubGroups:
         if policy is None:
             return
         if not self._keys:
-            self.fault = "matchLabelKeys is empty, so no pod is of it; name the labels that tell sub-groups apart"
+            self.fault = "matchLabelKeys is empty, so no pod belongs to it; name the labels that distinguish sub-groups"
         if policy.label_selector is not None:
             try:
                 self._selector = LabelSelector.compile(policy.label_selector)

@@ -374,11 +374,14 @@ class ClusterState:
         return self.shapes.is_known_as(self.tasks.at(row, "shape"), spec_key(spec))
 
     def _put_other_pod(self, key: str, pod: Pod, spec: PodSpec) -> None:
+        field = "metadata.creationTimestamp"
         try:
-            counted, created = counted_spec(pod), seconds_of(pod.metadata.creation_timestamp)
+            created = seconds_of(pod.metadata.creation_timestamp)
+            field = "resources"
+            counted = counted_spec(pod)
             shape = self._shape(spec, None if counted is pod.spec else counted)
-        except (QuantityError, ValueError) as error:
-            bad = BadObject("Pod", key, f"resources or creationTimestamp: {error}")
+        except ValueError as error:
+            bad = BadObject("Pod", key, f"{field}: {error}")
             cut = countable(pod)
             if not pod.spec.node_name or cut == pod:
                 raise bad from error
