@@ -190,7 +190,7 @@ def changes(old: str, new: str, folder: Path) -> Result:
 def test_what_is_written_otherwise_is_no_change(tmp_path: Path) -> None:
     result = changes(DEFAULT_POLICY, "# the default\n" + DEFAULT_POLICY.replace('"', ""), tmp_path)
     assert result.exit_code == 0
-    assert "decide alike" in result.stdout
+    assert "decide identically" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -189,12 +189,12 @@ def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...],
     ("arguments", "code", "words"),
     [
         (("queue",), 2, "explain queue needs a name"),
-        (("cluster", "small"), 2, "explain cluster takes no name"),
-        (("session", "5", "--session", "7"), 2, "5 and --session both say which session; give one of them"),
-        (("session", "5", "--at", "5m"), 2, "5 and --at both say which session; give one of them"),
+        (("cluster", "small"), 2, "explain cluster has no name argument"),
+        (("session", "5", "--session", "7"), 2, "5 and --session both choose a session; give one of them"),
+        (("session", "5", "--at", "5m"), 2, "5 and --at both choose a session; give one of them"),
         (("diff", "large@0", "third"), 2, "0 is no number of a session; they count from 1"),
         (("diff", f"large@{10**20}", "third"), 2, f"{10**20} is no number of a session; they count from 1"),
-        (("job", "large", "--session", str(2**63)), 2, f"{2**63} is more than a log can hold"),
+        (("job", "large", "--session", str(2**63)), 2, f"{2**63} is more than the largest number in a log"),
         (("queue", "nowhere"), 2, "default"),
         (("session", "99"), 2, "99"),
         (("order", "nowhere"), 2, "nowhere"),
@@ -203,8 +203,8 @@ def test_each_kind_says_what_it_is_about(busy: Path, arguments: tuple[str, ...],
         (("job", "large", "--from", "2"), 2, "--from is for explain cluster and queue"),
         (("queue", "small", "--session", "2"), 2, "--session is for explain job and pod and session and order and"),
         (("order", "--since", "1h"), 2, "--since is for explain cluster and job and pod and queue and eviction"),
-        (("job", "large", "--at", "5m", "--session", "2"), 2, "--at and --session both say which session"),
-        (("queue", "small", "--since", "5m", "--from", "2"), 2, "--since and --from both say which session"),
+        (("job", "large", "--at", "5m", "--session", "2"), 2, "--at and --session both choose a session"),
+        (("queue", "small", "--since", "5m", "--from", "2"), 2, "--since and --from both choose a session"),
         (("job", "large", "--at", "noon"), 2, "'noon' is no time; write one such as 2026-01-31T05:12:00Z, 05:12 (in"),
         (("order", "--at", "100d"), 2, "no session is at or before 2025-"),
         (("queue", "small", "--since", "2027-01-01T00:00:00Z"), 2, "no session is at or after 2027-01-01"),
@@ -258,4 +258,4 @@ def test_two_jobs_are_compared(busy: Path) -> None:
 
 def test_only_a_comparison_takes_two_names(busy: Path) -> None:
     result = run("job", "large", "first", "--event-log", busy)
-    assert (result.exit_code, "explain job takes one name" in result.stderr) == (2, True)
+    assert (result.exit_code, "explain job requires one name" in result.stderr) == (2, True)

@@ -152,7 +152,7 @@ def test_a_stretch_is_run_alone() -> None:
         (("--old", "nowhere.conf"), "nowhere.conf: No such file"),
         (("--from", "yesterday"), "'yesterday' is no time; write one such as"),
         (("--since", "05:12"), "'05:12' is no length of time; write one such as 90m"),
-        (("--from", "00:00:05", "--since", "1m"), "--from and --since both say where to begin"),
+        (("--from", "00:00:05", "--since", "1m"), "--from and --since both choose the beginning"),
         (("--from", "00:00:30", "--to", "00:00:20"), "the interval is empty"),
         (("--since", "1s"), "no job came from"),
         (("--fail-if", "wait.p59 > 1m"), "--fail-if 'wait.p59 > 1m': there is no metric wait.p59; did you mean wait."),

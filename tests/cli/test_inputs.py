@@ -73,7 +73,7 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_manifests_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Unusable, match=r"the folder holds no file that ends in \.json, \.yaml, \.yml"):
+    with pytest.raises(Unusable, match=r"the folder has no file that ends in \.json, \.yaml, \.yml"):
         read_manifests([str(tmp_path)])
 
 

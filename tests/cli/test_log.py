@@ -106,7 +106,7 @@ def test_ls_names_the_kinds_that_there_are(path: Path) -> None:
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_ls_says_of_what_nothing_was_logged(path: Path, options: tuple[str, ...], words: str, output: str) -> None:
     result = run("ls", path, *options, "-o", output)
-    assert (result.exit_code, result.stderr) == (0, f"note: nothing was logged of {words}\n")
+    assert (result.exit_code, result.stderr) == (0, f"note: no event was logged about {words}\n")
 
 
 def test_ls_lists_sessions(path: Path) -> None:
@@ -261,7 +261,7 @@ def test_a_number_that_no_log_holds_is_refused(path: Path, words: tuple[str, ...
     out = ["out.sqlite"] if words[0] == "export" else []
     result = run(*words, 2**63, path, *out)
     assert result.exit_code == 2
-    assert f"{2**63} is more than a log can hold" in result.stderr
+    assert f"{2**63} is more than the largest number in a log" in result.stderr
 
 
 def test_a_number_as_large_as_a_log_may_hold_is_taken(path: Path) -> None:

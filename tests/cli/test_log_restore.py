@@ -65,7 +65,7 @@ def test_a_log_is_restored_as_of_a_time(tmp_path: Path, log: Path, archive: Path
     result = run("log", "restore", archive, tmp_path / "none.sqlite", "--at", "noon")
     assert (result.exit_code, "'noon' is no time" in result.stderr) == (2, True)
     result = run("log", "restore", archive, tmp_path / "none.sqlite", "--at", "9999d")
-    assert (result.exit_code, "nothing to restore for the given end" in result.stderr) == (2, True)
+    assert (result.exit_code, "no event to restore up to the given end" in result.stderr) == (2, True)
 
 
 def test_what_was_changed_is_named(tmp_path: Path, archive: Path) -> None:

@@ -127,7 +127,7 @@ def test_wide_names_each_pod_and_gives_the_whole_sentence(file: Path, conf: Path
 
 
 def test_the_table_says_when_there_is_nothing_to_do(conf: Path) -> None:
-    assert "nothing to bind or evict" in run("-f", "-", stdin=json.dumps(dsl.node("n1"))).stdout
+    assert "no pod to bind or evict" in run("-f", "-", stdin=json.dumps(dsl.node("n1"))).stdout
 
 
 def test_the_seed_chooses_among_equal_nodes(conf: Path, tmp_path: Path) -> None:
@@ -235,4 +235,4 @@ def test_what_is_not_understood_is_named_and_never_nothing_to_bind(tmp_path: Pat
     assert dashboards.startswith(
         "warning: Dashboard of API group x.com is not understood: default/a, default/b; nothing"
     )
-    assert "nothing to bind or evict of what is read; see the notes" in result.stdout
+    assert "no pod to bind or evict of what is read; see the notes" in result.stdout

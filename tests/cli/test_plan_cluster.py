@@ -187,12 +187,12 @@ async def test_what_may_not_be_listed_is_told_with_the_role_and_what_is_lacking(
     assert result.exit_code == 0, result.output
     (line,) = [line for line in result.stderr.splitlines() if line.startswith("warning:")]
     assert line == (
-        "warning: may not list queues.scheduling.volcano.sh: it takes a ClusterRole with verb list on queues of API"
-        " group scheduling.volcano.sh. Without it only the default queue and root are there, without quotas: jobs of"
+        "warning: may not list queues.scheduling.volcano.sh: grant a ClusterRole with verb list on queues of API"
+        " group scheduling.volcano.sh; without it, only the queues default and root are known, without limits: jobs of"
         " other queues are not placed"
     )
     # what fits is in queue lab
-    assert "nothing to bind or evict of what may be listed; see the warnings" in result.stdout
+    assert "no pod to bind or evict of what may be listed; see the warnings" in result.stdout
 
 
 async def test_without_nodes_nothing_is_placed_and_it_is_said(cluster: Served) -> None:
@@ -208,9 +208,9 @@ async def test_who_may_list_nothing_is_told_of_each_kind_and_that_this_is_no_dec
     result = await cluster.plan()
     assert result.exit_code == 0, result.output
     warnings = [line for line in result.stderr.splitlines() if line.startswith("warning: may not list ")]
-    assert any("may not list pods: it takes a ClusterRole with verb list on pods" in line for line in warnings)
+    assert any("may not list pods: grant a ClusterRole with verb list on pods" in line for line in warnings)
     assert len(warnings) == len({call.resource for call in cluster.server.audit["jane"]})
-    assert result.stdout == "nothing to bind or evict of what may be listed; see the warnings\n"
+    assert result.stdout == "no pod to bind or evict of what may be listed; see the warnings\n"
 
 
 def only_in(cluster: Served, namespace: str) -> None:
@@ -226,8 +226,8 @@ async def test_what_may_be_listed_in_the_contexts_namespace_alone_is_listed_ther
     assert result.exit_code == 0, result.output
     (pods,) = [line for line in result.stderr.splitlines() if line.startswith("warning: may not list pods ")]
     assert pods == (
-        "warning: may not list pods outside of namespace default: it takes a ClusterRole with verb list on pods of API"
-        ' group "". Without it pods elsewhere take no room, so that nodes look emptier than they are'
+        "warning: may not list pods outside of namespace default: grant a ClusterRole with verb list on pods of API"
+        ' group ""; without it, pods of other namespaces are not counted: nodes look emptier than they are'
     )
     found = await cluster.planned()
     assert found["phases"].keys() >= {"default/fits", "default/waits"}
@@ -297,7 +297,7 @@ async def test_strictly_what_may_not_be_listed_is_an_error(cluster: Served) -> N
     cluster.hidden.add("nodes")
     result = await cluster.plan("--strict")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "error: may not list nodes: it takes a ClusterRole" in result.stderr
+    assert "error: may not list nodes: grant a ClusterRole" in result.stderr
 
 
 async def test_a_kind_that_the_server_does_not_have_is_told(cluster: Served) -> None:
@@ -404,8 +404,8 @@ async def test_the_environments_kubeconfig_is_used(cluster: Served, monkeypatch:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "say what to plan: manifests with -f, or a running cluster with --from-cluster"),
-        (("--from-cluster", "-f", "-"), "say what to plan"),
+        ((), "no input: give manifests with -f, or a running cluster with --from-cluster"),
+        (("--from-cluster", "-f", "-"), "no input"),
         (("-f", "-", "--context", "x"), "are for --from-cluster"),
         (("-f", "-", "--kubeconfig", "x"), "are for --from-cluster"),
         (("-f", "-", "--namespace", "x"), "are for --from-cluster"),

@@ -28,7 +28,7 @@ def test_counts_come_first_then_queues_then_pods(log: Path) -> None:
     lines = told.output.splitlines()
     assert lines[0].startswith("2 sessions of a shadow, 2026-01-01T")
     assert "     1  kept-back   bound while vcd kept it back" in lines
-    assert "     1  waiting     placed by nobody" in lines
+    assert "     1  waiting     placed by neither" in lines
     assert any(line.startswith("small ") for line in lines)
     (kept,) = [line for line in lines if line.startswith("default/kept-0")]
     assert "queue-deserved: queue has no room" in kept
@@ -45,8 +45,8 @@ def test_a_session_whose_plan_cannot_be_read_is_said_in_a_line(log: Path) -> Non
     spoil_plan(log)
     told = run(log)
     assert (told.exit_code, told.stdout) == (2, "")
-    assert told.stderr.startswith("Error: the log holds what this version cannot read: ")
-    assert told.stderr.endswith("; `vcd log verify` tells where\n")
+    assert told.stderr.startswith("Error: this version cannot read a part of the log: ")
+    assert told.stderr.endswith("; run `vcd log verify`\n")
 
 
 def test_pods_are_chosen_by_kind_queue_and_number(log: Path) -> None:

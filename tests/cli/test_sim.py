@@ -206,7 +206,7 @@ def test_a_cluster_may_have_no_nodes(tmp_path: Path) -> None:
 def test_a_node_that_is_there_twice_is_told(tmp_path: Path) -> None:
     (tmp_path / "work.yaml").write_text(NODES)
     result = call("--nodes", "2", "--workload", tmp_path / "work.yaml")
-    assert (result.exit_code, "two nodes node-0" in result.stderr) == (2, True)
+    assert (result.exit_code, "two nodes have the name node-0" in result.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("after", [60, 7])
@@ -255,7 +255,7 @@ def test_the_variable_names_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--mix", "gang=2"], "mix has no 'gang'"),
         (["--serve", "here"], "HOST:PORT"),
         (["--jump", "--speed", "2"], "--jump and --speed exclude each other"),
-        (["--seed", 10**20], "is more than a log can hold"),
+        (["--seed", 10**20], "is more than the largest number in a log"),
         (["--speed", "inf"], "'inf' is no finite number"),
         (["--speed", "nan"], "'nan' is no finite number"),
         (["--duration", "inf"], "'inf' is no finite number"),
@@ -263,11 +263,11 @@ def test_the_variable_names_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--trace-pods", TRACE / "pods.csv", "--compress", "nan"], "'nan' is no finite number"),
         (["--mix", "gangs=1", "--trace-pods", TRACE / "pods.csv"], "exclude each other"),
         (["--trace-pods", TRACE / "nodes.csv"], "column 'name' is missing"),
-        (["--trace-jobs"], "name that file too"),
+        (["--trace-jobs"], "add --trace-pods"),
         (["--trace-nodes", TRACE / "missing.csv"], "does not exist"),
         (["--trace-nodes", Path(sys.executable).resolve()], "not UTF-8"),
         (["--workload", "missing.yaml"], "missing.yaml"),
-        (["--event-log", TRACE / "pods.csv"], "is there already"),
+        (["--event-log", TRACE / "pods.csv"], "exists already"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_a_line(arguments: list[object], words: str) -> None:

@@ -232,7 +232,7 @@ class TestErrors:
             (["--placements=-1"], "--placements: must be at least 1"),
             (["--seed=1.5"], "--seed: '1.5' is not an integer"),
             (["--controllers=queue,podgroups"], "--controllers: 'podgroups' is not one of .*did you mean podgroup"),
-            (["--controllers=queue", "--shadow=true"], "--controllers: a shadow writes nothing; leave it out"),
+            (["--controllers=queue", "--shadow=true"], "--controllers: a shadow writes no objects; omit the flag"),
             (["--log-format=jsn"], "--log-format: 'jsn' is not one of .*did you mean json"),
             (["--log-retention-size=10 GB"], "--log-retention-size: "),
             (["--log-retention-age=-1h"], "--log-retention-age: '-1h' is not"),
@@ -339,7 +339,10 @@ def test_what_an_archive_keeps_is_an_age_or_a_size_or_both(
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"archive-keep": ["a month"]}, "--archive-keep: 'a month' is no age such as 30d, and no size such as 200Gi"),
+        (
+            {"archive-keep": ["a month"]},
+            "--archive-keep: 'a month' is neither an age such as 30d nor a size such as 200Gi",
+        ),
         ({"archive-keep": ["30d,40d"]}, "--archive-keep: give one age, one size, or one of each"),
         ({"archive": ["gs://logs"]}, "--archive: archive gs://logs: it is no directory, and no s3://BUCKET/PREFIX"),
         ({"archive": ["s3://"]}, "--archive: archive s3://: write it as s3://BUCKET or s3://BUCKET/PREFIX"),

@@ -19,7 +19,7 @@ OTHER = "first-fit"
 """The other scheduler's identity at the server."""
 SHADOW = "shadow"
 """The identity of daemons that may do what deploy/overlays/shadow lets them."""
-DECIDING = "deciding as a shadow: nothing of it is done"
+DECIDING = "deciding as a shadow: no decision is carried out"
 
 
 @contextlib.asynccontextmanager

@@ -20,7 +20,7 @@ from vcd.eventlog import LogReader
 from vcd.eventlog.archive.segment_index import SegmentIndex
 from vcd.eventlog.archive.verification import check
 
-WITHOUT = "the event log begins without its history; `vcd log restore` gives it from the archive"
+WITHOUT = "the event log starts without its history; restore it from the archive with `vcd log restore`"
 OFTEN = ("--archive-every=200ms", "--checkpoint-interval=100")
 
 

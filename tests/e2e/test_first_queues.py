@@ -84,5 +84,5 @@ async def test_a_refusal_is_said_and_not_fatal_and_tried_again(tmp_path: Path, c
             await cluster.started("a")
             await cluster.until_bound(cluster.submit("g", 1))
             await until(told, what="an Event says what is missing")
-        assert f"queue root is missing and cannot be made: {code} {reason}" in told()[0]
+        assert f"queue root is missing and cannot be created: {code} {reason}" in told()[0]
         await until(lambda: "root" in shown(cluster), what="it is made once the server lets it")

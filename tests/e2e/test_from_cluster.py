@@ -32,7 +32,7 @@ from vcd.eventlog import LogReader
 from vcd.kube.lease import ADDRESS
 
 JOB = ("explain", "job", "gang")
-OTHER = "note: another replica leads, which has not all that was told before"
+OTHER = "note: another replica leads, and its log lacks some of the events above"
 
 
 def head_of(log: Path) -> int:
@@ -85,7 +85,7 @@ async def test_a_job_is_explained_as_from_the_leaders_own_file_also_where_the_co
             kept.write_bytes(data)
             asked = await cluster.vcd(*JOB, "--from-cluster", "-o", "json")
             assert asked.returncode == 0, asked.stderr
-            assert "; the log is taken over anew" in asked.stderr
+            assert "; copying the log again" in asked.stderr
             assert timeless(asked.stdout) == timeless(own.stdout)
             assert cluster.kept() != kept
 
@@ -276,7 +276,7 @@ async def test_a_full_disk_is_told_with_how_to_mend_it_and_what_was_kept_stays(
         assert (asked.returncode, asked.stdout) == (2, "")
         (line,) = asked.stderr.splitlines()
         assert line.startswith(f"Error: event log {kept.parent}/")
-        assert line.endswith("; or let XDG_CACHE_HOME name another folder")
+        assert line.endswith("; or set XDG_CACHE_HOME to another folder")
         monkeypatch.delenv("E2E_FILE_LIMIT")
         assert (cluster.kept(), rows(kept)) == (kept, count)
         assert 0 < events_new(await cluster.vcd(*JOB, "--from-cluster")) == rows(kept) - count
@@ -293,7 +293,7 @@ async def test_a_disk_that_is_full_while_history_is_taken_back_does_not_end_who_
             _, most = resource.prlimit(tail.pid, resource.RLIMIT_FSIZE, (full, resource.RLIM_INFINITY))
             await again.kill()
             other = await cluster.started("c", log=before)
-            await told_of(tail.stderr, "or let XDG_CACHE_HOME name another folder")
+            await told_of(tail.stderr, "or set XDG_CACHE_HOME to another folder")
             assert cluster.kept().name == "events-1.sqlite"
             resource.prlimit(tail.pid, resource.RLIMIT_FSIZE, (most, most))
             await cluster.until_bound(cluster.submit("third", 2))
@@ -329,7 +329,7 @@ async def test_what_only_a_question_finds_damaged_is_taken_over_anew_by_the_next
         asked = await cluster.vcd(*JOB, "--from-cluster")
         assert asked.returncode == 0, asked.stderr
         assert "it is damaged, as was found" in asked.stderr
-        assert "; the log is taken over anew" in asked.stderr
+        assert "; copying the log again" in asked.stderr
 
 
 async def test_a_file_that_is_followed_is_held_to_its_bounds_and_nothing_is_passed_over(
@@ -414,8 +414,8 @@ async def test_beside_one_that_follows_others_read_what_it_keeps(tmp_path: Path)
 
 
 MISSING = {
-    ("get", "leases"): "may not get leases.coordination.k8s.io in namespace volcano-system: it takes a Role in",
-    ("list", "pods"): "may not list pods in namespace volcano-system: it takes a Role in namespace volcano-system",
+    ("get", "leases"): "may not get leases.coordination.k8s.io in namespace volcano-system: grant a Role in",
+    ("list", "pods"): "may not list pods in namespace volcano-system: grant a Role in namespace volcano-system",
     ("get", "pods/portforward"): "may not get and create pods/portforward in namespace volcano-system",
     ("create", "serviceaccounts/token"): "may not create serviceaccounts/token in namespace volcano-system",
 }
@@ -432,7 +432,7 @@ async def test_each_right_that_is_missing_is_named_with_its_role(tmp_path: Path)
             assert (asked.returncode, asked.stdout) == (2, "")
             (line,) = asked.stderr.splitlines()
             assert line.startswith(f"Error: {words}"), line
-            assert "The role vcd-operator has all that it takes" in line
+            assert "the role vcd-operator has all required rights" in line
 
 
 async def test_each_right_of_the_operator_is_needed_and_no_other(tmp_path: Path) -> None:
@@ -454,7 +454,7 @@ async def test_a_token_that_may_not_read_is_refused_by_the_leader(tmp_path: Path
         del cluster.rendered["ClusterRoleBinding", "", "vcd-log-reader"]
         asked = await cluster.vcd(*JOB, "--from-cluster")
         assert asked.returncode == 2
-        assert "does not let its log be read: whose token it is must be bound to a ClusterRole" in asked.stderr
+        assert "refuses to serve its log to this token; bind its user to a ClusterRole" in asked.stderr
 
 
 async def test_a_token_may_be_given_and_one_for_another_audience_is_refused(tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ async def test_a_token_may_be_given_and_one_for_another_audience_is_refused(tmp_
         file.write_text("mine\n")
         asked = await cluster.vcd(*JOB, "--from-cluster", "--token-file", file)
         assert asked.returncode == 2
-        assert "does not know the token that it is shown: it must be made for audience vcd" in asked.stderr
+        assert "refuses the token; create one for audience vcd" in asked.stderr
         file.write_text("another\n")
         cluster.server.tokens["another"] = "a"
         cluster.server.audiences["another"] = ("vcd",)
@@ -494,7 +494,7 @@ async def test_another_certificate_than_the_leases_is_shown_no_token(tmp_path: P
         with cluster.lease_says(forged):
             asked = await cluster.vcd(*JOB, "--from-cluster", program="tests.e2e.impatient")
         assert asked.returncode == 2
-        assert "shows another certificate than the Lease names; no token was shown to it" in asked.stderr
+        assert "has another certificate than the Lease names; no token was sent" in asked.stderr
         assert leader.lines("read") == []
 
 
@@ -529,7 +529,7 @@ async def test_the_only_scheduler_is_found_wherever_it_is(tmp_path: Path) -> Non
         await until(lambda: cluster.store.list(LEASES, "batch"), what="it leads")
         asked = await cluster.vcd("top", "--once", "--from-cluster")
         assert asked.returncode == 2
-        assert "may not list leases.coordination.k8s.io: it takes a ClusterRole" in asked.stderr
+        assert "may not list leases.coordination.k8s.io: grant a ClusterRole" in asked.stderr
         assert "or --scheduler-namespace, where vcd runs" in asked.stderr
         cluster.rights |= {Grant("list", "coordination.k8s.io", "leases", "", ""), Grant("list", "", "pods", "", "")}
         asked = await cluster.vcd("top", "--once", "--from-cluster")

@@ -217,4 +217,4 @@ async def test_a_shadow_does_not_complain(tmp_path: Path) -> None:
         await until(lambda: len(shadow.sessions()) > 0)
         shown = await shadow.metrics()
         assert not {"vcd_foreign_binds_total", "vcd_namespaces_held_back"} & {name for name in shown if shown[name]}
-        assert shadow.lines("somebody else bound a pod of ours") == []
+        assert shadow.lines("another scheduler bound a pod of vcd's schedulerName") == []

@@ -284,7 +284,7 @@ async def test_a_winner_that_lags_takes_over_what_only_another_has(tmp_path: Pat
             await leader.kill()
             lagging.signal(signal.SIGCONT)
             await cluster.until_leading(lagging)
-            assert lagging.lines("taken over before leading")
+            assert lagging.lines("events were copied before leading")
             assert sessions(lagging)[: len(decided)] == decided
             await cluster.until_bound(cluster.submit("next", 4))
             await cluster.until_agreed(lagging, follower)

@@ -456,7 +456,7 @@ async def test_a_directory_that_takes_no_lock_file_is_told_by_its_path(tmp_path:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_disk_without_room_for_the_lock_is_told_as_such(number: int) -> None:
     """Of the files beside the log, which SQLite does not write."""
-    words = f"event log log.sqlite: {os.strerror(number)}; make room and restart"
+    words = f"event log log.sqlite: {os.strerror(number)}; free space and restart"
     assert str(explain_error(Path("log.sqlite"), OSError(number, os.strerror(number)))) == words
 
 

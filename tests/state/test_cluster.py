@@ -134,7 +134,9 @@ def test_a_bad_quantity_sets_the_object_aside_and_names_it() -> None:
 @pytest.mark.parametrize("count", [10, MOST_RESOURCES, MOST_RESOURCES + 1, 15 * MOST_RESOURCES])
 def test_a_group_that_names_too_many_resources_is_set_aside(count: int) -> None:
     state = folded(put(group("g", minimum={f"example.com/r-{number}": 1 for number in range(count)})))
-    message = f"it names {count:,} resources, and may name 1,000" if count > MOST_RESOURCES else ""
+    message = (
+        f"spec.minResources: {count:,} resources are more than the limit of 1,000" if count > MOST_RESOURCES else ""
+    )
     assert message in state.bad.get(("PodGroup", "default/g"), "")
     assert ("default/g" in state.groups) is (not message)
 

@@ -131,7 +131,7 @@ async def test_the_command_takes_a_time_and_no_name(tmp_path: Path) -> None:
     assert run("--since", "00:02").stdout.splitlines()[1:] == ["00:02:00  Queue a: spec.weight 3 -> 4"]
     assert run("--at", "00:01").stdout.splitlines()[1:] == ["00:01:00  Queue a: spec.weight 1 -> 3"]
     refused = run("queue")
-    assert (refused.exit_code, "explain changes takes no name" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "explain changes has no name argument" in refused.stderr) == (2, True)
 
 
 async def test_a_log_without_sessions_has_no_changes_yet(tmp_path: Path) -> None:

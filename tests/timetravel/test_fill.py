@@ -183,7 +183,7 @@ async def test_nodes_are_told_by_what_they_offer(tmp_path: Path) -> None:
         ({"kind": "Service", "metadata": {"name": "s"}}, "there is no pod in what is submitted"),
         (
             dsl.pod("p", cpu="much"),
-            "Pod default/p: resources or creationTimestamp: resource cpu: cpu: quantity 'much' is",
+            "Pod default/p: resources: resource cpu: cpu: quantity 'much' is",
         ),
         (dsl.pod("p", group="gone", cpu=1), "there is no PodGroup default/gone: Pod default/p, metadata"),
         (dsl.group("g"), "there is no pod in what is submitted"),

@@ -181,7 +181,7 @@ def _containing_itself() -> list[Any]:
         ({"x": {True: 1}}, "spec.x: a key is a text, not bool; write it in quotes"),
         ({"x": {(1, 2): 1}}, "spec.x: a key is a text, not tuple; write it in quotes"),
         ({"x": 10**5000}, "spec.x: a number of more than 4,300 digits; write one of 64 bits"),
-        ({"x": object()}, "spec.x: object is nothing that JSON holds; write a text, a number"),
+        ({"x": object()}, "spec.x: object is not JSON; write a text, a number"),
         ({"x": _containing_itself()}, "nested more than 1000 deep, or in itself"),
     ],
 )

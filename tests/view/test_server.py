@@ -338,7 +338,7 @@ async def test_a_review_that_fails_lets_nobody_in_and_is_not_kept(busy: Path) ->
         reviewer.fails = True
         assert await page.error("api/head", Authorization="Bearer good") == (
             503,
-            "the API server could not be asked about the token",
+            "the API server did not answer about the token",
         )
         reviewer.fails = False
         assert (await page.get("api/head", Authorization="Bearer good"))[0] == 200

@@ -486,4 +486,4 @@ async def test_rights_that_cannot_be_asked_about_let_nobody_see_anything(shared:
         await page.get("api/head", Authorization="Bearer ann")
         roles.fails = True
         status, sentence = await page.error("api/overview", Authorization="Bearer ann")
-        assert (status, sentence) == (503, "the API server could not be asked about what you may do")
+        assert (status, sentence) == (503, "the API server did not answer about what you may do")

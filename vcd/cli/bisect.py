@@ -11,10 +11,10 @@ from vcd.cli import Group
 from vcd.cli.completion import complete_named
 from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import NUMBER, PERIOD, event_log_argument, event_log_option, namespace_option
+from vcd.cli.inputs import NUMBER, event_log_argument, event_log_option, namespace_option, period_option
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_result
-from vcd.cli.whatif import SECOND, progress_bars
+from vcd.cli.whatif import progress_bars
 from vcd.timetravel.bisect import bisect_job, bisect_waits
 
 _first = click.option("--from", "first", type=NUMBER, help="Changes from this session on.")
@@ -58,11 +58,11 @@ def job(
 @click.option(
     "--queue", default="", help="Waits of this queue's jobs; of all jobs unless given.", shell_complete=complete_named
 )
-@click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
+@period_option
 @event_log_argument
 @_with_range
 @report_errors
-def waits(queue: str, period: float, event_log: EventLog, first: int | None, last: int | None, output: str) -> None:
+def waits(queue: str, period: int, event_log: EventLog, first: int | None, last: int | None, output: str) -> None:
     """Find the change without which jobs would have waited least.
 
     The logged workload runs again in simulated time, once with all changes and once without each. With more than eight
@@ -72,5 +72,5 @@ def waits(queue: str, period: float, event_log: EventLog, first: int | None, las
     Exits with 0; with 2 if the file cannot be used or no job was in the queue.
     """
     with event_log.reading() as log, progress_bars() as progress:
-        found = bisect_waits(log, queue, first, last, period=round(period * SECOND), progress=progress)
+        found = bisect_waits(log, queue, first, last, period=period, progress=progress)
     print_result(found, found.lines(), output)

@@ -146,7 +146,7 @@ def diff(old: str, new: str, output: str) -> None:
         print_lines(map(_change_in_words, changes))
         print_lines([_line(new, "warning", one) for one in misfits], colour="yellow")
         if not changes:
-            print_lines([f"{old} and {new} decide alike"])
+            print_lines([f"{old} and {new} decide identically"])
     sys.exit(1 if changes else 0)
 
 

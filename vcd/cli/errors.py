@@ -52,7 +52,7 @@ def report_errors(command: Callable[Params, None]) -> Callable[Params, None]:
         except (LogError, NotFound, RegistryError) as error:
             raise Unusable(str(error)) from None
         except msgspec.MsgspecError as error:
-            what = f"the log holds what this version cannot read: {error}; `vcd log verify` tells where"
+            what = f"this version cannot read a part of the log: {error}; run `vcd log verify`"
             raise Unusable(what) from error
 
     return wrapped

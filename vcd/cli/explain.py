@@ -43,9 +43,22 @@ class JobExplanation(Explanation, omit_defaults=True):
     obstacles: Obstacles | None = None
     change: Counterfactual | None = None
 
+    def lines(self) -> Iterator[str]:
+        """Yield the answer."""
+        eta = () if self.eta is None else tuple(eta_in_words(self.eta))
+        yield from answer_lines(self, self.verdict, self.obstacles, self.change, eta)
+
+    def all_lines(self) -> Iterator[str]:
+        """Yield the answer, then each episode and each trial."""
+        yield from self.lines()
+        yield from Explanation.lines(self)
+        if self.change is not None:
+            head, _, *rest = self.change.lines()  # the answer contains the sentence
+            yield from (head, *rest)
+
 
 class _Result(Protocol):
-    """An explanation with lines of text, and a document for JSON."""
+    """A document for JSON with lines of text."""
 
     def lines(self) -> Iterable[str]: ...
 
@@ -71,69 +84,42 @@ class _Query:
     """Names of logs by the files that they are read from."""
 
 
-class _Job(msgspec.Struct):
-    """The story of a job or pod. While it waits, also its obstacles; if requested, the change that would let it start
-    and the forecast of its start."""
-
-    story: Explanation
-    verdict: Verdict | None = None
-    obstacles: Obstacles | None = None
-    change: Counterfactual | None = None
-    eta: Submission | None = None
-
-    def lines(self) -> Iterator[str]:
-        eta = () if self.eta is None else tuple(eta_in_words(self.eta))
-        yield from answer_lines(self.story, self.verdict, self.obstacles, self.change, eta)
-
-    def all_lines(self) -> Iterator[str]:
-        """Yield the answer, then each episode and each trial."""
-        yield from self.lines()
-        yield from self.story.lines()
-        if self.change is not None:
-            head, _, *rest = self.change.lines()  # the answer contains the sentence
-            yield from (head, *rest)
-
-
-def _document(result: _Result) -> msgspec.Struct:
-    """Return the document for JSON: for a job, its story with the other parts as further fields."""
-    if not isinstance(result, _Job):
-        assert isinstance(result, msgspec.Struct)
-        return result
-    parts = {name: getattr(result, name) for name in ("verdict", "eta", "obstacles", "change")}
-    return JobExplanation(**msgspec.structs.asdict(result.story), **parts)
+def _answer(story: Explanation, **parts: Any) -> JobExplanation:
+    return JobExplanation(**msgspec.structs.asdict(story), **parts)
 
 
 def _job(query: _Query) -> _Result:
     result = _story(query)
-    if query.eta:
-        key, path = result.story.key, query.log.history.reader.path
-        result.eta = forecast_start(path, key, session=query.session, jobs=processors())
-    return result
+    if not query.eta:
+        return result
+    path = query.log.history.reader.path
+    eta = forecast_start(path, result.key, session=query.session, jobs=processors())
+    return msgspec.structs.replace(result, eta=eta)
 
 
-def _story(query: _Query) -> _Job:
+def _story(query: _Query) -> JobExplanation:
     job = query.log.job(query.name, query.namespace, query.session, query.since)
     story = job.story()
     try:
         verdict = job.verdict()
     except NotFound:  # it never waited
-        return _Job(story)
+        return _answer(story)
     if job.last_wait is None:  # pods of it are missing, and no session states a reason
-        return _Job(story, verdict)
+        return _answer(story, verdict=verdict)
     if not query.change:
-        return _Job(story, verdict, job.obstacles())
+        return _answer(story, verdict=verdict, obstacles=job.obstacles())
     change = job.change(verdict.session)
-    return _Job(story, with_fix(verdict, change), job.obstacles(), change)
+    return _answer(story, verdict=with_fix(verdict, change), obstacles=job.obstacles(), change=change)
 
 
 def _pod(query: _Query) -> _Result:
     story = query.log.pod(query.name, query.namespace, query.session, query.since)
     if not story.group or not any(episode.what == "waited" for episode in story.episodes):
-        return _Job(story)
+        return _answer(story)
     try:  # a pod waits because its job waits
-        return _Job(story, query.log.job(story.group, "", query.session, query.since).verdict())
+        return _answer(story, verdict=query.log.job(story.group, "", query.session, query.since).verdict())
     except NotFound:
-        return _Job(story)
+        return _answer(story)
 
 
 def _difference(query: _Query) -> _Result:
@@ -268,27 +254,28 @@ def explain(kind: str, event_log: EventLog, output: str, whole: bool, **given: A
         for remark in remarks(log.history.reader):
             print_lines([f"note: {remark}"], err=True)
         result = KINDS[kind](query)
-    lines = result.all_lines() if whole and isinstance(result, _Job | QueueExplanation) else result.lines()
-    print_result(_document(result), lines, output)
+    lines = result.all_lines() if whole and isinstance(result, JobExplanation | QueueExplanation) else result.lines()
+    assert isinstance(result, msgspec.Struct)
+    print_result(result, lines, output)
 
 
 def _check(kind: str, given: dict[str, Any]) -> None:
     """Raise UsageError if arguments do not go together."""
     if given["other"] and kind != "diff":
-        raise click.UsageError(f"explain {kind} takes one name")
+        raise click.UsageError(f"explain {kind} requires one name")
     if given["name"] and kind in ("cluster", "changes"):
-        raise click.UsageError(f"explain {kind} takes no name")
+        raise click.UsageError(f"explain {kind} has no name argument")
     if not given["name"] and kind not in _NAMELESS:
         raise click.UsageError(f"explain {kind} needs a name")
     if kind == "session" and given["name"] and (given["session"] or given["at"]):
         option = "session" if given["session"] else "at"
-        raise click.UsageError(f"{given['name']} and --{option} both say which session; give one of them")
+        raise click.UsageError(f"{given['name']} and --{option} both choose a session; give one of them")
     for option, (key, kinds) in _OF.items():
         if given[key] and kind not in kinds:
             raise click.UsageError(f"--{option} is for explain {' and '.join(kinds)}")
     for option, key, other in _SAME:
         if given[option] and given[key]:
-            raise click.UsageError(f"--{option} and --{other} both say which session; give one of them")
+            raise click.UsageError(f"--{option} and --{other} both choose a session; give one of them")
 
 
 def _parse_query(

@@ -95,7 +95,7 @@ def files_of(followed: FollowedLog, note: Callable[[str], None]) -> Iterator[Pat
         with followed.reading() as path:
             yield path
         print_note(
-            "note: another replica leads, which has not all that was told before; from here on it is that one's log"
+            "note: another replica leads, and its log lacks some of the events above; the output continues with its log"
         )
 
 
@@ -142,7 +142,7 @@ class ClusterLog:
         last = f"up to session {taken.session} of {moment(taken.time)}" if taken.session else "no session yet"
         new = f"{taken.events:,} events new"
         if taken.age:
-            new = f"as it was {span_in_words(taken.age)} ago, since another command takes it over"
+            new = f"as of {span_in_words(taken.age)} ago, because another command is copying it"
         click.echo(f"{self.name}, {last}; {new}", err=True)
 
 

@@ -9,7 +9,8 @@ import click
 from vcd.cli.conffile import read_configuration
 from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.fromcluster import EventLog
-from vcd.cli.inputs import PERIOD, RUN_COUNT, event_log_argument
+from vcd.cli.inputs import RUN_COUNT, event_log_argument, gpu_option, period_option
+from vcd.cli.output import text_output
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 from vcd.cli.runs import print_screen
 from vcd.scheduling.configuration import read_policy
@@ -21,7 +22,6 @@ from vcd.timetravel.whatif.gate import GateError, GateResult, change_in_words, s
 from vcd.timetravel.whatif.gate import gate as judge
 from vcd.timetravel.whatif.screens import gate_screen
 
-SECOND = 1_000_000_000
 FAILED = 1
 """The exit code of a configuration that does not pass."""
 
@@ -51,10 +51,10 @@ FAILED = 1
     help="Orders of equal nodes to try; medians are compared.",
 )
 @click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; by default one per processor.")
-@click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
-@click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
+@period_option
+@gpu_option
 @click.option("--all", "all_of_it", is_flag=True, help="Print all statistics.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_output
 @report_errors
 def gate(
     event_log: EventLog,
@@ -66,7 +66,7 @@ def gate(
     since: str | None,
     seeds: int,
     jobs: int | None,
-    period: float,
+    period: int,
     gpu: str,
     all_of_it: bool,
     output: str,
@@ -87,7 +87,7 @@ def gate(
     of pods whose run time is assumed, or nothing starts under either configuration.
     """
     if begin is not None and since is not None:
-        raise click.UsageError("--from and --since both say where to begin; leave one out")
+        raise click.UsageError("--from and --since both choose the beginning; omit one")
     before, after = (None if name is None else (name, _read_valid(name)) for name in (old, new))
     assert after is not None
     try:
@@ -102,7 +102,7 @@ def gate(
                 end=end,
                 since=since,
                 jobs=jobs,
-                period=round(period * SECOND),
+                period=period,
                 gpu=gpu,
                 called=event_log.name,
                 progress=lambda name: click.echo(f"{name}: done", err=True),

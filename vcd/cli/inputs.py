@@ -22,6 +22,7 @@ from vcd.model.codec import BadObject
 from vcd.model.jsontext import shallow
 from vcd.model.manifests import plain
 from vcd.model.plainjson import TOO_MANY_DIGITS
+from vcd.model.words import SECOND
 from vcd.model.yamltext import YamlError, read_documents
 
 Manifest = dict[str, Any]
@@ -55,7 +56,7 @@ class LoggedNumber(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number: int = super().convert(value, param, ctx)
         if number > LARGEST:
-            self.fail(f"{value} is more than a log can hold ({LARGEST:,}).", param, ctx)
+            self.fail(f"{value} is more than the largest number in a log ({LARGEST:,}).", param, ctx)
         return number
 
 
@@ -69,8 +70,17 @@ MOST_RUNS = 10_000
 RUN_COUNT = click.IntRange(1, MOST_RUNS)
 """A number of runs, or of processes."""
 DAY = 86_400
-PERIOD = FiniteRange(0.001, DAY)
-"""Seconds of a scheduler's cycle: up to a day."""
+period_option = click.option(
+    "--period",
+    type=FiniteRange(0.001, DAY),
+    default=1.0,
+    show_default=True,
+    callback=lambda _, __, seconds: round(seconds * SECOND),  # commands get nanoseconds
+    help="Seconds of a cycle.",
+)
+gpu_option = click.option(
+    "--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted."
+)
 
 
 def event_log_option(command: Command) -> Command:
@@ -212,7 +222,7 @@ def _files(name: str) -> list[str]:
     except OSError as error:
         raise Unusable(f"{name}: {error.strerror}") from None
     if not found:
-        raise Unusable(f"{name}: the folder holds no file that ends in {', '.join(SUFFIXES)}")
+        raise Unusable(f"{name}: the folder has no file that ends in {', '.join(SUFFIXES)}")
     return found
 
 

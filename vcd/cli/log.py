@@ -22,6 +22,7 @@ from vcd.cli.inputs import COUNT, NUMBER, event_log_and_out, event_log_argument,
 from vcd.cli.logrestore import LogVerification, restore
 from vcd.cli.output import Listing, list_output, print_listing, table_output
 from vcd.cli.printing import print_json, print_lines, printable
+from vcd.model.words import SECOND
 from vcd.timetravel import logfile
 
 TYPES = (
@@ -96,7 +97,7 @@ def _span(context: click.Context, option: click.Parameter, value: str | None) ->
         return None
     if not (match := re.fullmatch(r"(\d+)([smhdw])", value)):
         raise click.BadParameter(f"{value!r} is no length of time; write one like 90m, 36h or 14d")
-    return int(match[1]) * _SPANS[match[2]] * 1_000_000_000
+    return int(match[1]) * _SPANS[match[2]] * SECOND
 
 
 def _size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
@@ -164,7 +165,7 @@ def _with_note(lines: Iterator[dict[str, Any]], of: str, narrowed: str) -> Itera
         yield first
         yield from lines
     elif of:
-        print_note(f"note: nothing was logged of {of}{narrowed}")
+        print_note(f"note: no event was logged about {of}{narrowed}")
 
 
 @log.command("tail")
@@ -231,7 +232,9 @@ def verify(event_log: EventLog, head: logfile.Head | None, output: str) -> None:
 @event_log_and_out
 @click.option("--from", "first", type=NUMBER, help="First session; by default the first in the log.")
 @click.option("--to", "last", type=NUMBER, help="Last session; by default the last in the log.")
-@click.option("--anonymise", is_flag=True, help="Rename all that users named, and leave out what nothing reads.")
+@click.option(
+    "--anonymise", is_flag=True, help="Rename all names given by users, and remove fields that no reader uses."
+)
 @table_output
 @report_errors
 def export(event_log: EventLog, out: Path, first: int | None, last: int | None, anonymise: bool, output: str) -> None:

@@ -100,7 +100,11 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     help="With --from-cluster: the namespace for kinds that you may not list in all; by default the context's.",
 )
 @click.option(
-    "--default-queue", metavar="NAME", default="default", show_default=True, help="The queue of groups that name none."
+    "--default-queue",
+    metavar="NAME",
+    default="default",
+    show_default=True,
+    help="The queue of PodGroups without a queue.",
 )
 @click.option(
     "--node-selector",
@@ -158,7 +162,7 @@ def plan(
     own = implied()
     from_cluster = from_cluster or (own.implied and not files)
     if from_cluster == bool(files):
-        raise click.UsageError("say what to plan: manifests with -f, or a running cluster with --from-cluster")
+        raise click.UsageError("no input: give manifests with -f, or a running cluster with --from-cluster")
     if not from_cluster and not all(each in (None, ()) for each in (kubeconfig, context, schedulers, namespace)):
         raise click.UsageError("--kubeconfig, --context, --scheduler-name and --namespace are for --from-cluster")
     options = _options(default_queue, node_selector)
@@ -227,7 +231,7 @@ def _list_cluster(
     for missing in found.missing:
         click.echo(f"{'error' if strict else 'warning'}: {missing.line()}", err=True)
     if strict and found.missing:
-        raise Unusable("not all that the configuration reads may be listed; leave out --strict to plan without it")
+        raise Unusable("some kinds that the configuration reads may not be listed; omit --strict to plan without them")
     return found
 
 
@@ -246,11 +250,11 @@ def _print(result: PlanResult, lacking: str, output: str) -> None:
     lines = [
         *_places("WOULD BIND", [(one.job, one.binds) for one in result.placed], is_wide),
         *_pods("WOULD EVICT", result.evictions),
-        *_places("WOULD BIND ONCE THAT ROOM IS FREE", [(one.job, one.pipelined) for one in result.placed], is_wide),
+        *_places("WOULD BIND AFTER THESE EVICTIONS", [(one.job, one.pipelined) for one in result.placed], is_wide),
         *_pods("WOULD LIFT THE QUEUE'S SCHEDULING GATE", result.ungated),
     ]
     if not lines:
-        lines.append("nothing to bind or evict" + (_LACKING if _lacks(result) else lacking))
+        lines.append("no pod to bind or evict" + (_LACKING if _lacks(result) else lacking))
     print_lines(lines)
     if result.waits:
         rows = [(one.job, one.queue, one.needs, one.cause, one.text if is_wide else one.why) for one in result.waits]

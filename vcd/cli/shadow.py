@@ -12,6 +12,7 @@ from rich.text import Text
 from vcd.cli.errors import Unusable, report_errors
 from vcd.cli.fromcluster import FileLog
 from vcd.cli.inputs import COUNT, event_log_path
+from vcd.cli.output import text_output
 from vcd.cli.printing import add_row, print_json, print_lines, print_tables, table
 from vcd.model.words import span_in_words
 from vcd.timetravel.shadow.comparison import SHADOW_KINDS, NoShadow, ShadowComparison, compare_shadow
@@ -21,9 +22,9 @@ def _refuse(_: click.Context, __: click.Parameter, is_given: bool) -> None:
     """Explain how to reach a shadow's log. Raises UsageError."""
     if is_given:
         raise click.UsageError(
-            "a shadow holds no Lease and serves its log to nobody: ask where the log is, as in"
+            "a shadow has no Lease and does not serve its log; run the command where the log is, as in"
             " kubectl -n volcano-system exec deploy/vcd-scheduler -- vcd shadow /var/lib/vcd/events.sqlite,"
-            " or copy the file and name it"
+            " or copy the file here"
         )
 
 
@@ -33,7 +34,7 @@ def _refuse(_: click.Context, __: click.Parameter, is_given: bool) -> None:
 @click.option("--kind", type=click.Choice(list(SHADOW_KINDS)), help="Only pods of this kind.")
 @click.option("--queue", help="Only pods of this queue.")
 @click.option("--limit", type=COUNT, default=20, show_default=True, help="At most this many pods; 0: all.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_output
 @report_errors
 def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, output: str) -> None:
     """Compare vcd's decisions with what the active scheduler did, from the log of a shadow (`vcd run --shadow`).
@@ -79,12 +80,12 @@ def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, out
 def _summary(found: ShadowComparison) -> list[str]:
     lines = [f"{found.sessions} sessions of a shadow, {found.since} to {found.until}"]
     lines += [f"{count:>6}  {kind:10}  {SHADOW_KINDS[kind]}" for kind, count in found.pods.items()]
-    lines.append(f"{found.waiting:>6}  {'waiting':10}  placed by nobody")
+    lines.append(f"{found.waiting:>6}  {'waiting':10}  placed by neither")
     if found.withdrawn:
-        lines.append(f"{found.withdrawn} of those that vcd gave a node were given none by a later session")
+        lines.append(f"{found.withdrawn} of the pods that vcd placed got no node in a later session")
     if found.untimed:
         lines.append(
-            f"{found.untimed} waited before the shadow looked, or were bound meanwhile: their times do not compare"
+            f"{found.untimed} waited, or were bound, while the shadow did not watch: their times do not compare"
         )
     groups = found.admissions
     if groups.earlier:
@@ -93,10 +94,10 @@ def _summary(found: ShadowComparison) -> list[str]:
             f"{_seconds(groups.most)} at most"
         )
     if groups.only_vcd:
-        lines.append(f"{groups.only_vcd} groups admitted by vcd, and not by the scheduler that is there")
+        lines.append(f"{groups.only_vcd} groups admitted by vcd, and not by the active scheduler")
     if found.evictions:
         gone = sum(bool(one.gone_at) for one in found.evictions)
-        lines.append(f"{len(found.evictions)} pods that vcd would have evicted, {gone} of which are gone")
+        lines.append(f"{len(found.evictions)} pods that vcd would have evicted, {gone} of which no longer exist")
     return lines
 
 

@@ -81,7 +81,7 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--scheduler-conf", type=_file, help="The file that vc-scheduler reads; by default its compiled-in configuration."
 )
 @click.option(
-    "--exit-when-idle", is_flag=True, help="End when the whole workload has arrived and nothing is left to happen."
+    "--exit-when-idle", is_flag=True, help="End when the whole workload has arrived and no further event is due."
 )
 @click.option("--duration", type=FiniteRange(min=0, min_open=True), help="End after this many cluster seconds.")
 @strict_option
@@ -126,7 +126,7 @@ def sim(
     if jump and speed is not None:
         raise click.UsageError("--jump and --speed exclude each other")
     if trace_jobs and trace_pods is None:
-        raise click.UsageError("--trace-jobs says what becomes of --trace-pods; name that file too")
+        raise click.UsageError("--trace-jobs needs the file of its pods; add --trace-pods")
     logs.configure(verbosity=-1)
     try:
         reading = read(read_manifests(workloads), to_create=True)
@@ -179,7 +179,7 @@ def _nodes(spec: str | None, file: Path | None, manifests: list[dict[str, Any]])
     names = [node["metadata"]["name"] for node in found]
     doubled = next((name for name, count in Counter([*names, *brought]).items() if count > 1), None)
     if doubled is not None:
-        raise Unusable(f"there are two nodes {doubled}; give those of --nodes a name of their own: name=more-{{i}}")
+        raise Unusable(f"two nodes have the name {doubled}; name those of --nodes: name=more-{{i}}")
     return found
 
 
@@ -208,7 +208,7 @@ def _new_log(file: Path | None) -> Path:
     if file is None:
         return Path(tempfile.mkdtemp(prefix="vcd-sim-")) / "events.sqlite"
     if file.exists():
-        raise Unusable(f"{file} is there already; a simulated cluster begins anew, so name a new file")
+        raise Unusable(f"{file} exists already; a simulated cluster needs a new file")
     return file
 
 

@@ -157,7 +157,7 @@ def _reason(simulation: Simulation, pod: Obj) -> str:
         () if service is None else service.state_writer.state.waiting.get(f"{pod['metadata']['namespace']}/{group}", ())
     )
     own = [waiting for waiting in known if key in waiting.pods] or known
-    return _in_words(own) or "not looked at yet"
+    return _in_words(own) or "not considered yet"
 
 
 def _in_words(reasons: Iterable[Any]) -> str:

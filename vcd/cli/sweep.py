@@ -12,23 +12,23 @@ from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     LARGEST,
     MOST_RUNS,
-    PERIOD,
     RUN_COUNT,
     end_by,
     event_log_argument,
+    gpu_option,
+    period_option,
     print_reading,
     read_manifests,
     read_text,
     strict_option,
 )
+from vcd.cli.output import text_output
 from vcd.cli.printing import print_json
 from vcd.cli.runs import print_runs, print_unlike, refused
 from vcd.timetravel.whatif.edits import read_edits
 from vcd.timetravel.whatif.runs import Variant
 from vcd.timetravel.whatif.sweep import sweep as run_sweep
 from vcd.timetravel.whatif.sweep import variants_of
-
-SECOND = 1_000_000_000
 
 
 @click.command()
@@ -40,10 +40,10 @@ SECOND = 1_000_000_000
 @click.option("--add", "added", multiple=True, metavar="FILE", help="In all runs.")
 @click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; by default one per processor.")
 @click.option("--dask", metavar="ADDRESS", help="Run them on the workers of this Dask scheduler (extra dask).")
-@click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
-@click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
+@period_option
+@gpu_option
 @strict_option
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_output
 @report_errors
 def sweep(
     event_log: EventLog,
@@ -54,7 +54,7 @@ def sweep(
     added: tuple[str, ...],
     jobs: int | None,
     dask: str | None,
-    period: float,
+    period: int,
     gpu: str,
     strict: bool,
     output: str,
@@ -76,7 +76,7 @@ def sweep(
                     log,
                     variants,
                     jobs=jobs,
-                    period=round(period * SECOND),
+                    period=period,
                     gpu=gpu,
                     scheduler=dask,
                     called=event_log.name,

@@ -18,7 +18,7 @@ from vcd.cli.inputs import DAY, FiniteRange, event_log_argument
 from vcd.cli.output import output_option
 from vcd.cli.printing import add_row, console, filled, print_json, print_tables, terminal_width
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait
-from vcd.model.words import counted, span_in_words
+from vcd.model.words import SECOND, counted, span_in_words
 from vcd.text.amounts import number, resource_name
 from vcd.text.capacity import capacity_lines, cluster_resource, resource_shown
 from vcd.text.phrases import UNKNOWN
@@ -34,7 +34,6 @@ _BAR = 16
 """Columns of a bar."""
 _ROW = ("allocated", "deserved", "request")
 """The series whose quantities are next to a queue's bar."""
-_SECOND = 1_000_000_000
 
 
 @click.command()
@@ -122,7 +121,7 @@ def _behind(time: int, now: int) -> str:
     """Return the age of the last event. A simulated clock, or another machine's, may be ahead of this one."""
     if not time:
         return "no event yet"
-    apart = span_in_words(abs(now - time) // _SECOND)
+    apart = span_in_words(abs(now - time) // SECOND)
     return f"last event {apart} ago" if time <= now else f"last event {apart} ahead of this clock"
 
 
@@ -151,7 +150,7 @@ def _queues(view: Overview, now: int) -> Table:
 
 
 def _since(begin: int | None, now: int) -> str:
-    return "" if begin is None else span_in_words((now - begin) // _SECOND)
+    return "" if begin is None else span_in_words((now - begin) // SECOND)
 
 
 def _amounts(queue: QueueStatistics, *series: str) -> list[dict[str, int]]:

@@ -17,14 +17,16 @@ from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     COUNT,
     NUMBER,
-    PERIOD,
     RUN_COUNT,
     end_by,
     event_log_argument,
+    gpu_option,
+    period_option,
     print_reading,
     read_manifests,
     strict_option,
 )
+from vcd.cli.output import text_output
 from vcd.cli.printing import print_lines, print_result
 from vcd.cli.runs import print_comparison, refused
 from vcd.scheduling.framework.arguments import parse_duration
@@ -38,8 +40,6 @@ from vcd.timetravel.whatif.submit import RUNS
 from vcd.timetravel.whatif.submit import submit as forecast_submission
 from vcd.timetravel.whatif.submitted import NO_POD, NothingSubmitted
 
-SECOND = 1_000_000_000
-
 
 def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
     """Parse a duration to nanoseconds. Raises BadParameter."""
@@ -48,7 +48,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
     except ValueError as error:
         raise click.BadParameter(f"{error}; write it like 90s, 30m or 1h30m") from error
     if found is not None and found <= 0:
-        raise click.BadParameter("it must be more than nothing")
+        raise click.BadParameter("it must be greater than zero")
     return found
 
 
@@ -78,11 +78,11 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
     help="With --submit: how long its pods run, such as 30m.",
 )
 @click.option("--seed", type=COUNT, default=0, show_default=True, help="Orders equal nodes.")
-@click.option("--period", type=PERIOD, default=1.0, show_default=True, help="Seconds of a cycle.")
-@click.option("--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted.")
+@period_option
+@gpu_option
 @click.option("--all", "all_of_it", is_flag=True, help="Print all statistics, also of the recorded run.")
 @strict_option
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@text_output
 @report_errors
 def whatif(
     event_log: EventLog,
@@ -96,7 +96,7 @@ def whatif(
     samples: int | None,
     runs_for: int | None,
     seed: int,
-    period: float,
+    period: int,
     gpu: str,
     all_of_it: bool,
     strict: bool,
@@ -120,20 +120,18 @@ def whatif(
     with 2 if a file, a configuration or a change cannot be used, or no pod is submitted.
     """
     if bool(submit) + bool(fill) > 1:
-        raise click.UsageError("ask either with --submit or with --fill")
+        raise click.UsageError("--submit and --fill exclude each other; give one of them")
     text = None if conf is None else read_configuration(conf)
     asks_of_present = bool(submit or fill)
     if asks_of_present and (fields or without or added):
-        raise click.UsageError("--set, --without and --add compare whole histories; leave out --submit and --fill")
+        raise click.UsageError("--set, --without and --add compare whole histories; omit --submit and --fill")
     if not asks_of_present and session is not None:
         raise click.UsageError("--session is for --submit and --fill; a history is run again from its beginning")
     if not submit and (samples is not None or runs_for is not None):
         raise click.UsageError("--samples and --run are for --submit")
     with refused(conf), _expecting_pods(strict=strict), event_log.reading() as log:
         if submit:
-            submission = _submit(
-                log, read_manifests(submit), text, session, samples, seed, round(period * SECOND), runs_for, output
-            )
+            submission = _submit(log, read_manifests(submit), text, session, samples, seed, period, runs_for, output)
             print_reading(submission.refused, submission.unknown, strict=strict)
             end_by(submission.refused, submission.unknown, strict=strict)
         elif fill is not None:
@@ -144,14 +142,12 @@ def whatif(
         else:
             edits = read_edits(fields, without, read_manifests(added))
             if text is None and not edits and not seed:
-                raise click.UsageError(
-                    "say what shall be otherwise: --scheduler-conf, --set, --without, --add or --seed"
-                )
+                raise click.UsageError("no change: give --scheduler-conf, --set, --without, --add or --seed")
             name = Path(conf).name if conf is not None else "changed"
             variant = Variant(name, text, edits, seed)
             with progress_bars() as progress:
                 comparison = run_whatif(
-                    log, [variant], period=round(period * SECOND), gpu=gpu, called=event_log.name, progress=progress
+                    log, [variant], period=period, gpu=gpu, called=event_log.name, progress=progress
                 )
             print_comparison(comparison, output, all_of_it=all_of_it)
             print_reading(edits.refused, edits.unknown, strict=strict)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from vcd.eventlog.archive.stores import ArchiveError, check_place
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.model.selectors import is_qualified_name
-from vcd.model.words import did_you_mean
+from vcd.model.words import SECOND, did_you_mean
 from vcd.scheduling.framework.arguments import MEANINGS, READERS, parse_duration
 from vcd.serving.hosts import is_host
 from vcd.state.records import Settings
@@ -28,7 +28,6 @@ Kind = Literal["text", "texts", "list", "bool", "int", "float", "duration", "age
 ENVIRONMENT_PREFIX = "VCD_"
 PODGROUP, QUEUE = CONTROLLERS = ("podgroup", "queue")
 """Values of ``--controllers``."""
-SECOND = 1_000_000_000
 _PAGE_URL = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(/[\w.~%/-]*)?")
 _LONG_UNITS = {"d": 24 * 3600 * SECOND, "w": 7 * 24 * 3600 * SECOND}
 
@@ -176,7 +175,7 @@ class Options:
         "The longest time between two cycles. A change starts one at once.",
         above=0,
     )
-    default_queue: str = _flag("default-queue", "text", "default", "The queue of PodGroups that name none.")
+    default_queue: str = _flag("default-queue", "text", "default", "The queue of PodGroups without a queue.")
     node_selector: tuple[str, ...] = _flag(
         "node-selector", "list", "", "Use only nodes with one of these labels, each as key:value. May be repeated."
     )
@@ -595,7 +594,7 @@ def _validate(options: Options) -> None:
     if options.leader_elect and not options.shadow:
         _validate_election(options)
     if options.shadow and options.controllers:
-        raise OptionError("--controllers: a shadow writes nothing; leave it out")
+        raise OptionError("--controllers: a shadow writes no objects; omit the flag")
     if options.shadow and options.replicas_address:
         raise OptionError("--shadow: a shadow has a log of its own; leave --replicas-address out")
     if options.replicas_address and not options.leader_elect:
@@ -633,7 +632,7 @@ def _validate_archive(options: Options) -> None:
         units = [unit for unit, _ in map(_parse_limit, options.archive_keep)]
     except ValueError:
         raise OptionError(
-            f"--archive-keep: {','.join(options.archive_keep)!r} is no age such as 30d, and no size such as 200Gi"
+            f"--archive-keep: {','.join(options.archive_keep)!r} is neither an age such as 30d nor a size such as 200Gi"
         ) from None
     if len(set(units)) < len(units):
         raise OptionError("--archive-keep: give one age, one size, or one of each")
@@ -665,7 +664,7 @@ def _validate_election(options: Options) -> None:
             "environment variable, from the field metadata.namespace"
         )
     if not options.lease_duration.is_integer():
-        raise OptionError("--leader-elect-lease-duration: must be whole seconds, as the Lease holds it")
+        raise OptionError("--leader-elect-lease-duration: must be whole seconds, because the Lease stores seconds")
     if options.renew_deadline <= options.retry_period:
         raise OptionError(
             f"--leader-elect-renew-deadline: {options.renew_deadline:g}s must be longer than "
@@ -675,7 +674,7 @@ def _validate_election(options: Options) -> None:
         raise OptionError(
             f"--leader-elect-lease-duration: {options.lease_duration:g}s must be longer than "
             f"--leader-elect-renew-deadline ({options.renew_deadline:g}s) plus --request-timeout "
-            f"({options.request_timeout:g}s), or a request may still be under way when another replica takes the "
+            f"({options.request_timeout:g}s), or a request may be in flight when another replica takes the "
             f"Lease; make it more than {options.renew_deadline + options.request_timeout:g}s or shorten the others"
         )
 

@@ -119,7 +119,7 @@ async def run(
             while (again := await _run_service(options, beside, probes, stop, how, inherited)) is not None:
                 how = again
                 inherited.metrics.begin_service()
-                _log.info("begins anew, by the log that is followed")
+                _log.info("restarting with the leader's log")
     except (LogError, ConfigurationError, PolicyError, RegistryError, OSError, ValueError) as error:
         _log.error("stopped", reason=str(error))
         return BAD_USAGE if isinstance(error, (ConfigurationError, NewerSchema, PolicyError)) else FAILED
@@ -170,16 +170,16 @@ async def _run_service(
         return None
     except TermEnded as ended:
         stands_at, lacks = ended.abstains_until, False
-        _log.warning("no longer as it was", reason=str(ended))
+        _log.warning("restarting: this replica no longer leads", reason=str(ended))
     except LogReplaced:
         lacks = True
-        _log.info("the log begins with a checkpoint of the leader's")
+        _log.info("the log was replaced by a checkpoint of the leader's log")
     except LogDiverged as divergence:
         lacks = True
         aside = await asyncio.to_thread(rewind_and_preserve, options.event_log, divergence.to)
         if isinstance(divergence, OwnLogDamaged):
             what = "the log is damaged: it is set aside, and the leader's log is copied"
         else:
-            what = "the log goes back to what the leader has"
+            what = "the log is rewound to what the leader's log has"
         _log.warning(what, reason=str(divergence), kept=str(aside or ""))
     return None if stop.is_set() else _Restart(stands_at, lacks)

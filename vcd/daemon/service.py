@@ -319,7 +319,7 @@ class SchedulerService:
 
     def _other_scheduler(self) -> dict[str, Sighting]:
         held, now = self.state_writer.state.held_namespaces, self.clock.wall()
-        found = Sighting("pods of ours get nodes that vcd did not choose (vcd log ls --type foreign)")
+        found = Sighting("another scheduler binds pods of vcd's schedulerName (vcd log ls --type foreign)")
         return {namespace: found for namespace, until in held.items() if until > now}
 
     def _request_completed(self, done: CompletedRequest) -> None:

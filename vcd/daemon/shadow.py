@@ -66,7 +66,7 @@ class ShadowTerms(Terms):
         await self.state_writer.put([ev.LeadershipChanged(EPOCH, self.elector.identity, leading=False)])
         self.writes.set()
         await self.watches.wait_synced(lambda: True)
-        _log.info("deciding as a shadow: nothing of it is done", identity=self.elector.identity)
+        _log.info("deciding as a shadow: no decision is carried out", identity=self.elector.identity)
         self.state_writer.changed.set()
 
 

@@ -25,7 +25,7 @@ class DamagedLog(LogError):
 
 _DAMAGED = "it is truncated or damaged; restore a copy, or start a new file"
 _CAUSES = (
-    ("SQLITE_FULL", "the disk is full, or the file may not grow; make room and restart"),
+    ("SQLITE_FULL", "the disk is full, or the file may not grow; free space and restart"),
     ("SQLITE_IOERR", "the disk does not read or write it; check the disk, its quota and file size limits, and restart"),
     ("SQLITE_BUSY", "another program holds it locked; end that program"),
     ("SQLITE_LOCKED", "another program holds it locked; end that program"),
@@ -52,7 +52,7 @@ def explain_error(path: Path, error: Exception) -> LogError:
     if isinstance(error, sqlite3.DatabaseError):
         return LogError(f"event log {path}: SQLite reports {error}")
     if isinstance(error, OSError) and error.errno in _FULL:
-        return LogError(f"event log {path}: {error.strerror}; make room and restart")
+        return LogError(f"event log {path}: {error.strerror}; free space and restart")
     if isinstance(error, OSError):
         return LogError(f"event log {path}: {error.strerror or error}; check the path, its owner and mode")
     return LogError(f"event log {path}: {type(error).__name__}: {error}")

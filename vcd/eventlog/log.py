@@ -155,7 +155,7 @@ class EventLog:
         except msgspec.MsgspecError as error:
             raise LogError(f"event log {self.path}: this version cannot read an event to be copied: {error}") from error
         if [one.sequence for one in logged] != list(range(self._assigned + 1, self._assigned + 1 + len(rows))):
-            raise LogError(f"event log {self.path}: what is to be copied does not follow event {self._assigned}")
+            raise LogError(f"event log {self.path}: the events to copy do not follow event {self._assigned}")
         await asyncio.to_thread(self._check_links, rows)
         sessions = [one.event.session for one in logged if isinstance(one.event, SessionDecided)]
         self._assigned += len(rows)

@@ -268,7 +268,7 @@ class LogReader:
             return 0
         for info in self.checkpoints():
             return info.sequence
-        raise LogError(f"event log {self.path}: its beginning is gone, and it has no checkpoint; take a copy of it")
+        raise LogError(f"event log {self.path}: its first events are missing, and it has no checkpoint; restore a copy")
 
     def rows(self, name: str, **values: Any) -> list[Row]:
         """Return the rows of a statement of ``sql/read.sql``."""

@@ -69,7 +69,7 @@ class CheckpointPiece(msgspec.Struct, frozen=True, array_like=True, tag="checkpo
     def check(self) -> None:
         """Raise LogError unless the parts match the digest."""
         if self.after is None and not self.parts:
-            raise LogError(f"checkpoint {self.sequence} of another log, with which that log begins, lacks its state")
+            raise LogError(f"checkpoint {self.sequence} of another log, its first one, lacks its state")
         try:
             state = unpack_state(self.parts, self.size) if self.parts else b""
         except PackError as error:

@@ -219,7 +219,7 @@ class _Verification:
             except LogError as error:
                 self._report(str(error))
         if self._first > 1 and not any(sequence >= self._first - 1 for sequence in self._checkpoint_sequences):
-            self._report(f"the history begins with event {self._first}, with no checkpoint from which to fold it")
+            self._report(f"the history begins with event {self._first}, without a checkpoint to fold from")
 
     def _check_seals(self) -> None:
         rows = {sequence: (time, digest) for sequence, time, _, _, digest in self._reader.rows("checkpoints")}

@@ -126,7 +126,7 @@ class Curl:
             handle.setopt(pycurl.CUSTOMREQUEST, method)
             handle.setopt(pycurl.HTTPHEADER, [f"Host: {self._host}", "Expect:", *map(": ".join, headers.items())])
         except ValueError as error:  # a character that HTTP cannot carry
-            raise NoResponse(f"{request}: no request can say this: {error}", sent=False) from error
+            raise NoResponse(f"{request}: it cannot be sent: {error}", sent=False) from error
         handle.setopt(pycurl.TIMEOUT_MS, max(int(timeout * 1000), 1))
         handle.setopt(pycurl.WRITEFUNCTION, received.append)
         if body:

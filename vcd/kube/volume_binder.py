@@ -224,7 +224,7 @@ class _PodVolumes:
         except ApiError as error:
             if error.status != 404:
                 raise
-            raise VolumeError("conflict", f"{kind.name} {key} is gone") from error
+            raise VolumeError("conflict", f"{kind.name} {key} no longer exists") from error
         except BadObject as error:
             raise BadResponse(str(error)) from error
 

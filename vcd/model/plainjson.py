@@ -73,7 +73,7 @@ def _fault_of(value: Any) -> str:
             return TOO_MANY_DIGITS
         return f"{type(value).__name__} cannot be written as JSON; write a text or a number"
     except (TypeError, OverflowError):
-        return f"{type(value).__name__} is nothing that JSON holds; write a text, a number, a list or a mapping"
+        return f"{type(value).__name__} is not JSON; write a text, a number, a list or a mapping"
     return ""
 
 

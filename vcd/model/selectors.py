@@ -315,7 +315,7 @@ def _requirement(path: str, key: str, operator: str, values: Sequence[str]) -> R
             raise SelectorError(
                 f"{path}.values[{index}]",
                 value,
-                "is no label value: at most 63 of A-Z a-z 0-9 - _ . that begin and end with a letter or digit",
+                "is not a label value: at most 63 of A-Z a-z 0-9 - _ . that begin and end with a letter or digit",
             )
     return Requirement(key, operator, tuple(sorted(set(values)) if values[1:] else values))
 

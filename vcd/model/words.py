@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
+SECOND = 1_000_000_000
+"""Nanoseconds of a second."""
 _KEY = re.compile(r"([^\s,/]+)/[^\s,]+")
 """A key: namespace and name."""
 
@@ -76,6 +78,6 @@ def span_in_words(seconds: float | None) -> str:
 
 def rfc3339(nanoseconds: int, digits: int = 0) -> str:
     """Format a time (nanoseconds since the epoch) as RFC 3339 in UTC, with ``digits`` digits of the second."""
-    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    seconds, rest = divmod(nanoseconds, SECOND)
     fraction = f".{rest:09d}"[: digits + 1] if digits else ""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}{fraction}Z"

@@ -104,7 +104,7 @@ def _check_aliases(document: yaml.Node, most: int) -> None:
             added += sizes[id(node)]
             if added > most:
                 raise YamlError(
-                    f"aliases add more than {most:,} characters; write what they stand for", node.start_mark.line + 1
+                    f"aliases add more than {most:,} characters; write their values in place", node.start_mark.line + 1
                 )
         else:
             sizes[id(node)] = 1 + len(node.value) if isinstance(node, yaml.ScalarNode) else 0

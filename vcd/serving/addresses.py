@@ -21,7 +21,7 @@ class AddressError(OSError):
 
 def _explain(error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "address already in use; end who has it, or give another address"
+        return "address already in use; end that program, or give another address"
     if error.errno == errno.EACCES:
         return "permission denied; ports below 1024 are for root"
     return error.strerror or str(error)

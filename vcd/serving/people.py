@@ -207,7 +207,7 @@ async def _review(answer: Awaitable[T], about: str) -> T:
         return await answer
     except Exception as error:
         _log.warning("review failed", about=about, error=str(error) or type(error).__name__)
-        raise web.HTTPServiceUnavailable(text=f"the API server could not be asked about {about}") from error
+        raise web.HTTPServiceUnavailable(text=f"the API server did not answer about {about}") from error
 
 
 def _too_many(sentence: str) -> web.HTTPTooManyRequests:

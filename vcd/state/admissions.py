@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from vcd.model.status import Phase
+from vcd.model.words import SECOND
 from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import GroupRecord
-
-_SECOND = 1_000_000_000
 
 
 class IncompleteAdmission(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,7 +33,7 @@ class IncompleteAdmission(msgspec.Struct, frozen=True, omit_defaults=True):
         Args:
             timeout: ``Settings.admission_timeout`` in seconds, 0 for never.
         """
-        return 0 if self.ended or not (self.since and timeout) else self.since + timeout * _SECOND
+        return 0 if self.ended or not (self.since and timeout) else self.since + timeout * SECOND
 
 
 def is_incomplete(record: GroupRecord | None, pods: int) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from vcd.model.words import SECOND
 from vcd.state.holds import Hold, HoldKind
 
 RELEASE = "release"
@@ -23,7 +24,6 @@ RELEASE = "release"
 NAMESPACE = "namespace"
 """Used as a verb: no operation was refused, but the pod's namespace is held back."""
 
-_SECOND = 1_000_000_000
 _FIRST_OF_POD, _LONGEST_OF_POD = 1, 300
 """Seconds. kube-scheduler begins with the same.
 
@@ -60,7 +60,7 @@ class RefusalBackoff(msgspec.Struct, frozen=True, omit_defaults=True):
         Without this, each refusal would start a session that finds the next victim, as fast as the API server can
         refuse it.
         """
-        return self.until - (_seconds(self.attempts, _FIRST_OF_POD, _LONGEST_OF_POD) - _FIRST_OF_POD) * _SECOND
+        return self.until - (_seconds(self.attempts, _FIRST_OF_POD, _LONGEST_OF_POD) - _FIRST_OF_POD) * SECOND
 
 
 def after_refusal(
@@ -93,7 +93,7 @@ def _next(
     is_repeated = before is not None and (before.uid, before.verb) == (uid, verb)
     attempts = 1 + (before.attempts if before is not None and is_repeated else 0)
     # to the next full second, so that pods that were refused together are tried together
-    until = (-(-at // _SECOND) + _seconds(attempts, first, longest)) * _SECOND
+    until = (-(-at // SECOND) + _seconds(attempts, first, longest)) * SECOND
     return RefusalBackoff(uid, verb, attempts, until, message[:_LONGEST_MESSAGE])
 
 

@@ -23,7 +23,7 @@ from vcd.state.checkpoint import COPIED_FIELDS, Dump, StateCopy, decoded, on_nod
 from vcd.state.completion import Completion
 from vcd.state.grouptable import GroupTable
 from vcd.state.immunity import ENDED, GroupProgress, Immunity
-from vcd.state.interning import Changes, Interner, Pages, Rows
+from vcd.state.interning import NO_ROW, Changes, Interner, Pages, Rows
 from vcd.state.podtable import PodTable, taken_over
 from vcd.state.records import (
     REPEATING_ACTIONS,
@@ -42,7 +42,6 @@ from vcd.state.records import (
 from vcd.state.turns import TurnsTaken, after_news, after_session
 
 _amounts_key = msgspec.msgpack.Encoder(order="deterministic").encode
-_NOWHERE = -1
 _ALWAYS = ("cpu", "memory", "pods")
 _VOID = -1
 """The turn of a nomination that no longer holds."""
@@ -377,11 +376,14 @@ class ClusterState:
         return self.shapes.is_known_as(self.tasks.at(row, "shape"), spec_key(spec))
 
     def _put_other_pod(self, key: str, pod: Pod, spec: PodSpec) -> None:
+        field = "metadata.creationTimestamp"
         try:
-            counted, created = counted_spec(pod), seconds_of(pod.metadata.creation_timestamp)
+            created = seconds_of(pod.metadata.creation_timestamp)
+            field = "resources"
+            counted = counted_spec(pod)
             shape = self._shape(spec, None if counted is pod.spec else counted)
-        except (QuantityError, ValueError) as error:
-            bad = BadObject("Pod", key, f"resources or creationTimestamp: {error}")
+        except ValueError as error:
+            bad = BadObject("Pod", key, f"{field}: {error}")
             cut = countable(pod)
             if not pod.spec.node_name or cut == pod:
                 raise bad from error
@@ -390,14 +392,14 @@ class ClusterState:
             return
         meta = pod.metadata
         job_key = pod.group_key
-        # # before releasing the row's own: what is known of a deleted group lasts while a pod names it
-        job = self.job_keys.acquire(job_key, lambda: job_key) if job_key else _NOWHERE
+        # before releasing the row's own: what is known of a deleted group lasts while a pod names it
+        job = self.job_keys.acquire(job_key, lambda: job_key) if job_key else NO_ROW
         if job_key and job_key not in self.groups:
             self.former.setdefault(job_key, None)
         tasks = self.tasks
         row = tasks.row_of.get(key)
         if row is None:
-            row, node, is_new = tasks.add(key), _NOWHERE, True
+            row, node, is_new = tasks.add(key), NO_ROW, True
             if row == len(self.pods):
                 self.pods.append(None)
                 self.shown_nodes.append("")
@@ -517,7 +519,7 @@ class ClusterState:
         names = self.node_names
         if old >= 0 and names.is_known_as(old, name):
             return old
-        new = names.acquire(name, lambda: name) if name else _NOWHERE
+        new = names.acquire(name, lambda: name) if name else NO_ROW
         if old >= 0:
             names.release(old)
         return new
@@ -576,7 +578,7 @@ class ClusterState:
         node = self.tasks.at(row, "node")
         if node >= 0:
             self.node_names.release(node)
-        self.tasks.put(row, node=_NOWHERE, job=_NOWHERE, status=TaskStatus.UNKNOWN)
+        self.tasks.put(row, node=NO_ROW, job=NO_ROW, status=TaskStatus.UNKNOWN)
         self.pods[row], self.shown_nodes[row] = None, ""
         self.changed_rows.note(row)
         self.tasks.remove(key)
@@ -710,7 +712,7 @@ class ClusterState:
         for statement in statements:
             for operation in statement.operations:
                 row = self.tasks.row_of.get(operation.key) if operation.verb == "evict" else None
-                if row is not None and jobs[row] != _NOWHERE:
+                if row is not None and jobs[row] != NO_ROW:
                     lost.setdefault((statement.group, int(jobs[row])), []).append(self._uid_at(row))
         victims = {job for _, job in lost if self.job_keys[job] in self.groups}
         if not victims:

@@ -18,7 +18,7 @@ from vcd.state.admissions import IncompleteAdmission
 from vcd.state.backoff import RefusalBackoff
 from vcd.state.facts import NodeFacts
 from vcd.state.immunity import Evicted
-from vcd.state.interning import Computed, Pages
+from vcd.state.interning import NO_ROW, Computed, Pages
 from vcd.state.records import GroupRecord, QueueRecord, Settings, Shape, stated_queue
 from vcd.state.shapes import ShapeColumns
 from vcd.state.turns import TurnsTaken
@@ -26,7 +26,6 @@ from vcd.state.turns import TurnsTaken
 Ints = npt.NDArray[np.int64]
 Index = npt.NDArray[np.int32]
 
-_NOWHERE = -1
 _FEW = 10
 """Up to this many rows are read one by one, more of them column by column."""
 _ALIVE = np.array([status not in TERMINATED_STATUSES for status in TaskStatus])
@@ -187,7 +186,7 @@ class Content:
             return {}
         numbers = [number for number, key in enumerate(self.job_keys) if key in self.former]
         tasks = self.tasks
-        held = np.isin(tasks.job, numbers) & (tasks.node != _NOWHERE) & tasks.alive
+        held = np.isin(tasks.job, numbers) & (tasks.node != NO_ROW) & tasks.alive
         found = {}
         for row in np.flatnonzero(held).tolist():
             queue, pod = self.former[self.job_keys[tasks.job[row]] or ""], tasks.pods[row]

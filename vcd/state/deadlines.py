@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from vcd.model.words import SECOND
 from vcd.state.cluster import ClusterState
-
-_SECOND = 1_000_000_000
 
 
 def next_deadline(state: ClusterState, now: int, wakes: Iterable[int] = ()) -> int | None:
@@ -16,7 +15,7 @@ def next_deadline(state: ClusterState, now: int, wakes: Iterable[int] = ()) -> i
     an incomplete gang, or the end of a reservation. ``wakes`` are times that plugins requested in the last session.
     Times are in ns since the epoch.
     """
-    release_after = state.settings.release_after * _SECOND
+    release_after = state.settings.release_after * SECOND
     ends = [
         *[backoff.until for table in (state.backoffs, state.released) for backoff in table.values()],
         *[backoff.others_from for backoff in state.backoffs.values() if backoff.verb == "evict"],

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from vcd.model.objects import Pod
+from vcd.model.words import SECOND
 from vcd.state.records import seconds_of
 
-_SECOND = 10**9
 _GRACE = 30
 """Kubernetes' default termination grace period, in seconds."""
 
@@ -23,6 +23,6 @@ def asked_since(pod: Pod, now: int) -> int:
     if stated is None:
         stated = pod.spec.termination_grace_period_seconds
     try:
-        return (seconds_of(until) - (_GRACE if stated is None else stated)) * _SECOND
+        return (seconds_of(until) - (_GRACE if stated is None else stated)) * SECOND
     except ValueError:
         return now

@@ -38,7 +38,7 @@ _BOUNDLESS = int(np.iinfo(np.int64).max) // 2
 _CELLS, _LEAST_CACHED = 1 << 26, 1000
 """Cached results cover about this many nodes in total, and at least this many selectors or lists of tolerations."""
 
-_NOWHERE = -2
+_NOT_FOUND = -2
 NO_VALUE = -1
 """The code of a label that a node does not have."""
 
@@ -46,7 +46,7 @@ NO_VALUE = -1
 def _code_of(values: list[str], text: str) -> int:
     """Return the index of a text in sorted values, or a code that no node has."""
     place = bisect_left(values, text)
-    return place if place < len(values) and values[place] == text else _NOWHERE
+    return place if place < len(values) and values[place] == text else _NOT_FOUND
 
 
 def rows_as_bytes(matrix: npt.NDArray[np.generic]) -> list[bytes]:

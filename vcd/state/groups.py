@@ -22,7 +22,7 @@ from vcd.model.events import Waiting
 from vcd.model.objects import PodGroup, PriorityClass
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
 from vcd.state.content import Content, TaskColumns
-from vcd.state.interning import Computed, Pages
+from vcd.state.interning import NO_ROW, Computed, Pages
 from vcd.state.rearranged import NEW, Rearranged
 from vcd.state.records import (
     GroupRecord,
@@ -43,7 +43,6 @@ Derived = Callable[["GroupColumns", Rows], Column]
 """Computes a value for each of some groups, given by index, in their order."""
 
 NO_GROUP = -1
-_NOWHERE = -1
 _FEW = 1000
 """Up to this many groups are looked up one by one."""
 _ALLOCATED = np.array([status in ALLOCATED_STATUSES for status in TaskStatus])
@@ -348,7 +347,7 @@ class GroupColumns:
         found = [index(key or "") for key in snapshot.job_keys.at(numbers)]
         of_number = np.full(len(snapshot.job_keys) + 1, NO_GROUP, np.int64)  # one more for pods without a group
         of_number[numbers] = [NO_GROUP if group is None else group for group in found]
-        visible = ours[tasks.scheduler[rows]] | (tasks.node[rows] != _NOWHERE)
+        visible = ours[tasks.scheduler[rows]] | (tasks.node[rows] != NO_ROW)
         self.of_row[rows] = np.where(visible, of_number[jobs], NO_GROUP)
 
     def _fill(self, snapshot: Content, indices: Rows, renewed: Rows) -> None:
@@ -389,7 +388,7 @@ class GroupColumns:
             group = np.repeat(np.arange(count), np.fromiter(map(len, members), np.intp, count))
         status, shape = tasks.status[rows].astype(np.int64), tasks.shape[rows]
         self.counts[indices] = np.bincount(group * STATUSES + status, minlength=count * STATUSES).reshape(-1, STATUSES)
-        releasing = (status == TaskStatus.RELEASING) & (tasks.node[rows] != _NOWHERE)
+        releasing = (status == TaskStatus.RELEASING) & (tasks.node[rows] != NO_ROW)
         self.releasing[indices] = np.bincount(group[releasing], minlength=count)
         held = _ALLOCATED[status]
         self.allocated[indices] = sums_by(group[held], shapes.requests[shape[held]], count)

@@ -10,6 +10,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+NO_ROW = -1
+"""In a column of row numbers: no node, or no job."""
+
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 

@@ -169,17 +169,19 @@ def _group_spec(encoded: bytes) -> _GroupSpec:
     """
     spec = msgspec.msgpack.decode(encoded, type=PodGroupSpec)
     if spec.min_resources is not None and len(spec.min_resources) > MOST_RESOURCES:
-        raise QuantityError(f"it names {len(spec.min_resources):,} resources, and may name {MOST_RESOURCES:,}")
+        raise QuantityError(f"{len(spec.min_resources):,} resources are more than the limit of {MOST_RESOURCES:,}")
     minimum = None if spec.min_resources is None else within_bounds(resource_values(spec.min_resources))
     return _GroupSpec(spec.queue, minimum, demands("PodGroup", spec), wishes("PodGroup", spec))
 
 
 def _age_and_spec(group: PodGroup | None, created: str | None, encoded: bytes) -> tuple[int, _GroupSpec]:
+    field = "metadata.creationTimestamp"
     try:
-        return seconds_of(created), _group_spec(encoded)
-    except (QuantityError, ValueError) as error:
-        key = "" if group is None else group.key
-        raise BadObject("PodGroup", key, f"spec.minResources or creationTimestamp: {error}") from error
+        age = seconds_of(created)
+        field = "spec.minResources"
+        return age, _group_spec(encoded)
+    except ValueError as error:
+        raise BadObject("PodGroup", "" if group is None else group.key, f"{field}: {error}") from error
 
 
 def readable_group_queue(payload: bytes) -> str:

@@ -79,7 +79,8 @@ async def test_with_it_a_token_of_who_may_get_metrics_is_needed(tmp_path: Path) 
             assert text == "a bearer token is needed; kubectl create token NAME makes one"
             assert (await get(port, token="nobody"))[0] == 401
             status, text, _ = await get(port, token="ann")
-            assert (status, text) == (403, "ann may not read the metrics: it takes get on the nonResourceURL /metrics")
+            refusal = "ann may not read the metrics; get on the nonResourceURL /metrics is required"
+            assert (status, text) == (403, refusal)
             status, text, _ = await get(port, token="prometheus")
             assert status == 200 and "vcd_leader" in text
 
@@ -100,7 +101,7 @@ async def test_a_review_that_fails_shows_nobody_the_metrics(tmp_path: Path) -> N
         server.permit, roles.fails = roles.permit, True
         async with serving(secured(client, metrics_require_token="true")) as port:
             status, text, _ = await get(port, token="prometheus")
-            assert (status, text) == (503, "the API server could not be asked about what you may do")
+            assert (status, text) == (503, "the API server did not answer about what you may do")
 
 
 # --- TLS --------------------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def test_where_nobody_listens_it_is_an_error(asking: HttpOutside) -> None:
 
 @pytest.mark.parametrize("url", ["", "server:80/x", "ftp://server/x", "http://", "http://server:port/", "http://a b/"])
 def test_an_address_that_is_none_is_an_error(asking: HttpOutside, url: str) -> None:
-    assert asking.ask(question(url)).error.startswith("the address cannot be asked: ")
+    assert asking.ask(question(url)).error.startswith("the address cannot be queried: ")
 
 
 def test_errors_name_no_password(asking: HttpOutside) -> None:

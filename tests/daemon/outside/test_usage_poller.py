@@ -346,7 +346,7 @@ async def test_a_source_that_is_not_there_is_told_without_its_password() -> None
     poller.settings = {"address": nobodys_url().replace("http://", "http://me:secret@")}
     with capture_logs() as logs:
         assert await poller.once() == []
-    assert ("cannot be asked" in str(logs), "secret" in str(logs)) == (True, False)
+    assert ("cannot be queried" in str(logs), "secret" in str(logs)) == (True, False)
 
 
 async def test_a_source_that_hangs_is_given_up(told: Answering) -> None:

@@ -137,7 +137,7 @@ async def test_a_copy_that_the_disk_has_no_room_for_is_told_and_leaves_nothing(c
                 cache.go_back(4)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        assert re.search(r"event log .*/events-2\.sqlite: the disk .*; or let XDG_CACHE_HOME name", str(told.value))
+        assert re.search(r"event log .*/events-2\.sqlite: the disk .*; or set XDG_CACHE_HOME", str(told.value))
         assert (cache.path, head(mine)) == (path, 2000)
     assert not list(cache.folder.glob("events-2.sqlite*"))
     cache.go_back(4)
@@ -160,5 +160,5 @@ def test_a_state_that_is_none_names_no_other_file(cache: Cache, text: str) -> No
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("no folder")
-    with pytest.raises(ClusterError, match=r"/a/b: .*; or let XDG_CACHE_HOME name another folder"):
+    with pytest.raises(ClusterError, match=r"/a/b: .*; or set XDG_CACHE_HOME to another folder"):
         Cache(tmp_path / "a" / "b")

@@ -42,7 +42,7 @@ async def test_it_is_found_in_the_namespace_that_the_lease_names() -> None:
 async def test_it_is_looked_for_everywhere_where_the_lease_does_not_know(annotations: dict[str, str]) -> None:
     async with serving() as api:
         lead(api, **annotations)
-        with pytest.raises(NoLeader, match="whether one is in another namespace cannot be told"):
+        with pytest.raises(NoLeader, match="other namespaces cannot be searched"):
             await found(api, LEASES, OURS)
         api.server.authorize = None
         async with KubeClient(await connect(master=api.server.url)) as client:

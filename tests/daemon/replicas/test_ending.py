@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import aiohttp
 import pytest
+import structlog
 
 from tests.daemon.replicas.test_log_follower import leader
 from tests.eventlog.samples import SECOND, Clock, put, write_history
@@ -18,6 +19,7 @@ from tests.eventlog.test_replication import content
 from tests.kube.scripted import client_of, running, scripted, until
 from tests.kube.test_lease import LeaseServer
 from tests.waiting import WAIT_LIMIT
+from vcd.daemon import process
 from vcd.daemon.leadership.terms import Terms
 from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.replicas import log_follower, network, wire
@@ -171,3 +173,27 @@ async def test_a_follower_with_a_damaged_log_sets_it_aside_and_copies_the_leader
             async with running(replica.run()):
                 await until(replica.follower.caught_up.is_set)
     assert content(tmp_path / "b") == content(tmp_path / "a")
+
+
+async def test_a_process_whose_log_is_damaged_starts_again_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.sqlite"
+    await write_history(path, 5)
+    spoil_pages(path)
+
+    @contextlib.asynccontextmanager
+    async def damaged(*_: object, **__: object) -> AsyncIterator[SchedulerService]:
+        raise OwnLogDamaged(DamagedLog("event log events.sqlite: it is damaged"))
+        yield
+
+    monkeypatch.setattr(process, "open_service", damaged)
+    options: Any = SimpleNamespace(event_log=path)
+    unused: Any = None
+    with structlog.testing.capture_logs() as lines:
+        again = await process._run_service(options, unused, unused, asyncio.Event(), process._Restart(), unused)
+    assert again == process._Restart(lacks=True) and not path.exists()
+    (line,) = lines
+    assert line["event"] == "the log is damaged: it is set aside, and the leader's log is copied"
+    assert line["kept"] == str(tmp_path / "events-apart-1.sqlite") and "it is damaged" in line["reason"]
+    assert (tmp_path / "events-apart-1.sqlite").exists()

@@ -365,14 +365,14 @@ async def test_a_follower_refuses_what_is_not_the_leaders_next_event(tmp_path: P
     application = web.Application()
     application.router.add_get(wire.PATH, lies)
     async with TestServer(application) as server, EventLog.open(tmp_path / "b") as log:
-        with pytest.raises(LogError, match="does not follow event 0"):
+        with pytest.raises(LogError, match="do not follow event 0"):
             async with following(Leader(log, server, Followers()), tmp_path / "c", "liar"):
                 pass
 
 
 async def test_who_is_not_the_leader_is_not_followed(tmp_path: Path) -> None:
     async with leader(tmp_path / "a") as lead:
-        with pytest.raises(LogError, match="leader answers where another is to be followed"):
+        with pytest.raises(LogError, match="leader answers at the address of another"):
             async with following(lead, tmp_path / "b", "another"):
                 pass
 
@@ -457,7 +457,7 @@ async def test_a_follower_goes_on_only_where_both_are_the_same(tmp_path: Path) -
         answer = await socket.receive(5)
         assert (answer.type, answer.extra) == (
             aiohttp.WSMsgType.CLOSE,
-            "a follower must go on after event None, or from the beginning",
+            "a follower must continue after event None, or from the beginning",
         )
 
 

@@ -30,7 +30,7 @@ async def nobody(_: web.Request) -> web.StreamResponse:
 async def test_an_address_in_use_is_named_with_its_flag(host: str, written: str) -> None:
     with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as holder:
         port = holder.getsockname()[1]
-        words = re.escape(f"--replicas-address={written}:{port}: address already in use; end who has it")
+        words = re.escape(f"--replicas-address={written}:{port}: address already in use; end that program")
         with pytest.raises(AddressError, match=f"^{words}"):
             async with network.listening("a", host, port, "127.0.0.1", nobody, ()):
                 pass
@@ -39,7 +39,7 @@ async def test_an_address_in_use_is_named_with_its_flag(host: str, written: str)
 async def test_who_shows_another_certificate_is_not_followed() -> None:
     async with network.listening("a", "127.0.0.1", 0, "127.0.0.1", nobody, ()) as address:
         other = Address(address.url, bytes(32))
-        with pytest.raises(LogError, match=f"^{address.url} shows another certificate: it began anew, or is somebody"):
+        with pytest.raises(LogError, match=f"^{address.url} has another certificate than the Lease names"):
             async with network.reached(other, {}):
                 pass
 

@@ -84,7 +84,7 @@ async def test_one_that_had_the_log_is_ready_for_as_long_as_a_change_of_leaders_
         one.replica.follower.caught_up.set()
         assert one.replica.behind() is None
         await passed(one, 15 + GRACE)
-        assert one.replica.behind() == "the log of a is taken over: it is not followed"
+        assert one.replica.behind() == "the log of a is not complete here: there is no connection"
 
 
 class NoPauses(Clock):

@@ -102,4 +102,4 @@ class DefaultQueues:
 
     def _report(self, name: str, error: KubeError) -> None:
         log.warning("queue missing", queue=name, error=str(error))
-        self.refused(f"queue {name} is missing and cannot be made: {error}; create it, or let vcd create queues")
+        self.refused(f"queue {name} is missing and cannot be created: {error}; create it, or let vcd create queues")

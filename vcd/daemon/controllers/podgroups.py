@@ -317,7 +317,7 @@ class PodGroups:
             except KubeError as error:
                 retry = self._sweep_retries.setdefault(key, Retry(self.clock, _SWEEP))
                 if retry.is_new_failure(error):
-                    log.warning("podgroup not looked after", group=key, error=str(error))
+                    log.warning("podgroup is not maintained", group=key, error=str(error))
             else:
                 self._sweep_retries.pop(key, None)
         self._unneeded = without
@@ -335,7 +335,7 @@ class PodGroups:
                 raise
         else:
             self._created_at.drop(key)
-            log.info("podgroup deleted", group=key, reason="its owner is scaled to nothing")
+            log.info("podgroup deleted", group=key, reason="its owner is scaled to zero")
 
 
 def _has_own_name(group: str) -> bool:

@@ -25,6 +25,7 @@ from vcd.daemon.persistence.state_writer import StateWriter
 from vcd.daemon.watching.consistent_reads import ReadObjects
 from vcd.model import events as ev
 from vcd.model.status import TaskStatus
+from vcd.model.words import SECOND
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.decide import run, versions
 from vcd.scheduling.framework import execution, guard
@@ -351,7 +352,7 @@ class _Wakes:
     numbers of groups and pending pods. Otherwise a plugin with a daily window would keep a finished simulation running.
     """
 
-    _SESSIONS, _SPAN = 60, 24 * 3600 * 1_000_000_000
+    _SESSIONS, _SPAN = 60, 24 * 3600 * SECOND
 
     def __init__(self) -> None:
         self.ahead: tuple[int, ...] = ()

@@ -51,7 +51,7 @@ class ReplayCheck:
         if again != record.plan:
             self._differs()
             _log.error(
-                "a session comes out differently when it is decided again; keep the log, and replay it",
+                "a replay of a session decides differently; save the log, and run `vcd replay`",
                 replayed_session=record.session,
             )
 

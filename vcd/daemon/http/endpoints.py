@@ -85,7 +85,7 @@ async def serve_probes(options: Options, probes: Probes) -> AsyncIterator[int | 
     if not options.enable_healthz:
         yield None
         return
-    well = "ok, as a shadow: nothing of what it decides is done" if options.shadow else "ok"
+    well = "ok, as a shadow: no decision is carried out" if options.shadow else "ok"
     pages = {
         "/healthz": _verdict_page(lambda: probes.healthy(), well),
         "/readyz": _verdict_page(lambda: probes.ready(), well),

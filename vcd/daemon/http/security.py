@@ -103,5 +103,5 @@ class Security:
 async def _check(tokens: Tokens, request: web.Request, access: Access, what: str) -> Person:
     person = await tokens.person(request)
     if not await person.may(access):
-        raise web.HTTPForbidden(text=f"{person.name} may not {what}: it takes {access}")
+        raise web.HTTPForbidden(text=f"{person.name} may not {what}; {access} is required")
     return person

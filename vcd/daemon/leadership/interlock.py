@@ -20,11 +20,11 @@ from typing import NoReturn, cast
 import structlog
 
 from vcd.daemon.metrics.collector import Metrics
-from vcd.daemon.options import SECOND, Options
+from vcd.daemon.options import Options
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.model import events as ev
 from vcd.model.objects import Pod
-from vcd.model.words import rfc3339
+from vcd.model.words import SECOND, rfc3339
 from vcd.state.cluster import ClusterState
 
 _log = structlog.get_logger(__name__)
@@ -130,13 +130,13 @@ class Interlock:
 
     async def _report_bind(self, found: ForeignBindSeen) -> None:
         self.metrics.series.add("vcd_foreign_binds_total")
-        _log.warning("somebody else bound a pod of ours", pod=found.key, node=found.node)
+        _log.warning("another scheduler bound a pod of vcd's schedulerName", pod=found.key, node=found.node)
         if not self.leads():
             return
         until = self._held_until(found)
         if len(self._reported) < _EVENTS or found.at - self._reported[0] >= _MINUTE:
             self._reported.append(found.at)
-            words = f"bound to {found.node} by somebody else, while vcd schedules pods of its schedulerName"
+            words = f"bound to {found.node} by another scheduler, although vcd schedules pods of its schedulerName"
             what_follows = f"; vcd decides nothing in this namespace until {rfc3339(until)}" if until else ""
             self.report(found.key, found.uid, words + what_follows)
         await self.sink([ev.ForeignBound(found.key, found.uid, found.node, until)])
@@ -153,5 +153,5 @@ class Interlock:
         if not is_held and (len(last) < ENOUGH or last[0] <= after):
             return 0
         if not is_held:
-            _log.error("a namespace is held back: another scheduler binds pods there", namespace=namespace)
+            _log.error("a namespace is not scheduled any more: another scheduler binds pods there", namespace=namespace)
         return found.at + self._period

@@ -71,7 +71,9 @@ class StatusNote:
                 except OSError as error:
                     if str(error) != last_error:
                         last_error = str(error)
-                        _log.warning("where the log stands is not told", event_log=str(self.path), reason=last_error)
+                        _log.warning(
+                            "the status file of the log cannot be written", event_log=str(self.path), reason=last_error
+                        )
                 await asyncio.sleep(EACH)  # not the simulated clock: readers compare with the machine's time
         finally:
             remove_status(self.path)

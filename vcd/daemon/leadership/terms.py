@@ -107,7 +107,7 @@ class Terms:
         elector = self.elector
         if not elector.has_rival():
             return {}
-        words = f"another process takes it as {elector.identity!r}, too"
+        words = f"another process uses the identity {elector.identity!r}, too"
         return {f"{elector.namespace}/{elector.name}": Sighting(words)}
 
     def parts(self) -> list[Coroutine[Any, Any, None]]:

@@ -34,6 +34,7 @@ from vcd.model.quantity import per_unit
 from vcd.model.requests import UNOFFERED, names_in_order
 from vcd.model.status import UNSCHEDULABLE, Phase, TaskStatus, phase_of
 from vcd.model.version import __version__
+from vcd.model.words import SECOND
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.guard import name_in
 from vcd.scheduling.framework.registry import series
@@ -65,7 +66,6 @@ _NOTHING: Final = -1
 _NO_JOBS: Final = np.zeros(0, np.int64)
 """The jobs represented by a job without equivalent jobs."""
 _COMPLETED = Phase.COMPLETED.text
-_NANOSECONDS = 1_000_000_000
 
 
 class _Progress(NamedTuple):
@@ -530,7 +530,7 @@ def _summary(known: _Jobs, session: Session, plan: Plan, record: SessionDecided 
     placed = _Placed() if record is None else _placements(session, plan, record.now, stale)
     for key, since in placed.jobs.items():
         age = _age(placed.now, since) if since else None
-        progress[key] = progress.get(key, _NEW)._replace(duration=age, last=placed.now // _NANOSECONDS)
+        progress[key] = progress.get(key, _NEW)._replace(duration=age, last=placed.now // SECOND)
     lacks, failed = _count_unschedulable(session)
     known.retries = known.retries + (lacks > _NOTHING)
     silent: list[tuple[str, Exception]] = []

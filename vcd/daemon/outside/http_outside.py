@@ -93,7 +93,7 @@ class HttpOutside:
         try:
             target, headers = _target(question.url)
         except ValueError as error:
-            return Reply(error=f"the address cannot be asked: {error}")
+            return Reply(error=f"the address cannot be queried: {error}")
         async with self._at_once:
             try:
                 async with asyncio.timeout(min(question.timeout / 1e9, _LONGEST)):

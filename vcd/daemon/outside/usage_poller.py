@@ -237,7 +237,7 @@ async def _server(settings: ArgumentValues) -> AsyncIterator[Ask]:
         except (msgspec.MsgspecError, RecursionError) as error:
             raise UsageFailed(f"{address} answered what is no JSON: {error}") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise UsageFailed(f"{address} cannot be asked: {error or type(error).__name__}") from error
+            raise UsageFailed(f"{address} cannot be queried: {error or type(error).__name__}") from error
 
     verify = not settings["tls.insecureSkipVerify"]
     async with open_session(verify=verify, headers=headers_for(user, password)) as session:

@@ -100,7 +100,7 @@ class Archiver:
             async with asyncio.timeout(LAST_RUN):
                 await self._ship(led)
         except (LogError, TimeoutError) as error:
-            _log.warning("the end of the event log is not shipped", reason=str(error) or "it takes too long")
+            _log.warning("the end of the event log is not shipped", reason=str(error) or "timeout")
 
     async def _ship(self, epoch: int | None) -> None:
         """Ship once. Raises LogError."""
@@ -180,7 +180,7 @@ async def _begun(options: Options, log: Path) -> None:
     finally:
         await asyncio.to_thread(remove_partial, log)
     _log.error(
-        "the event log begins without its history; `vcd log restore` gives it from the archive",
+        "the event log starts without its history; restore it from the archive with `vcd log restore`",
         archive=options.archive,
         reason=why,
     )

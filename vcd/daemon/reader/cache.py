@@ -68,7 +68,7 @@ class Cache:
             base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         except RuntimeError:
             raise ClusterError(
-                "there is no home directory to keep a log in; let XDG_CACHE_HOME name a folder"
+                "there is no home directory for the copy of a log; set XDG_CACHE_HOME to a folder"
             ) from None
         key = f"{server}\n{lease}\n{migrations()[-1][0]}"  # other versions of vcd have their own folder
         return cls(Path(base) / "vcd" / sha256(key.encode()).hexdigest()[:16])
@@ -185,7 +185,7 @@ def explained_errors(path: Path) -> Iterator[None]:
         said = explain_error(path, error)
         if isinstance(said, DamagedLog):
             raise said from error
-        raise ClusterError(f"{said}; or let XDG_CACHE_HOME name another folder") from error
+        raise ClusterError(f"{said}; or set XDG_CACHE_HOME to another folder") from error
 
 
 def _of(path: Path, suffix: str) -> Path:

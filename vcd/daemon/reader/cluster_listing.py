@@ -31,32 +31,32 @@ ANSWER_TIMEOUT = 10.0
 """Seconds for the first answer. A list of a large cluster may take longer."""
 
 WITHOUT: Mapping[str, str] = {
-    "Pod": "no pod is known, so that nothing is placed and nodes look empty",
-    "Node": "no node is known, so that nothing can be placed",
-    "PodGroup": "no gang is known, so that pods of gangs are not placed",
-    "Queue": "only the default queue and root are there, without quotas: jobs of other queues are not placed",
-    "PriorityClass": "jobs of all priority classes come alike",
-    "Namespace": "labels and annotations of namespaces count for nothing",
-    "ResourceQuota": "quotas of namespaces hold nothing back",
-    "PodDisruptionBudget": "budgets spare no pod from eviction",
+    "Pod": "no pod is known: none is placed, and nodes look empty",
+    "Node": "no node is known: no pod can be placed",
+    "PodGroup": "no gang is known: pods of gangs are not placed",
+    "Queue": "only the queues default and root are known, without limits: jobs of other queues are not placed",
+    "PriorityClass": "all jobs have the same priority",
+    "Namespace": "labels and annotations of namespaces are ignored",
+    "ResourceQuota": "quotas of namespaces are not enforced",
+    "PodDisruptionBudget": "disruption budgets protect no pod from eviction",
     "Service": "pods are not spread by their services",
     "ReplicationController": "pods are not spread by their controllers",
     "ReplicaSet": "pods are not spread by their controllers",
     "StatefulSet": "pods are not spread by their controllers",
     "PersistentVolumeClaim": "pods with claims cannot be placed",
-    "PersistentVolume": "volumes bind no pod to a node, and pods whose claims are not bound cannot be placed",
-    "StorageClass": "pods whose claims are not bound cannot be placed",
+    "PersistentVolume": "volumes do not restrict nodes, and pods with unbound claims cannot be placed",
+    "StorageClass": "pods with unbound claims cannot be placed",
     "CSINode": "limits of attached volumes are not known",
-    "CSIDriver": "capacities of storage are not asked for",
-    "CSIStorageCapacity": "capacities of storage are not known",
+    "CSIDriver": "storage capacities are not checked",
+    "CSIStorageCapacity": "storage capacities are not known",
     "Numatopology": "no node's NUMA topology is known",
     "HyperNode": "the network topology is not known, and groups that require a tier of it wait",
 }
 """What a decision lacks if a kind may not be listed."""
 
 
-_WITHOUT_OTHERS = {"Pod": "pods elsewhere take no room, so that nodes look emptier than they are"}
-_NO_OTHERS = "those elsewhere count for nothing"
+_WITHOUT_OTHERS = {"Pod": "pods of other namespaces are not counted: nodes look emptier than they are"}
+_NO_OTHERS = "those of other namespaces are ignored"
 """What a decision lacks if a kind may be listed in one namespace only."""
 
 
@@ -76,7 +76,7 @@ class Missing(msgspec.Struct, frozen=True):
             hint = " (is Volcano installed there?)" if self.resource.endswith(".volcano.sh") else ""
             return f"the server has no {self.resource}{hint}: {self.without}"
         where = self.why.removeprefix("forbidden")
-        return f"may not list {self.resource}{where}: it takes {self.role}. Without it {self.without}"
+        return f"may not list {self.resource}{where}: grant {self.role}; without it, {self.without}"
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class _Reader:
         return found
 
     def _without(self, kind: Kind) -> str:
-        what = WITHOUT.get(kind.name, "what they say counts for nothing")
+        what = WITHOUT.get(kind.name, "they are ignored")
         readers = [] if kind.name in ALWAYS_READ else sorted(set(self._readers(kind)))
         return f"{what} ({', '.join(readers)} reads it)" if readers else what
 

@@ -100,7 +100,7 @@ class Finder:
         if usual is not None:
             raise _not_served(usual)
         at = f"in namespace {namespace}" if namespace else f"at {self._server}"
-        raise ClusterError(f"no Lease {at} says where a scheduler's log is: does vcd run there? If so, {SET_UP}")
+        raise ClusterError(f"no Lease {at} names a scheduler's log; check that vcd runs there, then {SET_UP}")
 
     async def pod(self, lease: Lease) -> PodPort:
         """Return the pod that holds a Lease, found by its address, and by its name if several have that address.
@@ -116,7 +116,7 @@ class Finder:
             except ClusterError as error:
                 if namespace:
                     raise
-                beyond = f"; whether one is in another namespace cannot be told: {error}"
+                beyond = f"; other namespaces cannot be searched: {error}"
                 break
             named = [one for one in found if _key_of(one)[1] in (lease.holder.rpartition("_")[0], lease.holder)]
             if chosen := named or (found if query else []):
@@ -134,7 +134,7 @@ class Finder:
             except (OSError, UnicodeDecodeError) as error:
                 raise ClusterError(f"--token-file {file} cannot be read: {error}") from None
             if not re.fullmatch(r"[!-~]+", token):
-                raise ClusterError(f"--token-file {file} holds no token: one word without spaces, in ASCII")
+                raise ClusterError(f"--token-file {file} has no token; a token is one line of ASCII without spaces")
             return token
         wanted = {"audiences": [AUDIENCE], "expirationSeconds": TOKEN_SECONDS}
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": wanted}
@@ -155,7 +155,7 @@ class Finder:
     def may_not_forward(self, error: ApiError, at: PodPort) -> Exception:
         """Explain a refused port-forward."""
         if error.status == 404:
-            return NoLeader(f"pod {at.namespace}/{at.pod} is gone")
+            return NoLeader(f"pod {at.namespace}/{at.pod} no longer exists")
         return self._explain_refusal(error, "get and create", "pods/portforward", "", at.namespace)
 
     async def _lease_of(self, namespace: str, name: str) -> Object | None:
@@ -198,8 +198,8 @@ class Finder:
         named = f" (resourceNames {name})" if name else ""
         other = "" if namespace else ", or --scheduler-namespace, where vcd runs"
         return ClusterError(
-            f"may not {verb} {resource}{where}: it takes {role} with verb {verb} on {plural}{named} of API group"
-            f' "{group}"{other}. The role {OPERATOR} has all that it takes (docs/operations/remote-access.md)'
+            f"may not {verb} {resource}{where}: grant {role} with verb {verb} on {plural}{named} of API group"
+            f' "{group}"{other}; the role {OPERATOR} has all required rights (docs/operations/remote-access.md)'
         )
 
 
@@ -209,18 +209,20 @@ def _read(lease: Object) -> Lease:
     holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
     whose, _, address = str(_annotations(lease).get(ADDRESS) or "").rpartition(" ")
     if not holder:
-        raise NoLeader(f"nobody holds Lease {namespace}/{name} at the moment")
+        raise NoLeader(f"Lease {namespace}/{name} has no holder at the moment")
     if whose != holder:
         raise _not_served(lease)
     try:
         return Lease(namespace, name, holder, Address.read(address), str(_annotations(lease).get(POD_NAMESPACE) or ""))
     except ValueError as error:
-        raise ClusterError(f"Lease {namespace}/{name}: its annotation {ADDRESS} is none of vcd's: {error}") from None
+        raise ClusterError(
+            f"Lease {namespace}/{name}: annotation {ADDRESS} is not an address of vcd: {error}"
+        ) from None
 
 
 def _not_served(lease: Object) -> ClusterError:
     namespace, name = _key_of(lease)
-    holder = str((lease.get("spec") or {}).get("holderIdentity") or "") or "nobody"
+    holder = str((lease.get("spec") or {}).get("holderIdentity") or "") or "no replica"
     return ClusterError(f"{holder} holds Lease {namespace}/{name} and serves no log: {SET_UP}")
 
 

@@ -49,11 +49,11 @@ async def reached(client: KubeClient, finder: Finder, lease: Lease, token_file: 
 
 def _refused(holder: str, error: aiohttp.WSServerHandshakeError) -> ClusterError | NoLeader:
     if error.status == 401:
-        why = "it must be made for audience vcd, and last"
-        return ClusterError(f"{holder} does not know the token that it is shown: {why}")
+        why = "create one for audience vcd that has not expired"
+        return ClusterError(f"{holder} refuses the token; {why}")
     if error.status == 403:
-        why = "whose token it is must be bound to a ClusterRole with verb get on the nonResourceURL"
-        return ClusterError(f"{holder} does not let its log be read: {why} {wire.PATH}")
+        why = "bind its user to a ClusterRole with verb get on the nonResourceURL"
+        return ClusterError(f"{holder} refuses to serve its log to this token; {why} {wire.PATH}")
     return NoLeader(f"{holder} answers with {error.status} {error.message}")
 
 
@@ -75,8 +75,8 @@ class _Through(aiohttp.BaseConnector):
         if not hmac.compare_digest(sha256(shown).digest(), self._fingerprint):
             transport.abort()
             # happens after a restart of the container, until it takes the Lease again
-            why = "shows another certificate than the Lease names; no token was shown to it"
-            raise NoLeader(f"who answers at {req.url.host} {why}")
+            why = "has another certificate than the Lease names; no token was sent"
+            raise NoLeader(f"the server at {req.url.host} {why}")
         return protocol
 
 

@@ -132,7 +132,7 @@ class LogCopier:
                 if not self._ready.is_set() and waiting.is_over():
                     self._ready.set()
                 if not self._ready.is_set():
-                    self._report("another command takes this log over; waiting for it")
+                    self._report("another command is copying this log; waiting for it")
                 await asyncio.sleep(PAUSE)
 
     async def _led(self, finder: Finder) -> Lease:
@@ -202,7 +202,7 @@ class LogCopier:
             except LogError as error:
                 failure = log.failure or error
                 if isinstance(failure, DamagedLog):
-                    self._say(f"{failure}; the log is taken over anew")
+                    self._say(f"{failure}; copying the log again")
                     back = None
                 elif log.failure is not None:
                     with explained_errors(log.path):
@@ -219,7 +219,7 @@ class LogCopier:
             try:
                 log = await self._entered(stack)
             except DamagedLog as error:
-                self._say(f"{error}; the log is taken over anew")
+                self._say(f"{error}; copying the log again")
                 await self._alone(self.cache.go_back, None)
                 log = await self._entered(stack)
             yield log
@@ -300,5 +300,7 @@ class _Waiting:
         if time.monotonic() - self._since < PATIENCE:
             return False
         if state is None or not state.complete_at:
-            raise ClusterError(f"another command takes the log over ({self._cache.folder}) and gets no further; end it")
+            raise ClusterError(
+                f"another command makes no progress with its copy of the log: {self._cache.folder}; end it"
+            )
         return True

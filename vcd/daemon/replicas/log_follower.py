@@ -31,7 +31,7 @@ class LogDiverged(Exception):
     """This replica's log and the leader's differ after event ``to`` (None: from the beginning): rewind to it first."""
 
     def __init__(self, to: int | None, leader: str) -> None:
-        super().__init__(f"the log of {leader} and this one part after event {to or 0}")
+        super().__init__(f"the log of {leader} and this one diverge after event {to or 0}")
         self.to = to
 
 
@@ -122,7 +122,7 @@ class LogFollower:
             await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, self._name, known, sealed, address)))
             welcome = await _welcomed(socket)
             if welcome.name != leader:
-                raise LogError(f"{welcome.name} answers where {leader} is to be followed")
+                raise LogError(f"{welcome.name} answers at the address of {leader}")
             self.leader, self.head = leader, 0 if welcome.head is None else welcome.head.sequence
             if not self._log.head:
                 follow = wire.Follow(None, [])
@@ -146,7 +146,7 @@ class LogFollower:
                 self.caught_up.set()
             await socket.send_bytes(wire.packed(wire.Have(self._log.head)))
         elif isinstance(message, wire.Welcome):
-            raise wire.BadMessage("the leader says Welcome twice")
+            raise wire.BadMessage("the leader sent Welcome twice")
         else:
             await run_to_completion(self._write(socket, message))  # so that what is durable is in the state, too
 
@@ -184,7 +184,7 @@ async def _last_in_common(socket: Socket, own: LogSource, shared: int) -> int:
                 return last
         elif isinstance(said, wire.LogEnd) and last >= said.sequence:
             return last
-    raise ConnectionError("the connection ended before it was known where the logs part")
+    raise ConnectionError("the connection ended before the last common event was found")
 
 
 async def _welcomed(socket: Socket) -> wire.Welcome:

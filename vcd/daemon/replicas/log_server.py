@@ -85,9 +85,9 @@ class LogServer:
         await socket.send_bytes(wire.packed(welcome))
         follow = await _heard(socket)
         if not isinstance(follow, wire.Follow):
-            raise wire.BadMessage("a follower must go on with Follow")
+            raise wire.BadMessage("a follower must send Follow after Hello")
         if follow.after not in (None, shared):
-            raise wire.BadMessage(f"a follower must go on after event {shared}, or from the beginning")
+            raise wire.BadMessage(f"a follower must continue after event {shared}, or from the beginning")
         if follow.after is None:
             return hello, source.pieces_from_start()
         source.continue_after(follow.after, follow.sealed)
@@ -122,7 +122,7 @@ class LogServer:
                 return
             have = wire.from_follower(message.data)
             if not isinstance(have, wire.Have):
-                raise wire.BadMessage("a follower must say what it has, and nothing else")
+                raise wire.BadMessage("a follower may send Have alone")
             self._followers.has(follower, min(have.sequence, self._log.head))
 
 

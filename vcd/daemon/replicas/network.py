@@ -95,7 +95,9 @@ async def connected(url: str, headers: Mapping[str, str], connector: aiohttp.Bas
                     url, headers=headers, max_msg_size=wire.LARGEST, heartbeat=SILENCE, timeout=_CLOSING
                 )
         except aiohttp.ServerFingerprintMismatch as error:
-            raise LogError(f"{url} shows another certificate: it began anew, or is somebody else") from error
+            raise LogError(
+                f"{url} has another certificate than the Lease names: it restarted, or is another server"
+            ) from error
         try:
             yield socket
         finally:

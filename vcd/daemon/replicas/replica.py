@@ -119,7 +119,9 @@ class Replica:
             self._elector.check_now()  # the other replica is taking the lead, or this replica leads without knowing
         readers = sum(not one.address for one in self.followers.connected)
         if not is_replica and readers >= READERS:
-            raise web.HTTPServiceUnavailable(text=f"{readers} read the log already; try again later, or at a replica")
+            raise web.HTTPServiceUnavailable(
+                text=f"{readers} connections read the log, which is the limit; try again later, or at another replica"
+            )
         self._admitted.add(request.protocol)
         try:
             server = LogServer(self._elector.identity, self._state_writer.log, self.followers, self._clock)
@@ -144,8 +146,8 @@ class Replica:
         lost = self._clock.monotonic() - self._lost_at
         if follower.caught_up.is_set() and (follower.leader or lost < self._elector.lease_duration + GRACE):
             return None
-        lacks = f"{follower.lag} events of {follower.head} are missing" if follower.leader else "it is not followed"
-        return f"the log of {other[0]} is taken over: {lacks}"
+        lacks = f"{follower.lag} events of {follower.head} are missing" if follower.leader else "there is no connection"
+        return f"the log of {other[0]} is not complete here: {lacks}"
 
     def _may_stand(self) -> bool:
         """Return whether this replica may become leader: not with an empty or incomplete copy of another's log, because
@@ -236,7 +238,7 @@ class Replica:
             except (
                 ValueError
             ) as error:  # from the address in the Lease or the token file; errors of the fold must not be caught here
-                raise LogError(f"{name} cannot be asked for its log: {error}") from error
+                raise LogError(f"the log of {name} cannot be requested: {error}") from error
             yield socket
 
     async def _replaced(self, holder: str) -> None:

@@ -48,7 +48,7 @@ async def _reached(stack: AsyncExitStack, connect: Connect, peer: wire.Peer) -> 
         async with asyncio.timeout(REACHED):
             return await stack.enter_async_context(connect(peer.name, peer.address))
     except (LogError, aiohttp.ClientError, OSError, TimeoutError) as error:
-        _log.info("not reached before leading", replica=peer.name, reason=str(error) or repr(error))
+        _log.info("replica was not reached before leading", replica=peer.name, reason=str(error) or repr(error))
         return None
 
 
@@ -62,6 +62,6 @@ async def _copy_from(peer: wire.Peer, socket: Socket, follower: LogFollower) -> 
     except (LogDiverged, LogError, TimeoutError) as error:
         if follower.fails:
             raise
-        _log.warning("not taken over before leading", replica=peer.name, reason=str(error) or repr(error))
+        _log.warning("events were not copied before leading", replica=peer.name, reason=str(error) or repr(error))
     if follower.has > before:
-        _log.info("taken over before leading", replica=peer.name, events=follower.has - before)
+        _log.info("events were copied before leading", replica=peer.name, events=follower.has - before)

@@ -85,6 +85,6 @@ class OutcomeResolver:
         if outcome is not None:
             self._done[call] = self.clock.monotonic()  # the next list shows it
             return True
-        words = "the API server said that it was done, and the pod does not show it"
+        words = "the API server reported success, but the pod was not changed"
         await self.sink([OperationDone(*call, "failed", words)])
         return False

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from vcd.eventlog.archive.segment_index import SECOND, SegmentChain, SegmentIndex
+from vcd.eventlog.archive.segment_index import SegmentChain, SegmentIndex
 from vcd.eventlog.archive.segment_names import ArchiveSegment
 from vcd.eventlog.archive.segments import DamagedSegment, read_pieces
 from vcd.eventlog.archive.stores import ArchiveError, ArchiveStore, store_of
@@ -24,6 +24,7 @@ from vcd.eventlog.log_file import connect, translate_errors
 from vcd.eventlog.replication import CheckpointPiece, EventsPiece, Piece, StartPiece, write_piece
 from vcd.eventlog.rows import to_logged
 from vcd.model.events import SessionDecided
+from vcd.model.words import SECOND
 
 _PIECES = 4
 
@@ -130,7 +131,7 @@ async def _write_log(
             there = "all its events are later"
             if job.to is not None:
                 there = f"it {'ends with' if session < job.to else 'begins after'} session {session}"
-            raise ArchiveError(f"archive {job.where}: nothing to restore for the given end; {there}")
+            raise ArchiveError(f"archive {job.where}: no event to restore up to the given end; {there}")
         with translate_errors(out):
             with closing(connect(partial)) as connection:
                 connection.execute("PRAGMA journal_mode = DELETE").fetchall()

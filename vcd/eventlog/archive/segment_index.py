@@ -12,8 +12,7 @@ import msgspec
 
 from vcd.eventlog.archive.segment_names import ArchiveSegment
 from vcd.eventlog.archive.stores import ArchiveError
-
-SECOND = 1_000_000_000
+from vcd.model.words import SECOND
 
 
 class SegmentChain(msgspec.Struct, frozen=True):
@@ -84,7 +83,7 @@ class SegmentIndex:
                 old = [place for place in bases if age is not None and self._has_events_before(segments[place], since)]
                 return SegmentChain(segments[(old or bases[:1])[-1] :], gaps)
             gaps.append(f"{end}: there, but no state that leads to it")
-        raise ArchiveError("; ".join(["nothing in it can be restored", *gaps[:3]]))
+        raise ArchiveError("; ".join(["no part of it can be restored", *gaps[:3]]))
 
     def _has_events_before(self, one: ArchiveSegment, moment: int) -> bool:
         before = self._predecessors[one]

@@ -21,6 +21,7 @@ from vcd.eventlog.errors import LogError
 from vcd.eventlog.replication import CheckpointPiece, EventsPiece, Piece, Position, StartPiece
 from vcd.eventlog.rows import to_logged
 from vcd.model.events import SessionDecided
+from vcd.model.words import SECOND
 
 FORMAT = 1
 """Version of the format. A higher number was written by a newer vcd."""
@@ -87,7 +88,7 @@ class SegmentWriter:
         self._write_message(End(self.end))
         self._stream.flush(zstandard.FLUSH_FRAME)
         data, header = self._buffer.getvalue(), self._header
-        seconds = -(-self._time // 1_000_000_000)
+        seconds = -(-self._time // SECOND)
         segment = ArchiveSegment(
             header.after, self.end.sequence, header.epoch, self.session, seconds, header.before, self.end.link,
             _digest(data), self._base is not None or header.after == 0,

@@ -41,7 +41,7 @@ async def run_job(job: ShipJob | RestoreJob, silence: float) -> AsyncGenerator[P
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, limit=_MAX_LINE,
         )  # fmt: skip
     except OSError as error:
-        raise ArchiveError(f"archive {job.where}: no process can be begun to work with it: {error}") from error
+        raise ArchiveError(f"archive {job.where}: no process can be started for it: {error}") from error
     try:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(msgspec.json.encode(job) + b"\n")
