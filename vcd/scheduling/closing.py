@@ -13,7 +13,7 @@ from vcd.model.objects import Condition as ObservedCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import STATUSES, UNSCHEDULABLE, Phase, TaskStatus, condition_of
-from vcd.scheduling.session.alike import (
+from vcd.scheduling.session.reason_templates import (
     Condition,
     number_of,
     open_reasons,
