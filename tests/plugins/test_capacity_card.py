@@ -1135,7 +1135,7 @@ def alike(cards: str, count: int) -> tuple[bool, bool]:
     task, plugin = task_of(session, "g-0"), plugin_of(session, CapacityCardPlugin)
     model = next(part for part in plugin.predicates() if part.name == "CardModel")
     assert framework_of(session).many_at_once
-    return plugin.allocatable_together(queue_of(session, "q"), task, count), model.stands_still(task, count)
+    return plugin.allocatable_together(queue_of(session, "q"), task, count), model.stable_for(task, count)
 
 
 def test_alike_pods_are_placed_at_once_as_far_as_each_has_the_choice_that_the_first_has() -> None:

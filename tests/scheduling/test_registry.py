@@ -328,7 +328,7 @@ def test_a_plugin_that_cannot_read_its_own_reason_is_told_of(
 ) -> None:
     class Puzzled(Closer):
         @classmethod
-        def limits_told(cls, reason: Waiting) -> list[QueueLimit]:
+        def limits_of_reason(cls, reason: Waiting) -> list[QueueLimit]:
             raise KeyError("cpu")
 
     offering(monkeypatch, Puzzled)

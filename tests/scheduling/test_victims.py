@@ -151,7 +151,7 @@ def test_who_goes_first_is_found_without_asking_about_the_others(
             seen.append(task.name)
             return task.name != "a-0"
 
-    Noting.tells = tells
+    Noting.records_refusals = tells
     session = session_with(monkeypatch, "preemptable", [[lambda *_: Noting()]])
     found = framework_of(session).preemptable(task_of(session, "new-0"), tasks_of(session, *NAMES)).first
     assert found is not None

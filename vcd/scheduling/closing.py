@@ -14,7 +14,7 @@ from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import READY_STATUSES, STATUSES, UNSCHEDULABLE, Phase, TaskStatus, condition_of
 from vcd.scheduling.framework.checks import REJECTED
-from vcd.scheduling.session.alike import (
+from vcd.scheduling.session.reason_templates import (
     Condition,
     number_of,
     open_reasons,

@@ -10,7 +10,7 @@ from vcd.model.objects import PodSpec
 from vcd.scheduling.actions.preempt import PreemptAction
 from vcd.scheduling.eviction.budgets import Disruptions
 from vcd.scheduling.framework.framework import Framework
-from vcd.scheduling.framework.victims import lets_go
+from vcd.scheduling.framework.victims import victim_rule
 from vcd.scheduling.plugins.capacity_card.account import CardAccount
 from vcd.scheduling.plugins.capacity_card.requests import CardDemand
 from vcd.scheduling.plugins.conformance import SYSTEM_CLASSES, SYSTEM_NAMESPACE, ConformancePlugin
@@ -90,7 +90,7 @@ def nominated_by_arrival(self: Session, keys: Any) -> list[int]:
 
 
 @replaces(ConformancePlugin.preemptable, found_by="no protected pod evicted")
-@lets_go("all but the protected")
+@victim_rule("all but the protected")
 def protected_pods_evicted(self: ConformancePlugin, preemptor: object, tasks: list[Task]) -> list[Task]:
     """Pods that the system needs are evicted for a user's job."""
     return [

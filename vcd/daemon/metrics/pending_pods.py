@@ -19,7 +19,7 @@ from vcd.model.events import Plan, Waiting, waits_by_group
 from vcd.model.reasons import Cause
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.reasons import cause_of, keeps_back
-from vcd.scheduling.session.alike import shown_reasons
+from vcd.scheduling.session.reason_templates import shown_reasons
 from vcd.scheduling.session.session import Session
 from vcd.state.interning import Computed
 from vcd.state.rearranged import NEW

@@ -155,7 +155,7 @@ class AllocateAction(Action):
         """
         queued: dict[int, list[Job]] = {}
         tasks: dict[int, RemainingTasks] = {}
-        alike = framework.session.classes.has_pods_alike
+        alike = framework.session.classes.has_equivalent_pods
         for job in jobs:
             if not cls._can_be_tried(framework, job):
                 continue
@@ -172,7 +172,7 @@ class AllocateAction(Action):
         wanted = [task for task in job.pending() if task.status == _PENDING and not task.best_effort]
         if not job.queue.is_open:  # if many are held, the reason names the pods that would be tried first
             wanted = framework.in_task_order(wanted)
-        if not (job.queue.is_open and session.classes.has_pods_alike(job.index)):
+        if not (job.queue.is_open and session.classes.has_equivalent_pods(job.index)):
             wanted = [task for task in wanted if not is_held(session, task, _is_gated_first(session, task))]
         if wanted and job.partition is not None:
             return Worksheet(framework, job.partition, wanted)
@@ -482,9 +482,9 @@ def _place_until_ready(
 ) -> None:
     """Place tasks of a job or sub-job until it is ``ready``, or cannot become so by ``more``."""
     session = framework.session
-    at_once = unit is statement.job and framework.places_alike(statement.job)
+    at_once = unit is statement.job and framework.can_place_together(statement.job)
     while tasks:
-        if at_once and _place_alike(framework, queue, statement, tasks) and ready(unit):
+        if at_once and _place_together(framework, queue, statement, tasks) and ready(unit):
             break
         if not tasks:
             break
@@ -510,7 +510,7 @@ def _place_until_ready(
             break
 
 
-def _place_alike(framework: Framework, queue: Queue, statement: Statement, tasks: deque[Task]) -> bool:
+def _place_together(framework: Framework, queue: Queue, statement: Statement, tasks: deque[Task]) -> bool:
     """Place equivalent tasks in one batch; return whether there were any.
 
     The batch ends before the first task that could be refused or make the job ready. Each task gets the node that it

@@ -472,7 +472,7 @@ class VictimFinder:
         The job's last task is left out, since a job that is no longer starving may not take more.
         """
         last, first, count = self._last_swap, tasks[0], len(tasks) - 1
-        if last is None or not last.rest or not (self._is_full and self.framework.places_alike(self.job)):
+        if last is None or not last.rest or not (self._is_full and self.framework.can_place_together(self.job)):
             return []
         count = min(count, len(last.rest))
         if count < 2 or not self._follows(last, first):
@@ -523,7 +523,7 @@ class VictimFinder:
         return (
             last.changes == self.session.trial.changes
             and last.preemptor.node == last.node
-            and self.session.classes.has_pods_alike(self.job.index)
+            and self.session.classes.has_equivalent_pods(self.job.index)
             and self.kind(task) == last.kind
             and not self.moves(task)
         )

@@ -120,7 +120,7 @@ class GuardedAllowance(Allowance):
 
     def __init__(self, gate: Gate, part: Allowance) -> None:
         _route_through_gate(self, gate, part, "Allowance", {}, permits=_truth, spend=None)
-        self.tells = part.tells is True
+        self.records_refusals = part.records_refusals is True
 
 
 # --- what a plugin that failed forbids --------------------------------------------------------------------------------

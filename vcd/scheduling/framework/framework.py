@@ -138,16 +138,16 @@ class Framework(Points):
 
     def in_task_order(self, tasks: list[Task]) -> list[Task]:
         """Return tasks of one job, the first to be placed first."""
-        are_equivalent = bool(tasks) and self.places_alike(tasks[0].job)
+        are_equivalent = bool(tasks) and self.can_place_together(tasks[0].job)
         return ordered_tasks(None if are_equivalent else self._task_key, tasks)
 
     def _task_key(self, task: Task) -> tuple[Any, ...]:
         return (*self.task_order(task), task.refused_until)
 
-    def places_alike(self, job: Job) -> bool:
+    def can_place_together(self, job: Job) -> bool:
         """Return whether the tasks of a job are equivalent for all plugins, so that several can be placed at once."""
         follows = self.trace is not None and self.trace.follows(job)
-        return self.many_at_once and not follows and self.session.classes.has_pods_alike(job.index)
+        return self.many_at_once and not follows and self.session.classes.has_equivalent_pods(job.index)
 
     def unprotected(self, tasks: list[Task]) -> list[Task]:
         """Return the tasks that no plugin protects if they are all evicted without a preemptor."""

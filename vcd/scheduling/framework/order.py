@@ -12,8 +12,8 @@ from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from vcd.model.events import Waiting
-from vcd.scheduling.session.alike import open_reasons, pods_of, reasons_of
 from vcd.scheduling.session.classes import EquivalenceClass
+from vcd.scheduling.session.reason_templates import open_reasons, pods_of, reasons_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import alike_in_order, index_in_name

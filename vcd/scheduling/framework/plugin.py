@@ -107,7 +107,7 @@ class Plugin:
         answer: VictimsAnswer = method(asker, tasks)
         return answer
 
-    def minds_exchanges(self) -> bool:
+    def depends_on_exchanges(self) -> bool:
         """Return whether answers at ``preemptable`` and ``reclaimable`` can change after an exchange.
 
         In an exchange, a victim is evicted and a task of the preempting job that requests exactly what the victim held
@@ -117,7 +117,7 @@ class Plugin:
         return True
 
     @classmethod
-    def limits_told(cls, reason: Waiting) -> Iterable[QueueLimit]:
+    def limits_of_reason(cls, reason: Waiting) -> Iterable[QueueLimit]:
         """Return the limits, of queues or of the cluster, that a reason of this plugin is about. The reason may come
         from a log that an older version wrote."""
         return limits_in(reason, cls.quotas)

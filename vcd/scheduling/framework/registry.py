@@ -296,7 +296,7 @@ def limits_of(reason: Waiting) -> list[QueueLimit]:
     """Return the limits that a reason is about, as its plugin reads them; empty, with a log line, if the plugin
     fails."""
     try:
-        return list(plugins().get(reason.plugin, Plugin).limits_told(reason))
+        return list(plugins().get(reason.plugin, Plugin).limits_of_reason(reason))
     except Exception as error:  # noqa: BLE001 - a third-party defect: the reason itself is still displayed
         _log.warning("plugin %s cannot read the limits in its own reason %r: %r", reason.plugin, reason.reason, error)
         return []

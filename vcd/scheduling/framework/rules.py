@@ -272,7 +272,7 @@ def consent(participants: Participants) -> Callable[[Task, int], list[Refused]]:
 def intersection(participants: Participants) -> Callable[[Any, list[Task]], Victims]:
     """All plugins of a tier, and all that protect, must allow a victim; the first tier that allows one decides."""
     plugins = [plugin_of(method) for method in (*participants.methods, *participants.protecting)]
-    lasts = not any(plugin.minds_exchanges() for plugin in plugins)
+    lasts = not any(plugin.depends_on_exchanges() for plugin in plugins)
     tiers = [victims_of_tier(participants, tier, lasts) for tier in participants.tiers]
 
     def combine(asker: Any, tasks: list[Task]) -> Victims:

@@ -22,8 +22,8 @@ class Allowance:
     spends from each of them. A pod that stays spends nothing, so the order of plugins does not matter.
     """
 
-    tells: bool = False
-    """Whether ``keeps`` is called for pods that are not permitted. If so, ``permits`` is called for all pods, not only
+    records_refusals: bool = False
+    """Whether ``spare`` is called for pods that are not permitted. If so, ``permits`` is called for all pods, not only
     until enough are found."""
 
     def permits(self, task: Task) -> bool:
@@ -33,8 +33,8 @@ class Allowance:
     def spend(self, task: Task) -> None:
         """Record that a permitted task is evicted."""
 
-    def keeps(self, task: Task) -> None:
-        """Record that a task is not permitted. Called only if ``tells`` is True."""
+    def spare(self, task: Task) -> None:
+        """Record that a task is not permitted. Called only if ``records_refusals`` is True."""
 
     def among(self, tasks: Sequence[Task]) -> list[Task]:
         """Return the tasks that this allowance alone permits together, and spend for them."""
@@ -46,20 +46,20 @@ class Allowance:
         return going
 
 
-def lets_go(words: str) -> Callable[[M], M]:
+def victim_rule(words: str) -> Callable[[M], M]:
     """Declare which pods a method at a victims' point allows to evict, in words that follow "lets go: "."""
 
     def declare(method: M) -> M:
-        method.__dict__["lets_go"] = words
+        method.__dict__["victim_rule"] = words
         return method
 
     return declare
 
 
 def rule_of(plugin: object, point: str) -> str:
-    """Return which pods a plugin allows to evict at a point, as declared by ``lets_go``; empty if it declares
+    """Return which pods a plugin allows to evict at a point, as declared by ``victim_rule``; empty if it declares
     nothing."""
-    words: str = getattr(getattr(plugin, point, None), "lets_go", "")
+    words: str = getattr(getattr(plugin, point, None), "victim_rule", "")
     return f"lets go: {words}" if words else ""
 
 
@@ -97,7 +97,7 @@ class Victims:
     ) -> None:
         self.answers: list[tuple[str, list[Task] | Allowance]] = []
         self.lasts = lasts
-        """Whether the answers also hold for the next equivalent preemptor (``Plugin.minds_exchanges``); see
+        """Whether the answers also hold for the next equivalent preemptor (``Plugin.depends_on_exchanges``); see
         ``again``."""
         self._candidates = tasks
         self._refusals = refusals
@@ -115,7 +115,7 @@ class Victims:
             self.answers.append((name, answer))
             if isinstance(answer, Allowance):
                 self._shared.append(answer)
-                self._notifies |= answer.tells
+                self._notifies |= answer.records_refusals
             elif answer != tasks:
                 rows = frozenset([task.row for task in answer])
                 self._rows = rows if self._rows is None else self._rows & rows
@@ -148,8 +148,8 @@ class Victims:
     def _is_permitted(self, task: Task) -> bool:
         for allowance in self._shared:
             if not allowance.permits(task):
-                if allowance.tells:
-                    allowance.keeps(task)
+                if allowance.records_refusals:
+                    allowance.spare(task)
                 return False
         return True
 

@@ -8,7 +8,7 @@ from vcd.model.objects import Pod
 from vcd.model.reasons import Cause, ReasonCode
 from vcd.scheduling.framework.arguments import parse_duration
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.victims import lets_go
+from vcd.scheduling.framework.victims import victim_rule
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import seconds_of
@@ -44,11 +44,11 @@ class CdpPlugin(Plugin):
         self._ends: dict[int, None] = {}
         """When the cool-downs of protected candidates end (ns since the epoch)."""
 
-    def minds_exchanges(self) -> bool:
+    def depends_on_exchanges(self) -> bool:
         """Return False: a pod's cool-down does not depend on other victims."""
         return False
 
-    @lets_go("all but those that cool down")
+    @victim_rule("all but those that cool down")
     def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
         """Return the candidates that are not cooling down."""
         ends = [cools_until(task.pod) for task in tasks]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.victims import lets_go
+from vcd.scheduling.framework.victims import victim_rule
 from vcd.scheduling.session.views import Task
 
 SYSTEM_CLASSES = frozenset({"system-cluster-critical", "system-node-critical"})
@@ -17,11 +17,11 @@ class ConformancePlugin(Plugin):
     keys = ()
     protects = True
 
-    def minds_exchanges(self) -> bool:
+    def depends_on_exchanges(self) -> bool:
         """Return False: a pod's protection does not depend on other victims."""
         return False
 
-    @lets_go("all but the protected")
+    @victim_rule("all but the protected")
     def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
         """Return the candidates that are not protected."""
         return [

@@ -10,7 +10,7 @@ from vcd.model.status import READY_STATUSES, SCHEDULED, UNSCHEDULABLE, TaskStatu
 from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import CountedSubGroups, Job, Partition, SubJob, Task
 
@@ -101,11 +101,11 @@ class GangPlugin(Plugin):
         """Return whether fewer tasks than the minimum are ready or pipelined."""
         return job.is_starving()
 
-    def minds_exchanges(self) -> bool:
+    def depends_on_exchanges(self) -> bool:
         """Return False: the surplus depends on the number of victims only."""
         return False
 
-    @lets_go("of each job, as many as it has above its minimum")
+    @victim_rule("of each job, as many as it has above its minimum")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _Surplus:
         """Permit as many victims of each job as it has ready tasks above its minimum."""
         return _Surplus()
@@ -122,7 +122,7 @@ class GangPlugin(Plugin):
             return tasks
         return _WholeOrNone(Counter(task.job.index for task in tasks) if point == "victim_tasks" else {})
 
-    @lets_go("all: whole-gang eviction minds the minima itself")
+    @victim_rule("all: whole-gang eviction minds the minima itself")
     def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
         """Return all candidates: whole-gang eviction observes the minima itself."""
         return tasks

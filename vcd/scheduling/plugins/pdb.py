@@ -7,7 +7,7 @@ import numpy as np
 from vcd.model.status import TaskStatus
 from vcd.scheduling.eviction.budgets import KIND, Budgets, Disruptions
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.victims import lets_go
+from vcd.scheduling.framework.victims import victim_rule
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.deletion import asked_since
@@ -57,11 +57,11 @@ class PdbPlugin(Plugin):
 
     # --- points -----------------------------------------------------------------------------------------------------
 
-    def minds_exchanges(self) -> bool:
+    def depends_on_exchanges(self) -> bool:
         """Return False: the budgets depend on the number of victims only."""
         return False
 
-    @lets_go("those whose budgets allow it, each that goes taking from what is left for the others")
+    @victim_rule("those whose budgets allow it, each that goes taking from what is left for the others")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> Disruptions:
         """Permit victims while their budgets last; each victim uses one disruption of its budgets."""
         self._note_unreadable(preemptor, tasks)
@@ -69,7 +69,7 @@ class PdbPlugin(Plugin):
 
     reclaimable = preemptable
 
-    @lets_go("those whose budgets allow it, each that goes taking from what is left for the others")
+    @victim_rule("those whose budgets allow it, each that goes taking from what is left for the others")
     def unified_evictable(self, context: object, tasks: list[Task]) -> Disruptions:
         """Permit victims while their budgets last; each victim uses one disruption of its budgets."""
         return self._budgets.allowance()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.order import PRIORITY, labelled
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.victims import lets_go
+from vcd.scheduling.framework.victims import victim_rule
 from vcd.scheduling.session.views import Job, SubJob, Task
 
 
@@ -35,11 +35,11 @@ class PriorityPlugin(Plugin):
         """Order tasks by priority, highest first."""
         return -task.priority
 
-    def minds_exchanges(self) -> bool:
+    def depends_on_exchanges(self) -> bool:
         """Return False: evictions do not change priorities."""
         return False
 
-    @lets_go("tasks of jobs of lower priority; in the preemptor's own job, tasks of lower priority")
+    @victim_rule("tasks of jobs of lower priority; in the preemptor's own job, tasks of lower priority")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
         """Return tasks of jobs of lower priority, and tasks of lower priority in the preemptor's own job."""
         return [
@@ -52,7 +52,7 @@ class PriorityPlugin(Plugin):
             )
         ]
 
-    @lets_go("for gangpreempt the tasks of jobs of lower priority")
+    @victim_rule("for gangpreempt the tasks of jobs of lower priority")
     def unified_evictable(self, context: EvictionContext, tasks: list[Task]) -> list[Task]:
         """Return tasks of jobs of lower priority for gangpreempt; all for gangreclaim, which compares shares."""
         if context.kind != "gangpreempt":

@@ -79,7 +79,7 @@ class ResourceQuotaPlugin(Plugin):
                 admitted[name] = admitted.get(name, 0) + requested
 
     @classmethod
-    def limits_told(cls, reason: Waiting) -> Iterable[QueueLimit]:
+    def limits_of_reason(cls, reason: Waiting) -> Iterable[QueueLimit]:
         """Return nothing: the plugin enforces limits of namespaces, not of queues."""
         return ()
 

@@ -16,7 +16,7 @@ from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.order import Label, labelled, yes_or_no
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
@@ -282,7 +282,7 @@ class TdmPlugin(Plugin):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
-    @lets_go("running preemptable tasks on ordinary nodes, of each job as many as its budget lets")
+    @victim_rule("running preemptable tasks on ordinary nodes, of each job as many as its budget lets")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> VictimsAnswer:
         """Permit running preemptable tasks on ordinary nodes as victims, within each job's budget."""
         if preemptor.preemptable or uses_zones(preemptor.pod):

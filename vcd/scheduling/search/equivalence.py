@@ -73,10 +73,9 @@ class EquivalenceKeys:
         others = [part for part in parts if part not in self.fixed_parts and _has_effect(part)]
         self._others = sorted(others, key=is_moving)
         self._stays = [not is_moving(part) for part in self._others]
-        self._distinguishing = frozenset([id(part) for part in parts if distinguishes_pods(part)])
-        self._distinguishing_predicates = tuple(
-            part for part in parts if isinstance(part, Predicate) and distinguishes_pods(part)
-        )
+        distinguishing = [part for part in parts if distinguishes_pods(part)]
+        self._distinguishing = frozenset(map(id, distinguishing))
+        self._distinguishing_predicates = tuple(part for part in distinguishing if isinstance(part, Predicate))
         self._applying: dict[tuple[tuple[int, ...], tuple[bool, ...]], ApplyingParts] = {}
         self._last_fixed: tuple[Task | None, tuple[int, ...]] = None, ()
         self._last: tuple[Task | None, int, tuple[EquivalenceKey, ApplyingParts]] | None = None

@@ -49,7 +49,7 @@ class PlacedCounts(Generic[K]):
         raise NotImplementedError
 
     @staticmethod
-    def minds_labels(shape: Shape) -> bool:
+    def uses_labels(shape: Shape) -> bool:
         """Whether pods of one shape and namespace can have different things if their labels differ."""
         return False
 
@@ -93,7 +93,7 @@ class PlacedCounts(Generic[K]):
     def _owner(self, snapshot: Snapshot, row: int) -> _Owner:
         tasks = snapshot.tasks
         pod, shape = tasks.pod(row), cast(Shape, snapshot.shapes[int(tasks.shape[row])])
-        labels = tuple(sorted(pod.metadata.labels.items())) if self.minds_labels(shape) else None
+        labels = tuple(sorted(pod.metadata.labels.items())) if self.uses_labels(shape) else None
         return shape, pod.metadata.namespace, labels
 
     def _count(self, owner: _Owner, pod: Pod, nodes: npt.NDArray[np.signedinteger], times: Ints) -> Sequence[K]:
@@ -125,7 +125,7 @@ class PlacedCounts(Generic[K]):
         tasks, flags = snapshot.tasks, snapshot.shape_columns.flags
         rows = np.flatnonzero(tasks.placed & flags(self.has)[tasks.shape])
         shapes, namespaces = tasks.shape[rows], tasks.namespace[rows]
-        labels = np.where(flags(self.minds_labels)[shapes], tasks.labels[rows], -1)
+        labels = np.where(flags(self.uses_labels)[shapes], tasks.labels[rows], -1)
         order = np.lexsort((labels, namespaces, shapes))
         owners: Ints = np.stack([shapes, namespaces, labels])[:, order]
         firsts = np.flatnonzero(np.diff(owners, prepend=-2).any(axis=0))

@@ -185,7 +185,7 @@ class SessionCounts(Generic[K]):
         self._own: dict[K, Sums] = {}
         self._owners: dict[tuple[int, int, int], list[tuple[Sums, Rows]]] = {}
         flags = snapshot.shape_columns.flags
-        self._having, self._by_labels = flags(self.kind.has), flags(self.kind.minds_labels)
+        self._having, self._by_labels = flags(self.kind.has), flags(self.kind.uses_labels)
         self.may_exist = bool(self._having.any())
         """Whether any pod, placed or not, has such things."""
         for row, node, times in index.moved():

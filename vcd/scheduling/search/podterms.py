@@ -178,7 +178,7 @@ def _order(term: Term) -> tuple[str, str, int]:
 class PlacedTerms(PlacedCounts[Term]):
     """Terms of placed pods."""
 
-    minds_labels = staticmethod(has_label_keys)
+    uses_labels = staticmethod(has_label_keys)
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from vcd.model.objects import ObjectMeta, Pod
 from vcd.model.status import TaskStatus
-from vcd.scheduling.session.alike import keys_as_tried
+from vcd.scheduling.session.reason_templates import keys_as_tried
 from vcd.state.groups import GroupColumns, Rows
 from vcd.state.records import PREEMPTABLE, TASK_SPEC, Shape, set_of
 from vcd.state.snapshot import Snapshot
@@ -112,9 +112,7 @@ def _common_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple[
     tasks, counts = jobs.tasks, np.array([len(rows) for rows in members], np.int64)
     rows, starts = np.array(list(chain.from_iterable(members)), np.intp), np.cumsum(counts) - counts
     shapes = tasks.shape[rows]
-    label_dependent = [
-        number for number in np.unique(shapes).tolist() if minds_labels(cast(Shape, jobs.shapes[number]))
-    ]
+    label_dependent = [number for number in np.unique(shapes).tolist() if uses_labels(cast(Shape, jobs.shapes[number]))]
     labels = np.where(np.isin(shapes, label_dependent), tasks.labels[rows], _MIXED)
     columns = [shapes, *[column[rows] for column in (tasks.namespace, tasks.scheduler, tasks.priority)], labels]
     firsts = [column[starts] for column in columns]
@@ -126,7 +124,7 @@ def _common_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple[
     return [None if differs else each for each, differs in zip(values, mixed, strict=True)]
 
 
-def minds_labels(shape: Shape) -> bool:
+def uses_labels(shape: Shape) -> bool:
     """Return whether a shape's terms may refer to labels."""
     return shape.spec.affinity is not None or bool(shape.spec.topology_spread_constraints)
 
@@ -212,7 +210,7 @@ class EquivalenceClasses:
                 self._follows[equivalents[1:]] = True
                 self.classes.append(EquivalenceClass(equivalents))
 
-    def has_pods_alike(self, index: int) -> bool:
+    def has_equivalent_pods(self, index: int) -> bool:
         """Return whether a job's pods are equivalent, too: all are pending and of one kind."""
         return self._kinds.size > 0 and self._kinds.item(index) != _ALONE
 

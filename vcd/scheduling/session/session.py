@@ -21,7 +21,6 @@ from vcd.model.status import (
     TaskStatus,
 )
 from vcd.model.unsupported import DEMANDS
-from vcd.scheduling.session.alike import Condition
 from vcd.scheduling.session.classes import EquivalenceClasses
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.jobs import has_ended, is_ready
@@ -29,6 +28,7 @@ from vcd.scheduling.session.nodes import Ints, Nodes
 from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.outside import NOBODY, Outside
 from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.reason_templates import Condition
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.statement import Statement, Trial
 from vcd.scheduling.session.turns import Turns

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from vcd.model.events import Turn
 from vcd.model.status import Phase
-from vcd.scheduling.session.classes import EquivalenceClasses, minds_labels
+from vcd.scheduling.session.classes import EquivalenceClasses, uses_labels
 from vcd.scheduling.session.views import PendingRows
 from vcd.state.groups import GroupColumns
 from vcd.state.snapshot import Snapshot
@@ -115,7 +115,7 @@ class _Costs:
         tasks, columns = snapshot.tasks, snapshot.shape_columns
         rows, self._owners = pending.rows[counted], pending.jobs[counted]
         self._shapes = tasks.shape[rows].astype(np.int64)
-        labels = np.where(columns.flags(minds_labels)[self._shapes], tasks.labels[rows] + 1, 0)
+        labels = np.where(columns.flags(uses_labels)[self._shapes], tasks.labels[rows] + 1, 0)
         self._kinds = self._shapes * (len(snapshot.label_sets) + 1) + labels
         self._weights = columns.weights[self._shapes]
 

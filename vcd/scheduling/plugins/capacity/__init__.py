@@ -24,7 +24,7 @@ from vcd.scheduling.framework.shares import (
     KeepsShares,
     attainable,
 )
-from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.plugins.capacity.accounts import (
     UNLIMITED,
     Account,
@@ -454,16 +454,16 @@ class CapacityPlugin(KeepsShares):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
-    def minds_exchanges(self) -> bool:
+    def depends_on_exchanges(self) -> bool:
         """Return whether queues form a tree: then the preemptor's new resources count for common ancestors, too."""
         return self.flags.get("enableHierarchy", False)
 
-    @lets_go("tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept")
+    @victim_rule("tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
         """Permit victims of queues that hold more than they deserve, until they reach it; guarantees are retained."""
         return self._reclaim.allowance(reclaimer.job.queue, reclaimer.amounts, reclaimer.floor.tolist())
 
-    @lets_go("for gangreclaim tasks of queues that hold more than they deserve")
+    @victim_rule("for gangreclaim tasks of queues that hold more than they deserve")
     def unified_evictable(self, context: EvictionContext | None, tasks: list[Task]) -> VictimsAnswer:
         """Permit the same victims for gangreclaim; all candidates for gangpreempt."""
         if context is None or context.kind != "gangreclaim":

@@ -19,7 +19,7 @@ from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.shares import VOLCANO_SHARES, KeepsShares
-from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.plugins.capacity_card.account import BASIC, CardAccount, CardReservations, QuotaAmounts, add_to
 from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
@@ -259,7 +259,7 @@ class CapacityCardPlugin(KeepsShares):
 
     # --- victims ------------------------------------------------------------------------------------------------------
 
-    @lets_go(
+    @victim_rule(
         "pods with cards beyond their queue's quota only, and pods without cards of queues that borrow cpu or memory"
     )
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
@@ -270,7 +270,7 @@ class CapacityCardPlugin(KeepsShares):
         entitlements = self._entitlements if self._divides_basic else None
         return BeyondEntitlement(self._accounts, self._request, entitlements)
 
-    @lets_go("for gangreclaim the same; within a queue anybody")
+    @victim_rule("for gangreclaim the same; within a queue anybody")
     def unified_evictable(self, context: object, tasks: list[Task]) -> VictimsAnswer:
         """Permit the same for gangreclaim; all candidates for gangpreempt."""
         if not isinstance(context, EvictionContext) or context.kind != "gangreclaim" or not tasks:
@@ -314,7 +314,7 @@ class CapacityCardPlugin(KeepsShares):
                 self._moved[moved] = self._moved.get(moved, 0) + sign * amount
 
     @classmethod
-    def limits_told(cls, reason: Waiting) -> Iterator[QueueLimit]:
+    def limits_of_reason(cls, reason: Waiting) -> Iterator[QueueLimit]:
         """Return the quotas and limits that the plugin's reasons report as short."""
         return limits_of(reason)
 

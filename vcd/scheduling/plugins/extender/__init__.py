@@ -9,7 +9,7 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.arguments import Argument, format_duration
 from vcd.scheduling.framework.plugin import CALLS, Plugin
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.victims import lets_go
+from vcd.scheduling.framework.victims import victim_rule
 from vcd.scheduling.plugins.extender.calls import (
     EnqueueableAnswer,
     EventAnswer,
@@ -179,12 +179,12 @@ class ExtenderPlugin(Plugin):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
-    @lets_go("whom the extender names at the verb preemptable")
+    @victim_rule("whom the extender names at the verb preemptable")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task] | None:
         """Return the victims that the verb preemptable names."""
         return self._victims("preemptable", preemptor, tasks)
 
-    @lets_go("whom the extender names at the verb reclaimable")
+    @victim_rule("whom the extender names at the verb reclaimable")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task] | None:
         """Return the victims that the verb reclaimable names."""
         return self._victims("reclaimable", reclaimer, tasks)

@@ -28,7 +28,7 @@ from vcd.scheduling.framework.shares import (
     reserved_guarantee,
     without_limit,
 )
-from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, lets_go
+from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges_of
@@ -589,7 +589,7 @@ class ProportionPlugin(KeepsShares):
     def _rank(self, job: Job) -> int:
         return int(np.searchsorted(self._priorities, job.priority))
 
-    @lets_go("tasks of queues that hold more than their part of what can be had, as long as they do")
+    @victim_rule("tasks of queues that hold more than their part of what can be had, as long as they do")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> VictimsAnswer:
         """Permit victims of queues above their part, until they reach it.
 
@@ -697,7 +697,7 @@ class _AbovePart(Allowance):
     ``protected`` gets the names of queues whose tasks are protected.
     """
 
-    tells = True
+    records_refusals = True
 
     def __init__(self, pool: _Pool, protected: _ProtectedQueues) -> None:
         self._pool = pool
@@ -712,7 +712,7 @@ class _AbovePart(Allowance):
                 return True
         return False
 
-    def keeps(self, task: Task) -> None:
+    def spare(self, task: Task) -> None:
         self._protected.add(task.job.queue.name)
 
     def spend(self, task: Task) -> None:
