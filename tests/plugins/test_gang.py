@@ -281,10 +281,11 @@ def test_sub_groups_count_for_validity_whatever_their_size_and_state(least: int)
 
 
 def test_a_policy_that_can_take_no_pod_makes_a_job_with_a_minimum_invalid_and_says_why() -> None:
-    session = opened(member("a"), subGroupPolicy=[sub_groups(1, 1, matchLabelKeys=[])])
+    selector = {"matchExpressions": [{"key": "app", "operator": "Like", "values": ["a"]}]}
+    session = opened(member("a"), subGroupPolicy=[sub_groups(1, 1, labelSelector=selector)])
     found = plugin(session).job_valid(job_of(session, "g"))
     assert found is not None
-    assert found.detail["fault"].startswith("matchLabelKeys is empty")
+    assert found.detail["fault"].startswith("labelSelector cannot be read")
 
 
 def test_roles_are_looked_at_before_sub_groups_and_sub_groups_before_the_minimum_of_tasks() -> None:

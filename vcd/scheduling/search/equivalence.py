@@ -73,9 +73,10 @@ class EquivalenceKeys:
         others = [part for part in parts if part not in self.fixed_parts and _has_effect(part)]
         self._others = sorted(others, key=is_moving)
         self._stays = [not is_moving(part) for part in self._others]
-        distinguishing = [part for part in parts if distinguishes_pods(part)]
-        self._distinguishing = frozenset(map(id, distinguishing))
-        self._distinguishing_predicates = tuple(part for part in distinguishing if isinstance(part, Predicate))
+        self._fixed_distinguish = [distinguishes_pods(part) for part in self.fixed_parts]
+        self._distinguishing_predicates = tuple(
+            part for part in parts if isinstance(part, Predicate) and distinguishes_pods(part)
+        )
         self._applying: dict[tuple[tuple[int, ...], tuple[bool, ...]], ApplyingParts] = {}
         self._last_fixed: tuple[Task | None, tuple[int, ...]] = None, ()
         self._last: tuple[Task | None, int, tuple[EquivalenceKey, ApplyingParts]] | None = None
@@ -129,9 +130,7 @@ class EquivalenceKeys:
             moving,
             comparing,
             bool(comparing or moving[1]),
-            tuple(
-                part for part in (*[self.fixed_parts[at] for at in fixed], *others) if id(part) in self._distinguishing
-            ),
+            tuple(part for part in (*[self.fixed_parts[at] for at in fixed], *others) if distinguishes_pods(part)),
             any(part.reads & Reads.PODS for part in others),
             any(part.reads & Reads.JOB for part in others),
         )
@@ -170,8 +169,7 @@ class EquivalenceKeys:
     def fixed_key(self, task: Task) -> Hashable:
         """Return a key of all that the ``fixed_parts`` may read of a task; other than ``facts``, with its shape."""
         fixed = self.fixed(task)
-        parts = [self.fixed_parts[at] for at in fixed]
-        part_keys = [part.key_of(task) for part in parts if id(part) in self._distinguishing]
+        part_keys = [self.fixed_parts[at].key_of(task) for at in fixed if self._fixed_distinguish[at]]
         return task.shape, owner_of_claims(task), fixed, tuple(part_keys)
 
 
