@@ -52,7 +52,7 @@ _SPREAD = ReasonCode(
 class NetworkTopologyAwarePlugin(KeepsAccounts):
     """Place the pods of a group, or of a sub-group, within one HyperNode, or near to each other.
 
-    A HyperNode (`topology.volcano.sh`) is a part of the network: nodes by name, regular expression or label, and other
+    A HyperNode is a part of the network: nodes by name, regular expression or label, and other
     HyperNodes. The lower its tier, the closer its nodes. A member that is wrong is ignored and reported: a HyperNode
     that does not exist, that has no lower tier than its parent, or that has another parent already. If no HyperNode
     exists, `labels` lists node labels, the widest first (for example `topology.kubernetes.io/zone, rack`), and nodes
