@@ -223,25 +223,31 @@ def test_a_plugin_does_not_change_the_offer(offer: Callable[..., type[Plugin]]) 
     assert len(tasks) == 2
 
 
-@pytest.mark.parametrize("question", ["permits", "spend"])
+@pytest.mark.parametrize("question", ["permits", "spend", "spare"])
 def test_what_several_are_allowed_together_is_asked_through_the_gate(
     offer: Callable[..., type[Plugin]], question: str
 ) -> None:
-    """An allowance that answers nonsense, or raises when a task goes, is its plugin's to blame."""
+    """An allowance that answers nonsense, or raises when a task is evicted or spared, is its plugin's to blame."""
 
     class Odd(Allowance):
+        records_refusals = True
+
         def permits(self, task: Any) -> Any:
-            return "perhaps" if question == "permits" else True
+            return "perhaps" if question == "permits" else question == "spend"
 
         def spend(self, task: Any) -> None:
-            raise KeyError(question)
+            raise KeyError("spend")
+
+        def spare(self, task: Any) -> None:
+            raise KeyError("spare")
 
     conf = "actions: preempt\ntiers:\n- plugins:\n  - name: odd\n"
     offer(preemptable=lambda self, asker, given: Odd(), job_starving=lambda self, job: job.name == "new")
     old, new = gang("old", 1, on=["n"], cpu=4), gang("new", 1, cpu=4)
     plan = decide(snapshot_of(node("n", cpu=4), old, new), read_policy(conf), NOW_NS, 0)
-    expected = {"permits": "expected True or False at Allowance.permits, got 'perhaps'", "spend": "KeyError('spend')"}
-    assert plan.faults == (f"odd: {expected[question]}",)
+    nonsense = "expected True or False at Allowance.permits, got 'perhaps'"
+    expected = nonsense if question == "permits" else f"KeyError('{question}')"
+    assert plan.faults == (f"odd: {expected}",)
 
 
 @pytest.mark.parametrize("row", [-1, 3, 99, 1.0, True, "n0", np.float64(1)])

@@ -119,7 +119,7 @@ class GuardedAllowance(Allowance):
     """An allowance behind its plugin's gate."""
 
     def __init__(self, gate: Gate, part: Allowance) -> None:
-        _route_through_gate(self, gate, part, "Allowance", {}, permits=_truth, spend=None)
+        _route_through_gate(self, gate, part, "Allowance", {}, permits=_truth, spend=None, spare=None)
         self.records_refusals = part.records_refusals is True
 
 
