@@ -59,7 +59,6 @@ CLOSED = ReasonCode("rack-closed", Cause.PLUGIN, "node(s) in a closed rack")
 class OpenRack(ScalarPredicate):
     name = "open-rack"
     reason = CLOSED()
-    reads = ("Rack", "RackNotes")
 
     def __init__(self, session, closed):
         super().__init__(session)

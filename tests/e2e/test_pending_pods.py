@@ -139,10 +139,11 @@ async def test_a_pod_whose_gate_is_lifted_while_its_group_waits_is_told(tmp_path
 async def test_since_when_a_pod_waits_stays_though_another_process_tells_why(tmp_path: Path) -> None:
     """By convention lastTransitionTime is when the status last changed, not the words."""
     async with Cluster(tmp_path) as cluster:
-        cluster.add_nodes(1, 2)
+        cluster.add_nodes(3, 2)  # with less in all, a queue's share would be a reason, too
         first = await cluster.started("a")
         cluster.submit("g", 1, cpu=5)
-        await until(lambda: scheduled(cluster, "g-0"), what="it is told")
+        told = "node-00, the largest"
+        await until(lambda: told in scheduled(cluster, "g-0").get("message", ""), what="the diagnosis")
         before = {**scheduled(cluster, "g-0"), "lastTransitionTime": "2020-02-02T20:20:20Z"}
         cluster.store.patch("pods", "default", "g-0", {"status": {"conditions": [before]}}, "status")
         await until_quiet(first)

@@ -120,6 +120,15 @@ def topology(name: str, free: str) -> tuple[str, Obj]:
     return "numatopologies.nodeinfo.volcano.sh", {"metadata": {"name": name}, "spec": spec}
 
 
+def rack(name: str, *nodes: str) -> tuple[str, Obj]:
+    """A HyperNode of tier 1."""
+    members = [{"type": "Node", "selector": {"exactMatch": {"name": node}}} for node in nodes]
+    return "hypernodes.topology.volcano.sh", {"metadata": {"name": name}, "spec": {"tier": 1, "members": members}}
+
+
+IN_ONE_RACK: Obj = {"networkTopology": {"mode": "hard", "highestTierAllowed": 1}}
+
+
 def pinned(name: str, cpu: int) -> list[Obj]:
     """A pod with CPUs of its own on one NUMA node."""
     made = pods(name, 1, cpu, annotations={"volcano.sh/numa-topology-policy": "single-numa-node"})
@@ -191,6 +200,13 @@ SCENARIOS: dict[str, Scenario] = {
         then=(*gang("g", *pinned("g", 4)), *gang("h", *pinned("h", 3)), *gang("i", *pinned("i", 3))),
         bound=(("g-t-0", "n1"), ("h-t-0", "n1")),
         waits=("i-t-0",),
+    ),
+    "network-topology-aware": Scenario(
+        # without racks, n0 and n2 would each take a pod, too
+        conf(PLACING, "gang", "predicates", "network-topology-aware"),
+        nodes=(node("n0", 3), node("n1", 4), node("n2", 1)),
+        then=(rack("r0", "n0", "n2"), rack("r1", "n1"), *gang("t", *pods("t", 2, 2), minimum=2, **IN_ONE_RACK)),
+        bound=(("t-t-0", "n1"), ("t-t-1", "n1")),
     ),
     "overcommit": Scenario(
         conf(PLACING, "overcommit\narguments:\n  overcommit-factor: 1.0", "predicates"),
@@ -328,7 +344,10 @@ SCENARIOS: dict[str, Scenario] = {
 }
 
 
-READ = ("capacity", "cdp", "nodegroup", "numa-aware", "pdb", "priority", "resourcequota", "sla", "task-topology", "tdm")
+READ = (
+    "capacity", "cdp", "network-topology-aware", "nodegroup", "numa-aware", "pdb", "priority", "resourcequota", "sla",
+    "task-topology", "tdm",
+)  # fmt: skip
 """Plugins that decide by kinds, fields, labels or annotations that no other test of a daemon sends over the wire."""
 
 

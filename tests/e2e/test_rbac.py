@@ -45,6 +45,7 @@ UNUSED = {
             ("policy", "poddisruptionbudgets", "pdb"),
             ("", "resourcequotas", "resourcequota"),
             ("nodeinfo.volcano.sh", "numatopologies", "numa-aware"),
+            ("topology.volcano.sh", "hypernodes", "network-topology-aware"),
         )
         for verb in ("list", "watch")
     },

@@ -172,12 +172,12 @@ def no_volume(storage: Storage) -> None:
         (STATIC, taken, "volume v was bound to claim default/theirs"),
         (STATIC, bound_elsewhere, "claim default/data was bound to volume w"),
         (STATIC, volume_leaves, "volume v is being deleted"),
-        (STATIC, no_volume, "PersistentVolume v is gone"),
+        (STATIC, no_volume, "PersistentVolume v no longer exists"),
         (MADE, on_another_node, "claim default/data was bound to node n9"),
         (MADE, bound_elsewhere, "claim default/data was bound to volume w"),
         (MADE, another_claim, "claim default/data is another one now"),
         (MADE, claim_leaves, "claim default/data is being deleted"),
-        (MADE, no_claim, "PersistentVolumeClaim default/data is gone"),
+        (MADE, no_claim, "PersistentVolumeClaim default/data no longer exists"),
     ],
 )
 async def test_what_someone_else_decided_is_a_conflict(choice: VolumeChoice, happened: Any, detail: str) -> None:

@@ -271,7 +271,7 @@ def test_only_unschedulable_can_be_resolved_by_evictions(code: int, unresolvable
 
 def test_where_it_fails_no_node_is_taken_and_the_reason_says_so() -> None:
     session, _ = decided({"predicate": "no answer within 100ms"}, NODES, one())
-    assert why(session, "g") == {"the extender cannot be asked: no answer within 100ms": 3}
+    assert why(session, "g") == {"the extender did not answer: no answer within 100ms": 3}
 
 
 def test_where_it_fails_and_is_ignorable_all_nodes_are_taken() -> None:
@@ -560,7 +560,7 @@ def test_without_the_verb_it_abstains() -> None:
         ({"status": 1}, False, Vote.PERMIT),
         ({"status": 0}, False, Vote.ABSTAIN),
         ({"status": -1}, False, "the extender does not admit the job"),
-        ("HTTP 500", False, "the extender cannot be asked: HTTP 500"),
+        ("HTTP 500", False, "the extender did not answer: HTTP 500"),
         ("HTTP 500", True, Vote.PERMIT),
     ],
 )
@@ -590,7 +590,7 @@ def test_it_is_told_of_admission(answer: Any) -> None:
     [
         ({"overused": True}, False, "the extender finds the queue overused"),
         ({"overused": False}, False, None),
-        ("HTTP 500", False, "the extender cannot be asked: HTTP 500"),
+        ("HTTP 500", False, "the extender did not answer: HTTP 500"),
         ("HTTP 500", True, None),
     ],
 )
@@ -1145,4 +1145,4 @@ async def test_the_watchdog_ends_its_waiting_and_what_it_guards_stays_guarded(ig
     assert [fault.partition(" s in ")[0] for fault in record.interrupted] == ["extender: took more than 0.5"]
     assert len(binds(session)) == (3 if ignorable else 0)
     if not ignorable:
-        assert why(session, "g") == {"the extender cannot be asked: it was interrupted": 20}
+        assert why(session, "g") == {"the extender did not answer: it was interrupted": 20}

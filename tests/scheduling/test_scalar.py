@@ -202,6 +202,13 @@ def test_annotations_and_labels_of_the_pod_have_to_be_declared(what: str, declar
         base(opened).mask(task, usage)
 
 
+def test_reads_are_flags() -> None:
+    """A plugin of vcd 0.1 named kinds of objects there."""
+    base = predicate(lambda task, node: True)
+    with pytest.raises(TypeError, match=r"Ours\.reads: must be Reads, such as Reads\.USAGE, not \('Rack',\)"):
+        type("Ours", (base,), {"reads": ("Rack",)})(session())
+
+
 def test_what_never_changes_needs_no_declaration() -> None:
     opened = session()
 

@@ -122,6 +122,6 @@ async def test_a_bind_that_failed_is_no_placement(tmp_path: Path) -> None:
         await made.show(dsl.queue("default"), dsl.node("n1"), dsl.gang("g", 2, cpu=1))
         await made.carry_out(await made.cycle(), "failed", "a webhook denied it")
     with api.open(tmp_path / "log") as opened:
-        lines = list(api.answer_lines(opened.job("g", "default").story()))
+        lines = list(answer_lines(opened.job("g", "default").story()))
     assert "History  00:00:00 created, 2 pods created; 00:00:01 2 binds failed" in lines
     assert not [line for line in lines if line.startswith("Placed")]

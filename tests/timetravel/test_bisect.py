@@ -94,7 +94,7 @@ async def test_the_change_that_keeps_a_job_out_is_found(tmp_path: Path) -> None:
     head, *rest = found.lines()
     assert head == (
         "bert would have started at session 6 (2026-01-01T00:00:05.000Z), and it never started: Queue small:"
-        " spec.capability.cpu 8 -> 2 (session 4, 2026-01-01T00:00:03.000Z) kept it out (verified)"
+        " spec.capability.cpu 8 -> 2 (session 4, 2026-01-01T00:00:03.000Z) prevented it (verified)"
     )
     assert any("without Queue default: spec.weight 1 -> 2" in line and "does not start" in line for line in rest)
 
@@ -102,7 +102,7 @@ async def test_the_change_that_keeps_a_job_out_is_found(tmp_path: Path) -> None:
 async def test_where_no_change_does_all_are_named(tmp_path: Path) -> None:
     found = bisect_job(await starved(tmp_path / "log", cause=False), "bert")
     head, *rest = found.lines()
-    assert (found.found, head.startswith("none of 2 changes kept bert out")) == (None, True)
+    assert (found.found, head.startswith("none of 2 changes prevented the start of bert")) == (None, True)
     assert [line.split(":")[0].strip() for line in rest[:2]] == ["without Queue default", "without configuration"]
     with pytest.raises(NotFound):
         bisect_job(tmp_path / "log", "nobody")

@@ -374,7 +374,7 @@ async def test_nothing_helps_a_gang_that_is_larger_than_the_cluster(tmp_path: Pa
     found = smallest_change(path, "train", kinds=("quota", "priority", "room", "job"))
     assert found.change is None and found.effect is None
     assert found.sentence() == (
-        "no change of one queue's quota, its priority, one node's capacity or one running job alone lets it in"
+        "no change of one queue's quota, its priority, one node's capacity or one running job alone lets it start"
     )
     assert [one.what for one in found.tried] == ["quota", "quota", "priority", "room", "job"]
     assert found.decisions == sum(one.decisions for one in found.tried)
@@ -383,7 +383,7 @@ async def test_nothing_helps_a_gang_that_is_larger_than_the_cluster(tmp_path: Pa
 async def test_the_search_ends_after_so_many_decisions(tmp_path: Path) -> None:
     found = smallest_change(await full_node(tmp_path), "urgent", most_decisions=5)
     assert (found.change, found.decisions) == (None, 5)
-    assert found.notes == ["the search was ended after 5 decisions; what comes later was not tried"]
+    assert found.notes == ["the search ended after 5 decisions; later changes were not tried"]
 
 
 async def test_a_session_that_was_decided_otherwise_says_so(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ async def test_a_session_that_was_decided_otherwise_says_so(tmp_path: Path) -> N
         await made.show(dsl.gang("train", 1, cpu=9))
         await made.cycle(forge=lambda plan: Plan())
     assert smallest_change(tmp_path / "events.log", "train", session=1).notes == [
-        "this version decides the session otherwise than it was decided then; vcd replay tells how"
+        "this version decides the session differently; vcd replay shows the difference"
     ]
 
 
@@ -409,7 +409,7 @@ async def test_a_change_that_would_make_the_scheduler_forget_evictions_says_so(t
     assert changed(found).text() == "node n1's room of cpu 8 -> 10"
     (note,) = found.notes
     assert note.startswith(
-        "what earlier evictions took is remembered as it was; in the cluster a changed queue or node"
+        "earlier evictions are remembered as they were; in the cluster, a changed queue or node"
     )
     assert smallest_change(tmp_path / "events.log", "train", kinds=("job",)).notes == []
 

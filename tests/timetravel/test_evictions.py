@@ -411,7 +411,7 @@ async def test_an_eviction_that_is_not_decided_again_says_so(path: Path) -> None
         await made.cycle(forge=lambda _: forged)
     eviction = only(explain_eviction(path, "x-0"))
     assert eviction.text == "evicted by reclaim: for nobody"
-    assert eviction.why[0] == "deciding it again does not evict it: vcd replay tells why it differs"
+    assert eviction.why[0] == "deciding it again does not evict it; vcd replay shows why"
 
 
 async def test_a_session_that_cannot_be_run_again_leaves_what_the_log_says(

@@ -348,7 +348,7 @@ async def test_a_pod_that_no_session_saw_is_told_so(tmp_path: Path) -> None:
     async with scheduler(tmp_path / "log") as made:
         await made.show(dsl.queue("default"), dsl.gang("job", 2, cpu=2))
     assert explain(tmp_path / "log", "job", "job").now == (
-        "the job is Inqueue with 2 Pending; no session has said yet why it waits"
+        "the job is Inqueue with 2 Pending; no session has stated why it waits"
     )
 
 
@@ -423,15 +423,14 @@ async def test_a_pod_without_a_group_is_told_so(tmp_path: Path) -> None:
         await made.show(dsl.queue("default"), dsl.pod("p", cpu=1))
     assert explain(tmp_path / "log", "pod", "p").now == (
         "the pod is Pending; it has no annotation scheduling.k8s.io/group-name, so it is in no group that a session"
-        " could place; Volcano's controllers make its PodGroup; where they do not run, vcd run --controllers=podgroup"
-        " does"
+        " could place; Volcano's controllers create its PodGroup; without them, vcd run --controllers=podgroup does"
     )
 
 
 async def test_a_pod_whose_group_is_missing_is_told_so(tmp_path: Path) -> None:
     async with scheduler(tmp_path / "log") as made:
         await made.show(dsl.queue("default"), dsl.pod("p", group="none", cpu=1))
-    assert explain(tmp_path / "log", "pod", "p").now == "the pod is Pending; its group default/none is not there"
+    assert explain(tmp_path / "log", "pod", "p").now == "the pod is Pending; its PodGroup default/none does not exist"
 
 
 async def test_pods_that_were_listed_before_their_group_are_its_pods(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ async def test_every_question_is_answered_by_the_process(page: Asker) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "words"),
     [
-        ("whatif?key=default/third", 400, "say what shall be otherwise: queue=NAME, or priority=NAME"),
+        ("whatif?key=default/third", 400, "state a change: queue=NAME, or priority=NAME"),
         ("whatif?key=default/third&queue=smal", 404, "there is no Queue smal in the log; did you mean small?"),
         ("whatif?key=default/third&queue=small", 400, "'queue small' changes nothing"),
         ("node?name=n44", 404, "session 8 has no node n44; did you mean n4?"),

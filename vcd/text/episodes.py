@@ -66,7 +66,7 @@ EPISODES: Final = Templates(
         "result failed": "failed",
         "result unknown": "no answer; it is looked at again",
         # the choice of a node
-        "choice otherwise": "deciding it again puts {who} on {node}: vcd replay tells why it differs",
+        "choice otherwise": "deciding it again puts {who} on {node}; vcd replay shows why",
         "choice nominated": "capacity had been freed for {who} on {node}",
         "choice only": "{passed} of {nodes} took {who}{refused}",
         "choice compared": "{passed} of {nodes} took {who}{refused}: {comparison}",
@@ -90,18 +90,18 @@ EPISODES: Final = Templates(
         "pod now served": (
             "the pod is {state}; its schedulerName is {scheduler}, and this scheduler serves {schedulers}"
         ),
-        "pod now without group": "the pod is {state}; its group {group} is not there",
+        "pod now without group": "the pod is {state}; its PodGroup {group} does not exist",
         "pod now grouped by vcd": (
             "the pod is {state}; it has no annotation {annotation}, so it is in no group that a session could place;"
-            " vcd makes its PodGroup next, and tells in an Event of the pod where it cannot"
+            " vcd creates its PodGroup next, or reports in an Event of the pod why it cannot"
         ),
         "pod now grouped": (
             "the pod is {state}; it has no annotation {annotation}, so it is in no group that a session could place;"
-            " Volcano's controllers make its PodGroup; where they do not run, vcd run --controllers=podgroup does"
+            " Volcano's controllers create its PodGroup; without them, vcd run --controllers=podgroup does"
         ),
         "wait": "it waits: {reasons}",
-        "wait shadow": "vcd, which is a shadow here, would have bound {places}; the scheduler that is there did not",
-        "wait unknown": "no session has said yet why it waits",
+        "wait shadow": "vcd, which is a shadow here, would have bound {places}; the active scheduler did not",
+        "wait unknown": "no session has stated why it waits",
     }
 )
 """A flag selects a variant: shadow (decided, not done), pod (the history of one pod), many (pods)."""

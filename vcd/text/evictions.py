@@ -30,7 +30,7 @@ EVICTIONS: Final = Templates(
         "ran": "it had run for {span}: that work is lost",
         "permitted": "{plugins} permitted it, as number {place} of {places} in order",
         "difference": "it went before {other}: {difference}",
-        "otherwise": "deciding it again does not evict it: vcd replay tells why it differs",
+        "otherwise": "deciding it again does not evict it; vcd replay shows why",
         # other possible victims
         "first": "{pod} is evicted first",
         "first because": "{pod} is evicted first: {difference}",

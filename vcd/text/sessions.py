@@ -9,7 +9,7 @@ from vcd.text.templates import Templates
 SESSIONS: Final = Templates(
     {
         "session": "session {session} at {now}, decided from event {head} (epoch {epoch})",
-        "session shadow": "session {session} at {now}, decided from event {head} (by a shadow: nothing of it was done)",
+        "session shadow": "session {session} at {now}, decided from event {head} by a shadow; nothing was carried out",
         "meanwhile": "{count} came while it was decided",
         "bounded": "a bound on one session's work was reached: the next session goes on with the rest",
         "failed": "running the session again fails with {error}",

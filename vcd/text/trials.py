@@ -24,13 +24,13 @@ SMALLEST: Final = Templates(
         "at": "{kind} {key} at session {session} ({time})",
         "found": "smallest change: {change}",
         "change": "{change}: {effect}",
-        "none": "no change of {kinds} alone lets it in",
+        "none": "no change of {kinds} alone lets it start",
         "tried": "tried: {tried}",
-        "ended": "the search was ended after {most} decisions; what comes later was not tried",
-        "otherwise": "this version decides the session otherwise than it was decided then; vcd replay tells how",
+        "ended": "the search ended after {most} decisions; later changes were not tried",
+        "otherwise": "this version decides the session differently; vcd replay shows the difference",
         "memory": (
-            "what earlier evictions took is remembered as it was; in the cluster a changed queue or node makes the"
-            " scheduler forget it, so that pods which replaced evicted ones may be evicted, too"
+            "earlier evictions are remembered as they were; in the cluster, a changed queue or node makes the"
+            " scheduler forget them, so pods that replaced evicted ones may be evicted, too"
         ),
         "admitted": "its group is admitted; it has no pods yet",
         "bound": "the pod is bound, to {nodes}",
@@ -66,19 +66,20 @@ BISECTIONS: Final = Templates(
         "starts unknown": "not tried, as no session of that wait that can be tried had it",
         "started": "it started at session {session}",
         "started never": "it never started",
-        "job": "{name} would have started at session {session} ({time}), and {then}: {change} kept it out (verified)",
+        "job": "{name} would have started at session {session} ({time}), and {then}: {change} prevented it (verified)",
         "job unchanged": "nothing was changed before a session in which {name} waits; {then}",
-        "job oldest": "  what was so when the log began cannot be taken back",
-        "job none": "none of {changes} kept {name} out: with none taken back does it start; {then}",
+        "job oldest": "  changes from before the log began cannot be undone",
+        "job none": "none of {changes} prevented the start of {name}: undoing none of them starts it; {then}",
         "job tried": "tried at {sessions} of {waits} in which it waits, in {decisions}",
         "job ended": "note: the search was ended after {most} decisions",
         "waits": "waits {where} would have been {new} instead of {old} without {change} (verified)",
         "waits unchanged": "nothing was changed; waits {where}: {old}",
         "waits none": "none of {changes} made waits {where} longer: {old}",
         "waits effect": "{spans}{never}",
-        "waits together": "  {change}: taken back with others, which did not help",
+        "waits together": "  {change}: undone together with others, which did not help",
         "waits basis": (
-            "{jobs}, {runs} in simulated time: what was submitted comes again, who never starts waits until the end"
+            "{jobs}, {runs} in simulated time: each job is submitted again at its time; one that never starts waits"
+            " until the end"
         ),
         "spans": "{p95} (p95; mean {mean})",
     }

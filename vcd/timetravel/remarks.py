@@ -25,11 +25,13 @@ def remarks(reader: LogReader, *, named: bool = True) -> list[str]:
     last = reader.last_session()
     found = []
     if any(info.epoch < 0 for info in reader.sessions(last, last)):
-        found.append("a shadow's log: bound and evicted is what vcd would have, nothing of it was done (vcd shadow)")
+        found.append(
+            "a shadow's log: it has what vcd would have bound and evicted; nothing was carried out (vcd shadow)"
+        )
     others = _count_foreign_binds(reader)
     if others:
         found.append(
-            f"somebody else binds pods of vcd's schedulerName: {counted(others, 'pod')} in the leader's last term "
+            f"another scheduler binds pods of vcd's schedulerName: {counted(others, 'pod')} in the leader's last term "
             "(vcd log ls --type foreign)"
         )
     return [*found, *faults_in_words(open_faults(reader).values(), named=named)]

@@ -306,7 +306,7 @@ def _whatif_for(visibility: Visibility, path: str, key: str, queue: str, priorit
 
 def _find_whatif(path: str, key: str, queue: str, priority: str) -> WhatIf:
     if not (queue or priority):
-        raise _BadParameter("say what shall be otherwise: queue=NAME, or priority=NAME of a PriorityClass")
+        raise _BadParameter("state a change: queue=NAME, or priority=NAME of a PriorityClass")
     return whatif_of(path, key, queue, priority, log_ends(log_of(path).history).head)
 
 

@@ -198,6 +198,8 @@ class _NodeCaller:
     """Calls a function for each node, and caches the results that no placement of the session changes."""
 
     def __init__(self, session: Session, part: Predicate | Score, label: str) -> None:
+        if not isinstance(part.reads, Reads):
+            raise TypeError(f"{type(part).__name__}.reads: must be Reads, such as Reads.USAGE, not {part.reads!r}")
         if part.reads & Reads.PODS:
             part.keys = (*part.keys, ANY_LABEL)
         if _overrides_applies(part):

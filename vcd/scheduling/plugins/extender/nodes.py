@@ -23,7 +23,7 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import Shape
 
-UNANSWERED = ReasonCode("extender-unanswered", Cause.OUTSIDE, "the extender cannot be asked: {error}")
+UNANSWERED = ReasonCode("extender-unanswered", Cause.OUTSIDE, "the extender did not answer: {error}")
 _STATED = ReasonCode("extender-says", Cause.OUTSIDE, "{text}", nodes_help=True)
 _NO_PRIORITIES = ReasonCode("extender-no-priorities-but", Cause.OUTSIDE, "the extender gives no priorities: {error}")
 
