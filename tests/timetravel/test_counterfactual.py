@@ -408,9 +408,7 @@ async def test_a_change_that_would_make_the_scheduler_forget_evictions_says_so(t
     found = smallest_change(tmp_path / "events.log", "train")
     assert changed(found).text() == "node n1's room of cpu 8 -> 10"
     (note,) = found.notes
-    assert note.startswith(
-        "earlier evictions are remembered as they were; in the cluster, a changed queue or node"
-    )
+    assert note.startswith("earlier evictions are remembered as they were; in the cluster, a changed queue or node")
     assert smallest_change(tmp_path / "events.log", "train", kinds=("job",)).notes == []
 
 
