@@ -179,6 +179,26 @@ def test_a_group_of_best_effort_pods_alone_goes_to_one_rack() -> None:
     assert len(racks_of(result, "g")) == 1
 
 
+# --- HyperNodes that overlap ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tier", [1, 2])
+def test_a_gang_is_placed_in_a_hyper_node_that_shares_a_node_with_one_that_is_too_small(tier: int) -> None:
+    overlapping = [hyper_node("a", 1, "n0", "n1"), hyper_node("b", tier, "n1", "n2", "n3")]
+    nodes = [node(f"n{number}") for number in range(4)]
+    result = planned(nodes, overlapping, gang("g", 3, cpu=8, group_spec=hard(tier)), conf=CONF)
+    assert sorted(result.binds.values()) == ["n1", "n2", "n3"]
+
+
+def test_a_replacement_may_use_any_hyper_node_that_holds_the_placed_pods() -> None:
+    overlapping = [hyper_node("a", 1, "n0", "n1"), hyper_node("b", 1, "n1", "n2")]
+    placed, new = pod("g-0", group="g", cpu=8, on="n1"), pod("g-1", group="g", cpu=8)
+    other = pod("other", cpu=8, on="n0")
+    nodes = [node(f"n{number}") for number in range(4)]
+    result = planned(nodes, overlapping, group("g", members=2, **hard(1)), placed, new, other, conf=CONF)
+    assert result.binds == {"default/g-1": "n2"}
+
+
 # --- wrong trees and changes ------------------------------------------------------------------------------------------
 
 

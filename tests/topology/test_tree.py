@@ -170,9 +170,9 @@ def test_ancestors_and_descendants_in_a_tree_of_uneven_depth() -> None:
     )
     leaf, mid, deep, root, top = range(5)
     assert list(tree.ancestors(leaf)) == [leaf, mid, root, top]
-    assert [tree.highest_within(leaf, tier) for tier in (0, 1, 3, 4, 9)] == [None, leaf, mid, root, top]
     assert (tree.common(leaf, deep), tree.common(mid, leaf)) == (root, mid)
     assert (tree.below(root), tree.below(mid)) == ([leaf, mid, deep, root], [leaf, mid])
+    assert (tree.below(mid, deep), tree.below()) == ([leaf, mid, deep], [])
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
