@@ -50,6 +50,22 @@ def test_a_cluster_that_is_too_small_is_the_reason_and_not_its_racks() -> None:
     assert reasons(result, "g")[0] == "all nodes together take 3 of the 4 pods that it needs"
 
 
+def test_nodes_that_the_selector_excludes_do_not_count_for_a_rack() -> None:
+    gangs = gang("g", 3, cpu=8, group_spec=hard(1), spec={"nodeSelector": {"zone": "z1"}})
+    result = planned(racks([3, 1, 2, 2]), gangs, conf=CONF)
+    assert reasons(result, "g")[0] == (
+        "no allowed HyperNode takes 3 pods together: "
+        "r2 (tier 1) takes 2, r3 (tier 1) takes 2, r0 (tier 1) takes 0, r1 (tier 1) takes 0"
+    )
+
+
+def test_the_selector_is_the_reason_if_it_leaves_too_few_nodes() -> None:
+    gangs = gang("g", 3, cpu=8, group_spec=hard(1), spec={"nodeSelector": {"rack": "r1"}})
+    result = planned(racks([3, 2]), gangs, conf=CONF)
+    assert "node(s) didn't match Pod's node affinity/selector" in reasons(result, "g")
+    assert not [code for code in codes(result, "g") if code.startswith("topology-")]
+
+
 @pytest.mark.parametrize("spec", [hard(2), SOFT])
 def test_a_higher_tier_is_used_where_it_is_allowed_and_needed(spec: Manifest) -> None:
     result = planned(racks([1, 3, 2]), gang("g", 4, cpu=8, group_spec=spec), conf=CONF)

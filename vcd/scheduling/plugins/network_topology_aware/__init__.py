@@ -214,7 +214,8 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         for unit, tier in self._limited_units(task):
             positions = self._positions.of(unit)
             if positions.total:
-                masks.append(self._tree.masks[positions.domains_within(tier)].any(axis=0))
+                around: Mask = np.any(self._tree.masks[positions.domains_within(tier)], axis=0)
+                masks.append(around)
             else:
                 masks.append(self._in_any(tier))
         return np.logical_and.reduce(masks) if masks else np.ones(len(self._leaves), np.bool_)
