@@ -42,7 +42,7 @@ def nodes_of(member: HyperNodeMember, facts: NodeFacts) -> Mask:
     if selector.exact_match is not None:
         return _named(selector.exact_match.name, facts)
     if selector.regex_match is not None:
-        pattern = _compile(selector.regex_match.pattern)
+        pattern = compile_pattern(selector.regex_match.pattern)
         return np.fromiter((pattern.search(name) is not None for name in facts.names), np.bool_, len(facts))
     assert selector.label_match is not None
     return _labelled(selector.label_match, facts)
@@ -76,11 +76,11 @@ def _named(name: str, facts: NodeFacts) -> Mask:
     return found
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern of Go's syntax, which Python's mostly agrees with.
 
     What Python reads differently is refused, and so are repeated repetitions and choices: Go matches them in linear
-    time, but Python may not finish.
+    time, but Python may not finish. Raises MemberError.
     """
     where = f"selector.regexMatch.pattern: {pattern[:_LONGEST_PATTERN]!r}"
     if not pattern:
