@@ -144,7 +144,8 @@ def test_one_of_many_alike_stands_for_all(name: str) -> None:
         case = CASES[name](seed)
         objects = _crowd(seed, case)
         together, apart = Answering(objects, conf=case.conf), _Each(objects, conf=case.conf)
-        bound = Settings(placements=random.Random(seed).choice((1, 4, 9, 50_000))).as_text()
+        # Without turns: of equivalent jobs only the first counts there, so more jobs have their turn with classes.
+        bound = Settings(placements=random.Random(seed).choice((1, 4, 9, 50_000)), kinds=0).as_text()
         for world in (together, apart):
             world.happen(ev.PolicyLoaded(world.policy.digest, world.policy.text, bound))
         for cycle in range(_CYCLES):
