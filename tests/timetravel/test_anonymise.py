@@ -20,6 +20,7 @@ from tests.planted.runs import by_hand
 from tests.sizes import seeds, some
 from tests.timetravel.histories import SCORED, scheduler, write_busy_history
 from tests.timetravel.questions import verdict
+from tests.topology.manifests import CONF, hard, hyper_node
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
 from vcd.state.backoff import RefusalBackoff
@@ -304,6 +305,16 @@ async def test_words_of_any_script_and_domains_that_look_like_vendors_are_rename
     assert logfile.verify(tmp_path / "out").problems == []
     whole = "\n".join(texts_of(tmp_path / "out"))
     assert [word for word in sorted(words) if word in whole or word.encode().decode("latin-1") in whole] == []
+
+
+async def test_a_hyper_node_selects_the_same_nodes_by_their_new_names(tmp_path: Path) -> None:
+    member = {"type": "Node", "selector": {"regexMatch": {"pattern": "^acme-[0-9]+$"}}}
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.node("acme-1"), dsl.node("n2"))
+        await made.show(hyper_node("rack", 1, member), dsl.gang("job", 1, cpu=1, group_spec=hard(1)))
+        await made.carry_out(await made.cycle())
+    assert logfile.anonymise(tmp_path / "log", tmp_path / "out").renamed == []
+    check(tmp_path / "log", tmp_path / "out", {"acme-1", "^acme-[0-9]+$"})
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

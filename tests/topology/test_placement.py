@@ -50,6 +50,22 @@ def test_a_cluster_that_is_too_small_is_the_reason_and_not_its_racks() -> None:
     assert reasons(result, "g")[0] == "all nodes together take 3 of the 4 pods that it needs"
 
 
+def test_nodes_that_the_selector_excludes_do_not_count_for_a_rack() -> None:
+    gangs = gang("g", 3, cpu=8, group_spec=hard(1), spec={"nodeSelector": {"zone": "z1"}})
+    result = planned(racks([3, 1, 2, 2]), gangs, conf=CONF)
+    assert reasons(result, "g")[0] == (
+        "no allowed HyperNode takes 3 pods together: "
+        "r2 (tier 1) takes 2, r3 (tier 1) takes 2, r0 (tier 1) takes 0, r1 (tier 1) takes 0"
+    )
+
+
+def test_the_selector_is_the_reason_if_it_leaves_too_few_nodes() -> None:
+    gangs = gang("g", 3, cpu=8, group_spec=hard(1), spec={"nodeSelector": {"rack": "r1"}})
+    result = planned(racks([3, 2]), gangs, conf=CONF)
+    assert "node(s) didn't match Pod's node affinity/selector" in reasons(result, "g")
+    assert not [code for code in codes(result, "g") if code.startswith("topology-")]
+
+
 @pytest.mark.parametrize("spec", [hard(2), SOFT])
 def test_a_higher_tier_is_used_where_it_is_allowed_and_needed(spec: Manifest) -> None:
     result = planned(racks([1, 3, 2]), gang("g", 4, cpu=8, group_spec=spec), conf=CONF)
@@ -177,6 +193,26 @@ def test_a_group_of_best_effort_pods_alone_goes_to_one_rack() -> None:
     )
     assert len(result.binds) == 4
     assert len(racks_of(result, "g")) == 1
+
+
+# --- HyperNodes that overlap ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tier", [1, 2])
+def test_a_gang_is_placed_in_a_hyper_node_that_shares_a_node_with_one_that_is_too_small(tier: int) -> None:
+    overlapping = [hyper_node("a", 1, "n0", "n1"), hyper_node("b", tier, "n1", "n2", "n3")]
+    nodes = [node(f"n{number}") for number in range(4)]
+    result = planned(nodes, overlapping, gang("g", 3, cpu=8, group_spec=hard(tier)), conf=CONF)
+    assert sorted(result.binds.values()) == ["n1", "n2", "n3"]
+
+
+def test_a_replacement_may_use_any_hyper_node_that_holds_the_placed_pods() -> None:
+    overlapping = [hyper_node("a", 1, "n0", "n1"), hyper_node("b", 1, "n1", "n2")]
+    placed, new = pod("g-0", group="g", cpu=8, on="n1"), pod("g-1", group="g", cpu=8)
+    other = pod("other", cpu=8, on="n0")
+    nodes = [node(f"n{number}") for number in range(4)]
+    result = planned(nodes, overlapping, group("g", members=2, **hard(1)), placed, new, other, conf=CONF)
+    assert result.binds == {"default/g-1": "n2"}
 
 
 # --- wrong trees and changes ------------------------------------------------------------------------------------------

@@ -80,6 +80,8 @@ def test_members_select_nodes_by_name_expression_and_label(member: Manifest, fou
         (regex("("), "is no regular expression"),
         (regex("(a+)+$"), "repeats a group that contains a repetition"),
         (regex("((a|b)*c){2}"), "repeats a group that contains a repetition"),
+        (regex("(a|a)*b"), "or a choice"),
+        (regex("(a?){26}a{26}b?$"), "or a choice"),
         (regex("[[:digit:]]"), "write [0-9] instead"),
         (regex("a" * 1001), "is longer than 1000 characters"),
         (labels(matchExpressions=[{"key": "rack", "operator": "Near"}]), "selector.labelMatch.matchExpressions[0]"),
@@ -94,7 +96,9 @@ def test_a_wrong_member_is_left_out_and_reported_with_its_field(member: Manifest
     assert problem.startswith("h: spec.members[1].") and words in problem
 
 
-@pytest.mark.parametrize("pattern", ["^rack-(a|b)+-n[0-9]+$", r"n\(+\)+", "[(+)]+x*", "(?:ab)?c+"])
+@pytest.mark.parametrize(
+    "pattern", ["^rack-(a|b)-n[0-9]+$", r"n\(+\)+", "[(+)]+x*", "(?:ab)+c?", r"((1?[0-9]|2[0-4])\.){3}"]
+)
 def test_repetitions_that_are_not_nested_are_allowed(pattern: str) -> None:
     assert tree_of(hyper_node("h", 1, regex(pattern)))[1] == []
 
@@ -170,9 +174,9 @@ def test_ancestors_and_descendants_in_a_tree_of_uneven_depth() -> None:
     )
     leaf, mid, deep, root, top = range(5)
     assert list(tree.ancestors(leaf)) == [leaf, mid, root, top]
-    assert [tree.highest_within(leaf, tier) for tier in (0, 1, 3, 4, 9)] == [None, leaf, mid, root, top]
     assert (tree.common(leaf, deep), tree.common(mid, leaf)) == (root, mid)
     assert (tree.below(root), tree.below(mid)) == ([leaf, mid, deep, root], [leaf, mid])
+    assert (tree.below(mid, deep), tree.below()) == ([leaf, mid, deep], [])
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------

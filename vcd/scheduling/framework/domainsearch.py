@@ -1,14 +1,15 @@
 """Place a job, or a sub-job, in the best of the domains that its plugins offer, with or without evictions.
 
 Domains come in rows, the closest first. Each domain of a row is tried from the same save point, and the best one that
-works is used. A domain with too little capacity, by counting, is not tried. Which domains there are is the
-plugins' decision (``hyper_node_gradient``). If they limit a job to none, the whole cluster is its only domain. Source:
-Volcano ``actions/allocate`` (``allocateForJob``, ``allocateForSubJob``) and ``actions/utils``.
+works is used. A domain with too little capacity on nodes whose labels and taints suit the tasks, by counting, is not
+tried. Which domains there are is the plugins' decision (``hyper_node_gradient``). If they limit a job to none, the
+whole cluster is its only domain. Source: Volcano ``actions/allocate`` (``allocateForJob``, ``allocateForSubJob``) and
+``actions/utils``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, SubJob, Task
 from vcd.scheduling.topology.scope import scope_of
 from vcd.scheduling.topology.tree import Domain
+from vcd.state.facts import Mask
 
 NO_DOMAIN = ReasonCode(
     "topology-no-domain",
@@ -106,7 +108,11 @@ def place_in_domains(
             done = _place_in_first(framework, unit, candidates, place_in)
         if done is not None:
             return done
-    _note_failure(job, counted, tried)
+    if counted.on_all_nodes < counted.needed <= counted.by_resources:
+        attempt(root)  # notes which facts exclude nodes
+        statement.undo(start)
+    else:
+        _note_failure(job, counted, tried)
     job.wants_second_round = False
     job.failed.clear()
     return None
@@ -208,25 +214,21 @@ def _loss(victims: Sequence[Task]) -> tuple[int, int]:
 
 
 class Capacity:
-    """Counts how many of a unit's tasks a domain could take at most, by ``free`` resources of its nodes alone.
+    """Counts how many of a unit's tasks a domain could take at most, by ``free`` resources and the facts of its nodes.
 
     ``needed`` is the fewest tasks that must be placed for the unit to be ready or pipelined.
     """
 
     def __init__(self, framework: Framework, unit: Unit, tasks: Iterable[Task], free: Ints) -> None:
-        self._free = free
         tasks = list(tasks)
         nodes = (
             [framework.session.nominated_node(task) for task in tasks] if framework.session.snapshot.nominated else []
         )
         self._nominated = [node for node in nodes if node is not None]
-        counts: dict[bytes, int] = {}
-        requests: dict[bytes, Ints] = {}
-        for task in tasks:
-            key = task.request.tobytes()
-            requests[key] = task.request
-            counts[key] = counts.get(key, 0) + 1
-        self._counts = [(requests[key], count) for key, count in counts.items()]
+        self._kinds = [
+            _Kind(len(each), _most_per_node(each[0].request, len(each), free), framework.evaluator.static(each[0]).mask)
+            for each in _equivalent(framework, unit, tasks)
+        ]
         missing = framework.missing_tasks(unit) if isinstance(unit, Job) else -unit.margin
         if isinstance(unit, Job) and unit.partition is not None:
             missing = 0  # the minima of sub-groups may need fewer tasks
@@ -238,23 +240,45 @@ class Capacity:
 
     def fitting(self, domain: Domain) -> int:
         """Return the most tasks that fit a domain; tasks of different requests do not compete."""
-        return self._fitting(self._free[:, domain.mask])
+        return sum(min(kind.size, int(kind.per_node[domain.mask & kind.passing].sum())) for kind in self._kinds)
+
+    @property
+    def by_resources(self) -> int:
+        """The most tasks that fit all nodes of the cluster together, whatever the facts of the nodes."""
+        return sum(min(kind.size, int(kind.per_node.sum())) for kind in self._kinds)
 
     @property
     def on_all_nodes(self) -> int:
         """The most tasks that fit all nodes of the cluster together."""
-        return self._fitting(self._free)
+        return sum(min(kind.size, int(kind.per_node[kind.passing].sum())) for kind in self._kinds)
 
-    def _fitting(self, free: Ints) -> int:
-        found = 0
-        for request, count in self._counts:
-            columns = np.flatnonzero(request > 0)
-            if not len(columns):
-                found += count
-                continue
-            per_node = np.maximum(free[columns] // request[columns, None], 0).min(axis=0)
-            found += min(count, int(per_node.sum()))
-        return found
+
+class _Kind(NamedTuple):
+    """Equivalent tasks: how many there are, how many of them each node takes, and the nodes whose facts they pass."""
+
+    size: int
+    per_node: Ints
+    passing: Mask
+
+
+def _equivalent(framework: Framework, unit: Unit, tasks: list[Task]) -> list[list[Task]]:
+    """Return tasks by what predicates on facts read of them, and by their requests."""
+    job = unit if isinstance(unit, Job) else unit.job
+    if not tasks or framework.can_place_together(job):
+        return [tasks] if tasks else []
+    found: dict[Hashable, list[Task]] = {}
+    for task in tasks:
+        key = task.request.tobytes(), framework.evaluator.keys.fixed_key(task)
+        found.setdefault(key, []).append(task)
+    return list(found.values())
+
+
+def _most_per_node(request: Ints, count: int, free: Ints) -> Ints:
+    columns = np.flatnonzero(request > 0)
+    if not len(columns):
+        return np.full(free.shape[1], count, np.int64)
+    most: Ints = np.clip((free[columns] // request[columns, None]).min(axis=0), 0, count)
+    return most
 
 
 def _note_failure(job: Job, counted: Capacity, tried: Sequence[tuple[Domain, int]]) -> None:

@@ -23,7 +23,10 @@ from vcd.state.facts import Mask, NodeFacts
 NODE, HYPER_NODE = "Node", "HyperNode"
 
 _LONGEST_PATTERN = 1000
-_REPEATS = "*+{"
+_SINGLE, _CHOICE, _REPETITION = range(3)
+"""In how many ways a part of a pattern may match one text: one; a few; as many as the text is long."""
+_REPEATED = re.compile(r"[*+{]")
+_REPEATED_OFTEN = re.compile(r"[*+]|\{(?!\d\})")
 
 
 class MemberError(ValueError):
@@ -39,7 +42,7 @@ def nodes_of(member: HyperNodeMember, facts: NodeFacts) -> Mask:
     if selector.exact_match is not None:
         return _named(selector.exact_match.name, facts)
     if selector.regex_match is not None:
-        pattern = _compile(selector.regex_match.pattern)
+        pattern = compile_pattern(selector.regex_match.pattern)
         return np.fromiter((pattern.search(name) is not None for name in facts.names), np.bool_, len(facts))
     assert selector.label_match is not None
     return _labelled(selector.label_match, facts)
@@ -73,11 +76,11 @@ def _named(name: str, facts: NodeFacts) -> Mask:
     return found
 
 
-def _compile(pattern: str) -> re.Pattern[str]:
+def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern of Go's syntax, which Python's mostly agrees with.
 
-    What Python reads differently is refused, and so are nested repetitions: Go matches them in linear time, but Python
-    may not finish.
+    What Python reads differently is refused, and so are repeated repetitions and choices: Go matches them in linear
+    time, but Python may not finish. Raises MemberError.
     """
     where = f"selector.regexMatch.pattern: {pattern[:_LONGEST_PATTERN]!r}"
     if not pattern:
@@ -86,28 +89,37 @@ def _compile(pattern: str) -> re.Pattern[str]:
         raise MemberError(f"{where}... is longer than {_LONGEST_PATTERN} characters")
     if "[:" in pattern:
         raise MemberError(f"{where} names a class such as [:digit:]; write [0-9] instead")
-    if _repeats_repetition(pattern):
-        raise MemberError(f"{where} repeats a group that contains a repetition; write it without the inner one")
+    if _repeats_choice(pattern):
+        raise MemberError(
+            f"{where} repeats a group that contains a repetition or a choice; write it without the inner one, or as a"
+            " class such as [ab]"
+        )
     try:
         return re.compile(pattern, re.ASCII)
     except (re.error, OverflowError, RecursionError) as error:
         raise MemberError(f"{where} is no regular expression: {error}") from None
 
 
-def _repeats_repetition(pattern: str) -> bool:
-    """Whether a group that contains a repetition is itself repeated."""
-    text = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", pattern, flags=re.DOTALL)
-    contains_repeat = [False]
+def _repeats_choice(pattern: str) -> bool:
+    """Whether a repeated group contains a repetition, alternatives or an optional part.
+
+    A group that contains no repetition may be repeated a fixed number of times below 10.
+    """
+    text = re.sub(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", "x", pattern, flags=re.DOTALL).replace("(?", "(")
+    inner = [_SINGLE]
     for position, letter in enumerate(text):
         if letter == "(":
-            contains_repeat.append(False)
-        elif letter == ")" and len(contains_repeat) > 1:
-            inner = contains_repeat.pop()
-            if inner and text[position + 1 : position + 2] in (*_REPEATS,):
+            inner.append(_SINGLE)
+        elif letter == ")" and len(inner) > 1:
+            found = inner.pop()
+            limit = _REPEATED if found == _REPETITION else _REPEATED_OFTEN
+            if found != _SINGLE and limit.match(text, position + 1):
                 return True
-            contains_repeat[-1] |= inner
-        elif letter in _REPEATS:
-            contains_repeat[-1] = True
+            inner[-1] = max(inner[-1], found)
+        elif letter in "|?":
+            inner[-1] = max(inner[-1], _CHOICE)
+        elif _REPEATED.match(letter):
+            inner[-1] = _REPETITION
     return False
 
 

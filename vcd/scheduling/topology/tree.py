@@ -139,20 +139,15 @@ class Tree:
             domain = self.parents[domain]
             yield domain
 
-    def highest_within(self, domain: int, tier: int) -> int | None:
-        """Return the highest of a domain and its ancestors that is not above a tier, or None."""
-        found = [each for each in self.ancestors(domain) if self.tiers[each] <= tier]
-        return found[-1] if found else None
-
     def common(self, first: int, second: int) -> int:
         """Return the lowest domain that is an ancestor of both, or one of them."""
         above = set(self.ancestors(first))
         return next(each for each in self.ancestors(second) if each in above)
 
-    def below(self, domain: int) -> list[int]:
-        """Return a domain and all its descendants, ascending."""
-        inside = {domain}
-        for each in range(domain - 1, -1, -1):
+    def below(self, *domains: int) -> list[int]:
+        """Return domains and all their descendants, ascending."""
+        inside = set(domains)
+        for each in range(max(domains, default=0) - 1, -1, -1):
             if self.parents[each] in inside:
                 inside.add(each)
         return sorted(inside)

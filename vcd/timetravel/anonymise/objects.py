@@ -18,6 +18,7 @@ from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.policy import METRICS, Policy, PolicyError
 from vcd.scheduling.framework.registry import actions, plugins
+from vcd.scheduling.topology.members import MemberError, compile_pattern
 from vcd.timetravel.anonymise.words import Words
 
 _AMOUNTS = frozenset(
@@ -174,7 +175,22 @@ class Rewriter:
             return {key: self._field(key, inner, messages) for key, inner in value.items()}
         if name == "names":
             return [self._image(text) for text in value]
+        if name == "members":
+            value = [each for member in value for each in self._by_name(member)]
         return [self._field(name if isinstance(one, str) else "", one, messages) for one in value]
+
+    def _by_name(self, member: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return a member of a HyperNode that selects nodes by a regular expression as members by name: of all nodes of
+        the log that match it. The expression would not match their new names."""
+        expression = (member.get("selector") or {}).get("regexMatch")
+        if expression is None or self.collecting:
+            return [member]
+        try:
+            pattern = compile_pattern(expression.get("pattern", ""))
+        except MemberError:
+            return [{**member, "selector": {}}]
+        nodes = sorted(filter(pattern.search, self.words.known_as("node")))
+        return [{**member, "selector": {"exactMatch": {"name": node}}} for node in nodes]
 
     def _labels_named(self, value: Any) -> Any:
         return self._referred(value) if isinstance(value, str) else [self._referred(key) for key in value]

@@ -196,8 +196,8 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
 
     def _why_spread(self, task: Task) -> Reason | None:
         for unit, tier in self._limited_units(task):
-            placed = self._positions.of(unit).domain
-            if placed is not None and self._tree.highest_within(placed, tier) is None:
+            positions = self._positions.of(unit)
+            if positions.total and not positions.domains_within(tier):
                 return _SPREAD(amounts=[("tier", "", tier)])
         return None
 
@@ -212,14 +212,12 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         tried = self._scope.domain_for(task.job)
         masks = [] if tried is None else [tried.mask]
         for unit, tier in self._limited_units(task):
-            placed = self._positions.of(unit).domain
-            if placed is None:
+            positions = self._positions.of(unit)
+            if positions.total:
+                around: Mask = np.any(self._tree.masks[positions.domains_within(tier)], axis=0)
+                masks.append(around)
+            else:
                 masks.append(self._in_any(tier))
-                continue
-            highest = self._tree.highest_within(placed, tier)
-            if highest is None:
-                return np.zeros(len(self._leaves), np.bool_)
-            masks.append(self._tree.masks[highest])
         return np.logical_and.reduce(masks) if masks else np.ones(len(self._leaves), np.bool_)
 
     def _in_any(self, tier: int) -> Mask:
@@ -246,16 +244,11 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         start = tree.top if root is None else root.number
         if tier is None:
             return None
-        placed = self._positions.of(unit).domain
-        if placed is not None:
-            highest = tree.highest_within(placed, tier)
-            common = None if highest is None else tree.common(start, highest)
-            if highest is None or common not in (start, highest):
-                return []
-            start = highest if common == start else start
+        positions = self._positions.of(unit)
+        around = set(tree.below(*positions.domains_within(tier))) if positions.total else None
         rows: dict[int, list[Domain]] = {}
         for number in tree.below(start):
-            if tree.tiers[number] <= tier:
+            if tree.tiers[number] <= tier and (around is None or number in around):
                 rows.setdefault(tree.tiers[number], []).append(tree.domain(number))
         return [rows[each] for each in sorted(rows)]
 

@@ -46,6 +46,14 @@ class Positions:
         found[list(self._counts)] = list(self._counts.values())
         return found
 
+    def domains_within(self, tier: int) -> list[int]:
+        """Return the domains that hold all placed tasks and are not above a tier.
+
+        Usually these are the ancestors of one domain. HyperNodes that overlap are not ancestors of each other.
+        """
+        total, tiers = self.total, self._tree.tiers
+        return [domain for domain, count in self._counts.items() if count == total and tiers[domain] <= tier]
+
     @property
     def domain(self) -> int | None:
         """The lowest domain that holds all placed tasks, of several the first by name; None if no task is placed."""
