@@ -21,6 +21,8 @@ NAMES: dict[str, str] = {
     "no card shared": "No card is given to a second pod while the first is there.",
     "no namespace over": "No group is admitted beyond its namespace's quota.",
     "gangs whole": "No gang is bound below its minimum, or is released in the stated time.",
+    "no group beyond its tier": "Nothing is bound with which a hard group is in no HyperNode of an allowed tier.",
+    "no eviction in vain": "Nothing is evicted for a group that no allowed HyperNode could hold.",
     "no protected pod evicted": "Nothing is evicted that is the system's, or says that it is not preemptable.",
     "no budget overspent": "Nothing is evicted beyond a disruption budget.",
     "nobody evicted twice": "Nothing is evicted again without new input.",

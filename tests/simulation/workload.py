@@ -17,12 +17,13 @@ if TYPE_CHECKING:
     from tests.simulation.simulation import Simulation
 
 Obj = dict[str, Any]
+HYPER_NODES = "hypernodes.topology.volcano.sh"
 GATE = "simulation/gate"
 """A scheduling gate that somebody lifts later."""
 RESOURCES = {
     "pod": "pods", "group": GROUPS, "job": JOBS, "queue": QUEUES, "node": "nodes", "deployment": DEPLOYMENTS,
     "budget": PDBS, "quota": "resourcequotas", "class": PRIORITY_CLASSES, "namespace": "namespaces",
-    "claim": "persistentvolumeclaims",
+    "claim": "persistentvolumeclaims", "hypernode": HYPER_NODES,
 }  # fmt: skip
 """What acts call the resources."""
 
@@ -60,6 +61,12 @@ def add_namespace(sim: Simulation, name: str) -> None:
     """A namespace is made."""
     with refusable():
         sim.store.create("namespaces", {"metadata": {"name": name}})
+
+
+def add_hyper_node(sim: Simulation, name: str, spec: Obj) -> None:
+    """An administrator makes a HyperNode."""
+    with refusable():
+        sim.store.create(HYPER_NODES, {"metadata": {"name": name}, "spec": spec})
 
 
 def add_storage(sim: Simulation, name: str, mode: str) -> None:
@@ -281,8 +288,8 @@ def pods_of(sim: Simulation, gang: str) -> list[Obj]:
 ACTS: dict[str, Callable[..., None]] = {
     each.__name__: each
     for each in (
-        add_node, add_class, add_namespace, add_storage, add_queue, command, add_budget, set_quota, count_quota,
-        submit, add_pods, submit_roles, submit_bare, submit_job, submit_deployment, scale_job, edit, delete,
-        delete_pods, lift_gates, edit_pods, annotate_often,
+        add_node, add_hyper_node, add_class, add_namespace, add_storage, add_queue, command, add_budget, set_quota,
+        count_quota, submit, add_pods, submit_roles, submit_bare, submit_job, submit_deployment, scale_job, edit,
+        delete, delete_pods, lift_gates, edit_pods, annotate_often,
     )
 }  # fmt: skip

@@ -28,6 +28,7 @@ from tests.simulation.invariants.programs import Programs
 from tests.simulation.invariants.rest import Rest
 from tests.simulation.invariants.terms import Terms
 from tests.simulation.invariants.told import Told
+from tests.simulation.invariants.topology import Topology
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.invariants.writes import Writes
 
@@ -58,6 +59,7 @@ class Invariants:
         self._memory, self._handles = Memory(sim), Handles(sim)
         self._told = Told(sim, witness, decisions)
         Holds(sim, witness)
+        self._topology = Topology(sim, witness, decisions)
         self._logs = Logs(sim, witness, writes.done, Acknowledged(sim, witness))
         Outcomes(sim, witness)
         Copies(sim, witness)
@@ -70,6 +72,7 @@ class Invariants:
         await self._rest.comes()
         if self._rest.at_rest():
             self._gangs.at_rest()
+        self._topology.at_rest()
         self._calls.at_rest()
         self._memory.at_rest()
         self._handles.at_rest()

@@ -15,6 +15,7 @@ from tests.simulation.swarm.plain import plain
 from tests.simulation.swarm.rare import is_rare, rare
 from tests.simulation.swarm.scenes import scenes
 from tests.simulation.swarm.tables import CHANGES, FAMILIES, ILLEGAL_FAMILY, compared, happenings, of_family
+from tests.simulation.swarm.topology import is_with_topology, with_topology
 from tests.simulation.swarm.work import work
 
 PLAIN = 0.5
@@ -32,6 +33,8 @@ lists are old when they go on: half an hour and a quarter more."""
 def drawn(seed: int) -> Script:
     """The script of a seed. Of those in which all may be on a fifth have no faults, a tenth illegal ones beside the
     others."""
+    if is_with_topology(seed):
+        return with_topology(seed)
     rng = Random(seed)
     if is_rare(seed):
         return rare(rng, seed)

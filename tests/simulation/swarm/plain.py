@@ -58,7 +58,7 @@ def plain(rng: Random, seed: int) -> Script:
     if lot < 0.5:
         acts += a_scene(draw, EVICTING if "preempt" in conf and draw.often(0.6) else SCENES)
     if lot >= 0.3:
-        acts += _one_thing(draw, _of_one_log(draw) if shared and draw.often(0.7) else draw.pick(_FAMILIES))
+        acts += one_thing(draw, _of_one_log(draw) if shared and draw.often(0.7) else draw.pick(_FAMILIES))
     given = {**times(draw, acts), **beside_others(draw, acts), **({"replicas-address": [":7443"]} if shared else {})}
     if draw.often(0.4):
         given["checkpoint-interval"] = [draw.pick(("20", "20", "100"))]
@@ -81,7 +81,7 @@ def _of_one_log(draw: Draw) -> Family:
     return draw.pick(list(PEERS.values()))
 
 
-def _one_thing(draw: Draw, family: Family) -> Iterator[Act]:
+def one_thing(draw: Draw, family: Family) -> Iterator[Act]:
     """One line of a family a few times, and often another one of it at the same moments."""
     names = [draw.pick(sorted(family))]
     if draw.often(0.5):
