@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import Manifest, gang, group, node, planned, pod
+from tests.dsl import Manifest, gang, group, node, planned, pod, queue
 from tests.topology.manifests import CONF, SOFT, exact, hard, hyper_node, parent, rack_of, racks
 from tests.world import World
 from vcd.api import PlanResult
@@ -64,6 +64,22 @@ def test_the_selector_is_the_reason_if_it_leaves_too_few_nodes() -> None:
     result = planned(racks([3, 2]), gangs, conf=CONF)
     assert "node(s) didn't match Pod's node affinity/selector" in reasons(result, "g")
     assert not [code for code in codes(result, "g") if code.startswith("topology-")]
+
+
+def test_the_limit_of_the_queue_is_the_reason_and_not_the_racks() -> None:
+    small = queue("small", capability={"cpu": "16"})
+    gangs = gang("g", 3, cpu=8, queue="small", group_spec=hard(1))
+    result = planned(racks([2, 3]), small, gangs, conf=CONF + "  - name: proportion\n")
+    assert codes(result, "g")[0].startswith("queue-")
+
+
+def test_pods_that_exclude_each_other_from_a_rack_name_that_as_the_reason() -> None:
+    apart = {"labelSelector": {"matchLabels": {"app": "g"}}, "topologyKey": "rack"}
+    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}
+    gangs = gang("g", 2, cpu=1, group_spec=hard(1), labels={"app": "g"}, spec=spec)
+    result = planned(racks([2, 3]), gangs, conf=CONF)
+    assert "node(s) didn't match pod anti-affinity rules" in reasons(result, "g")
+    assert "topology-no-domain" not in codes(result, "g")
 
 
 @pytest.mark.parametrize("spec", [hard(2), SOFT])

@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from vcd.model.events import Waiting
 from vcd.model.reasons import Cause, ReasonCode
 from vcd.model.words import some
 from vcd.scheduling.framework.framework import Framework
@@ -83,6 +84,7 @@ def place_in_domains(
         return None
     counted = Capacity(framework, unit, tasks, framework.session.nodes.usage.future_idle)
     reasons_before = list(job.why)
+    reasons_of_failed: list[list[Waiting]] = []
 
     def place_in(domain: Domain) -> Attempt[R] | None:
         unit.failed_roles.clear()
@@ -91,6 +93,7 @@ def place_in_domains(
         if statement.save() > start and _works(framework, unit):
             return tested
         statement.undo(start)
+        reasons_of_failed.append(list(job.why))
         job.why[:] = reasons_before
         return None
 
@@ -108,7 +111,9 @@ def place_in_domains(
             done = _place_in_first(framework, unit, candidates, place_in)
         if done is not None:
             return done
-    if counted.on_all_nodes < counted.needed <= counted.by_resources:
+    if reasons_of_failed:  # something other than capacity prevents it: a queue's limit, or other predicates
+        job.why[:] = reasons_of_failed[0]
+    elif counted.on_all_nodes < counted.needed <= counted.by_resources:
         attempt(root)  # notes which facts exclude nodes
         statement.undo(start)
     else:
