@@ -6,7 +6,7 @@ seed draws anything else because of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -16,7 +16,7 @@ from tests.simulation.swarm.draw import Draw
 from tests.simulation.swarm.flags import beside_others, calm_after, storm_of, times
 from tests.simulation.swarm.plain import one_thing
 from tests.simulation.swarm.scenes import PREEMPTABLE, RANKED
-from tests.simulation.swarm.tables import FAMILIES, Family
+from tests.simulation.swarm.tables import FAMILIES
 from tests.topology.manifests import exact, hard, hyper_node, parent
 
 Obj = dict[str, Any]
@@ -244,7 +244,7 @@ def _pods_again(draw: _Draw) -> tuple[Any, ...]:
     return gang, 0, pods + draw.number(0, 1), cpu, {}
 
 
-CHANGES: Family = {
+CHANGES: Mapping[str, tuple[str, Callable[[_Draw], tuple[Any, ...]]]] = {
     "relabelled": ("relabel", lambda d: (d.node(), {RACK: d.pick((*sorted(d.racks), None))})),
     "deleted": ("delete", lambda d: ("hypernode", "", d.any_hyper_node())),
     "made again": ("add_hyper_node", lambda d: (
