@@ -164,8 +164,7 @@ async def test_without_the_flag_nobody_makes_one_and_explain_says_what_to_do(tmp
         assert (made(cluster), group_named(cluster, "default/p")) == (0, "")
         assert explain(daemon.log, "pod", "p").now == (
             "the pod is Pending; it has no annotation scheduling.k8s.io/group-name, so it is in no group that a session"
-            " could place; Volcano's controllers make its PodGroup; where they do not run, vcd run"
-            " --controllers=podgroup does"
+            " could place; Volcano's controllers create its PodGroup; without them, vcd run --controllers=podgroup does"
         )
 
 
@@ -245,7 +244,7 @@ async def test_a_refusal_is_told_at_the_pod_and_others_get_theirs(tmp_path: Path
             await until(told, what="an Event at the pod")
             words = f"its PodGroup podgroup-{uid} cannot be made: 403 Forbidden: exceeded quota: groups"
             assert told() == [("p", words)]
-            assert "vcd makes its PodGroup next" in explain(daemon.log, "pod", "p").now
+            assert "vcd creates its PodGroup next" in explain(daemon.log, "pod", "p").now
         await cluster.until_bound(["default/p"])
 
 

@@ -112,7 +112,7 @@ def story_of_gang(log: Path) -> Explanation:
 async def test_who_follows_has_the_leaders_sessions_and_asks_nothing_of_the_api_server(tmp_path: Path) -> None:
     async with Replicas(tmp_path) as cluster:
         leader, follower = await cluster.agreed(2, 16)
-        assert sessions(follower) == sessions(leader) != []
+        await until(lambda: sessions(follower) == sessions(leader) != [], what="both have the same sessions")
         assert {made.call.resource for made in cluster.calls(follower)} == {LEASES}
         await until(lambda: explain(leader.log, "job", "gang").now.endswith("16 Running"), what="all is told")
         await until(

@@ -208,11 +208,11 @@ async def test_explanations_say_what_would_have_been(tmp_path: Path) -> None:
         for kind, name in (("job", "job"), ("pod", "job-0"), ("session", "1")):
             code, told = vcd("explain", kind, name, *(() if kind == "session" else ("--all",)), log)
             assert code == 0, told
-            assert ("would have bound" in told) or ("nothing of it was done" in told), told
+            assert ("would have bound" in told) or ("nothing was carried out" in told), told
             assert ") bound" not in told, told
             assert "call" not in told, told
         answer = vcd("explain", "job", "job", log)[1]
-        assert "the scheduler that is there did not" in answer
+        assert "the active scheduler did not" in answer
         assert "Shadow   would have bound it to node-0" in answer
         assert "Placed" not in answer
 

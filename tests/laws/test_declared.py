@@ -137,6 +137,7 @@ CARDS = [gpus("n", card("A")), group("g"), vpod("p", memory=1, group="g")]
 CYCLES: tuple[tuple[Policy, list[Manifest]], ...] = (
     (policy_of(*ALL), ROOMY),
     (policy_of("gang", "predicates", "nodeorder", "proportion", "extender"), ROOMY),
+    (policy_of("gang", "predicates", "network-topology-aware"), ROOMY),
     (policy_of("gang", "deviceshare", "numa-aware"), CARDS),
     (policy_of("gang", "deviceshare", deviceshare={"deviceshare.NodeLockEnable": True}), CARDS),
     *(

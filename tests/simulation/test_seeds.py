@@ -31,7 +31,7 @@ def ran(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize(
-    "block", [*blocks(6, 96, BLOCK), range(10_000, 10_006)], ids=lambda block: f"{block.start}-{block.stop - 1}"
+    "block", [*blocks(6, 96, BLOCK), range(10_000, 10_004)], ids=lambda block: f"{block.start}-{block.stop - 1}"
 )
 def test_no_invariant_is_violated_and_a_seed_decides_everything_in_any_environment(
     block: range, tmp_path: Path

@@ -321,7 +321,7 @@ async def test_a_shadows_log_is_remarked_on(tmp_path: Path) -> None:
     await write_shadow_history(tmp_path / "log")
     with opened(tmp_path / "log") as history:
         (told,) = remarks(history.reader)
-    assert "nothing of it was done" in told
+    assert "nothing was carried out" in told
 
 
 async def test_others_who_bind_are_remarked_on_until_the_next_term(tmp_path: Path) -> None:
