@@ -96,7 +96,7 @@ async def test_nobody_is_evicted_for_it(tmp_path: Path) -> None:
     running = dsl.gang("low", 2, members=1, cpu=4, on=["n", "n"], spec={"priorityClassName": "low", "priority": 1})
     log = await logged(tmp_path, dsl.node("n", cpu=10), low, high, running, conf=PREEMPTING)
     found = fill(log, dsl.pod("high", cpu=2, spec={"priorityClassName": "high"}))
-    assert (found.copies, found.notes) == (1, ["preempt left out: nobody is evicted or moved to make room"])
+    assert (found.copies, found.notes) == (1, ["preempt left out: no pod is evicted or moved"])
 
 
 async def test_none_fits_where_there_is_no_room(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def pod_of_template(owner: Manifest, template: Manifest) -> Manifest:
     }
 
 
-# # --- groups for pods without one
+# --- groups for pods without one
 # --------------------------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ def as_json(value: Any) -> bytes:
         raise NotJson(_fault(value) or "nested too deep; write fewer levels") from error
     except (TypeError, ValueError, OverflowError) as error:
         raise NotJson(_fault(value) or str(error)) from error
-    # # msgspec writes null for infinite numbers and NaN
+    # msgspec writes null for infinite numbers and NaN
     if b"null" in raw and (fault := _fault(value)):
         raise NotJson(fault)
     return raw

@@ -29,9 +29,9 @@ _FORM: Final = re.compile(
     r"(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE](?P<exponent>[+-]?[0-9]+))"
 )
 _ALLOWED: Final = "a decimal number with at most one of n u m k M G T P E, Ki Mi Gi Ti Pi Ei or an exponent as in 1e3"
-# # Python refuses to convert very long digit strings; no real quantity comes near either limit.
+# Python refuses to convert very long digit strings; no real quantity comes near either limit.
 _MAX_LENGTH: Final = 512
-# # Beyond this power of ten every non-zero amount overflows int64, or is a fraction of the smallest unit.
+# Beyond this power of ten every non-zero amount overflows int64, or is a fraction of the smallest unit.
 _MAX_EXPONENT: Final = 1024
 
 _UNITS_SCALE: Final = 0

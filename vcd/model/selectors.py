@@ -429,7 +429,7 @@ def _covers(toleration: Toleration, taint: Taint) -> bool:
     return value < bound if operator == LESS else value > bound
 
 
-# # --- syntax of names and values -----------------------------------------------------------------------------------
+# --- syntax of names and values -----------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1 << 14)

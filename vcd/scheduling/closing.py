@@ -144,7 +144,7 @@ def _phases_at_end(phase: Phases, counts: Counts, releasing: Counts, min_member:
     completed = counts[:, TaskStatus.FAILED] + counts[:, TaskStatus.SUCCEEDED]
     scheduled = counts[:, TaskStatus.RUNNING] + counts[:, TaskStatus.BOUND] + completed + releasing
     ended = np.where(scheduled == completed, Phase.COMPLETED, Phase.RUNNING)
-    # # a completed group whose pods were deleted needs nothing: as Pending it would be admitted and reserve again
+    # a completed group whose pods were deleted needs nothing: as Pending it would be admitted and reserve again
     stays = (phase == Phase.INQUEUE) | ((phase == Phase.COMPLETED) & (counts.sum(axis=1) == 0))
     waits = np.where(stays, phase, Phase.PENDING)
     return np.where(scheduled >= min_member, ended, waits).astype(np.int8)
@@ -219,7 +219,7 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
             known = resource_values(observed)
         except QuantityError:
             known = None  # an invalid value is overwritten
-        # # zero if the queue lists it, also for a resource that no node has any more: it may have no column
+        # zero if the queue lists it, also for a resource that no node has any more: it may have no column
         amounts = {**dict.fromkeys(known or (), 0), **amounts}
         if amounts != known:
             yield ev.QueueUsage(queue.name, {name: format_resource(name, amounts[name]) for name in sorted(amounts)})

@@ -232,7 +232,7 @@ def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dic
             remaining[name] = {
                 resource: limit - now[name][resource]
                 for resource, limit in record.capability.items()
-                # # cpu or memory of zero means no limit to some plugins, and none of it to others; the plan has decided
+                # cpu or memory of zero means no limit to some plugins, and none of it to others; the plan has decided
                 # which
                 if resource != PODS and (limit or resource not in (CPU, MEMORY) or known.get(resource) != limit)
             }

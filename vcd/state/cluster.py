@@ -147,7 +147,7 @@ class ClusterState:
         self._lists_admissions = True
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
-    # # --- queries
+    # --- queries
     # -----------------------------------------------------------------------------------------------------
 
     def digest(self, kind: str, key: str) -> int | None:
@@ -429,7 +429,7 @@ class ClusterState:
         )
         if job_key in self.admissions:
             self._note_admission(job_key)
-        # # shared values are stored once
+        # shared values are stored once
         meta = msgspec.structs.replace(meta, labels=self.label_sets[labels], namespace=self.namespaces[namespace])
         self._set_observed_pod(key, row, pod, msgspec.structs.replace(pod, metadata=meta, spec=self.shapes[shape].spec))
 
@@ -808,7 +808,7 @@ class ClusterState:
         """Start the back-off of gangs released by a session, so that they are not bound in part repeatedly."""
         for key in {each.group: None for each in statements if each.action == RELEASE}:
             before = self.released.get(key)
-            # # an eviction that is retried belongs to the same release
+            # an eviction that is retried belongs to the same release
             if key in self.groups and (before is None or before.until <= self._decided_at):
                 uid = self.groups[key].group.metadata.uid
                 self.released[key] = after_release(before, uid, self._decided_at)

@@ -151,7 +151,7 @@ class GroupColumns:
         result._carry_sums(self, np.concatenate([before[before != NEW], gone]), touched)
         return result
 
-    # # --- queries
+    # --- queries
     # -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
@@ -229,7 +229,7 @@ class GroupColumns:
         result.reserves[rows[never]] = False
         return result
 
-    # # --- updates
+    # --- updates
     # -----------------------------------------------------------------------------------------------------
 
     def _sum_of_all(self, of: str | Derived, by: By) -> Ints:

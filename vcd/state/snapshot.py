@@ -126,7 +126,7 @@ class SnapshotMaker:
             answers=dict(state.answers),
             waiting=self._mapping("waiting", state.changed_waiting, state.waiting),
             stranded=self._stranded(),
-            # # a pod from another version's checkpoint that is invalid for this version has no row
+            # a pod from another version's checkpoint that is invalid for this version has no row
             backoffs={
                 state.tasks.row_of[key]: backoff for key, backoff in state.backoffs.items() if key in state.tasks.row_of
             },

@@ -28,7 +28,7 @@ FORECASTS: Final = Templates(
         # other jobs
         "evicted": "evicted for it in {runs}: {pod} of job {job}{reason}",
         "more": "and {count} more {what}",
-        "nobody": "nobody is evicted for it, and no job that waits starts more than {longer} later",
+        "no victims": "no pod is evicted for it, and no job that waits starts more than {longer} later",
         # spans of time
         "after": "{median}",
         "after between": "{median} ({low} to {high} in four of five cases)",

@@ -147,7 +147,7 @@ class PreemptAction(Action):
         if framework.pre_predicate(task) is not None:
             return False
         compares = self.values["enableTopologyAwarePreemption"]
-        # # as in Volcano, comparing starts with victims; what earlier evictions left over is used before new ones
+        # as in Volcano, comparing starts with victims; what earlier evictions left over is used before new ones
         tries_without_eviction = (
             not compares or len(statement) or session.trial.statements or is_nominated(framework, task)
         )

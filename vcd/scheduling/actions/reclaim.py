@@ -119,7 +119,7 @@ class ReclaimAction(Action):
             elif not is_failure_shared:
                 remaining.append(nodes[-1])
             nodes.pop()
-        # # a plugin may admit other tasks of the kind; if no pod was evicted, nodes without victims stay without
+        # a plugin may admit other tasks of the kind; if no pod was evicted, nodes without victims stay without
         nodes.extend(reversed(remaining if nodes else refused))
 
 

@@ -206,7 +206,7 @@ class Candidates:
         if before is not self.static or self._moving_predicates:
             self._reasons: tuple[tuple[int, int], dict[Reason, int]] | None = None
 
-    # # --- queries
+    # --- queries
     # -----------------------------------------------------------------------------------------------------
 
     def best(self) -> int | None:
@@ -402,7 +402,7 @@ class Candidates:
             result &= predicate.mask(self.task, usage)
         return result
 
-    # # --- updates
+    # --- updates
     # -----------------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
@@ -570,7 +570,7 @@ class Candidates:
         passed, points = self._with_facts(passes.take(of), rating.take(of), None)
         for predicate in self._moving_predicates:
             passed &= predicate.mask(task, usage)
-        # # as Volcano: nodes with idle resources are rated among themselves, the others only if there are none
+        # as Volcano: nodes with idle resources are rated among themselves, the others only if there are none
         now = passed if has_room is passes else has_room.take(of) & passed
         self._add_comparing(points, now if now.any() else passed)
         return passed, now, points

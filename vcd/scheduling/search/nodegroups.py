@@ -43,7 +43,7 @@ class NodeGroups:
         self._rows = np.zeros(len(nodes), np.intp)  # there are at most as many groups as nodes
         self._rows[: len(self._keys)] = np.unique(self.of, return_index=True)[1]
         whole = nodes.usage
-        # # in C order, since readers go through one resource after the other
+        # in C order, since readers go through one resource after the other
         self._usage, self._allocatable = (np.take(of, self._rows, axis=1) for of in (whole.matrix, whole.allocatable))
         self._floats = self._usage.astype(np.float64), self._allocatable[:2].astype(np.float64)
         self._whole: _UsageOfGroups | None = None

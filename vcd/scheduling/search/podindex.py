@@ -33,7 +33,7 @@ _MANY = 128
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
-# # --- queries ------------------------------------------------------------------------------------------------------
+# --- queries ------------------------------------------------------------------------------------------------------
 
 
 class Scope(msgspec.Struct, frozen=True, gc=False):
@@ -118,7 +118,7 @@ def _rows_with_values(order: Rows, ordered: npt.NDArray[np.int32], wanted: npt.N
     return np.concatenate(parts) if parts else np.empty(0, np.intp)
 
 
-# # --- results ------------------------------------------------------------------------------------------------------
+# --- results ------------------------------------------------------------------------------------------------------
 
 
 class Tally:
@@ -250,7 +250,7 @@ class PodIndex:
         """Drop results that refer back to this index."""
         self._held.clear()
 
-    # # --- updates
+    # --- updates
     # ------------------------------------------------------------------------------------------------------
 
     def placed(self, task: Task, row: int) -> None:
@@ -410,7 +410,7 @@ class PodIndex:
         labels = found.metadata.labels if isinstance(found, Namespace) else {}
         return {**labels, _NAMESPACE_NAME: name}
 
-    # # --- things of placed pods
+    # --- things of placed pods
     # ----------------------------------------------------------------------------------------
 
     def counts_of(self, kind: type[H]) -> H:

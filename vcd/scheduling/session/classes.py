@@ -164,11 +164,11 @@ class EquivalenceClasses:
         self._follows = np.zeros(len(jobs), np.bool_)
         self._kinds: Ints = np.zeros(0, np.int64)
 
-    def find(self, snapshot: Snapshot, marks: Iterable[str], tells_labels: Callable[[str], bool]) -> None:
+    def find(self, snapshot: Snapshot, marks: Iterable[str], labels_matter_in: Callable[[str], bool]) -> None:
         """Find the classes.
 
-        ``marks`` are the annotations and labels that plugins read. ``tells_labels`` returns whether, in a namespace,
-        other labels can matter for the placement of pods.
+        ``marks`` are the annotations and labels that plugins read. ``labels_matter_in`` returns whether other labels
+        can matter for the placement of a namespace's pods.
         """
         jobs = self._jobs
         kinds = jobs.derived(_Kinds(frozenset((*_MARKS, *marks))))
@@ -187,7 +187,7 @@ class EquivalenceClasses:
             rows = [row for row in waiting.tolist() if tasks.keys[row] in snapshot.nominated]
             kinds[jobs.of_row[rows]] = _ALONE
         labels = np.zeros(len(jobs), np.int64)
-        namespaces = {name for name in snapshot.namespaces if name is not None and tells_labels(name)}
+        namespaces = {name for name in snapshot.namespaces if name is not None and labels_matter_in(name)}
         if namespaces:
             affected = [
                 index for index in np.flatnonzero(kinds).tolist() if jobs.keys[index].partition("/")[0] in namespaces

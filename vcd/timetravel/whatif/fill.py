@@ -130,7 +130,7 @@ def fill(
     notes = [*job.notes, *trial.others()]
     left_out = [name for name in whole.actions if name not in _PLACING]
     if left_out:
-        notes.append(f"{', '.join(left_out)} left out: nobody is evicted or moved to make room")
+        notes.append(f"{', '.join(left_out)} left out: no pod is evicted or moved")
     return Filling(
         job=trial.name,
         now=here.now,

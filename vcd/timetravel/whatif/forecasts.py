@@ -127,7 +127,7 @@ class Submission(msgspec.Struct):
             yield delay_sentence(delay.job, delay.queue, _span(delay.before), after, delay.why)
         yield from _more(len(self.delayed), "waiting because of it")
         if self.compared and not self.evicted and not self.delayed:
-            yield FORECASTS.sentence("nobody", {"longer": _span(LONGER)})
+            yield FORECASTS.sentence("no victims", {"longer": _span(LONGER)})
 
 
 def span_of(times: Sequence[int | None], grains: Sequence[int] = (), until: int | None = None) -> Span | None:

@@ -324,7 +324,7 @@ def caveats(estimated: int, how_well: Accuracy | None, policies: Iterable[Policy
     recorded = sorted({question for one in on for question in one.outside if question != CALLS})
     return [
         *run_time_notes(estimated, how_well),
-        *(f"what the plugin {one.name} asks goes as if nobody answered" for one in on if CALLS in one.outside),
+        *(f"calls of the plugin {one.name} get no answer" for one in on if CALLS in one.outside),
         *(f"{one} is what the log recorded, though other pods would have used other nodes" for one in recorded),
     ]
 

@@ -301,7 +301,7 @@ class Storage:
             return np.ones(len(self._facts), np.bool_)
         return matching(self._facts, NodeSelectorTerm(match_expressions=tuple(needs)))
 
-    # # --- reservations
+    # --- reservations
     # -------------------------------------------------------------------------------------------------
 
     def reserve(self, task: Task, row: int) -> None:
