@@ -104,10 +104,29 @@ class Tree:
     @cached_property
     def domains_of(self) -> list[tuple[int, ...]]:
         """The domains of each node, the lowest first, TOP last."""
-        found: list[list[int]] = [[] for _ in range(self.masks.shape[1])]
-        for domain, node in zip(*(axis.tolist() for axis in self.masks.nonzero()), strict=True):
-            found[node].append(domain)
-        return [tuple(each) for each in found]
+        domains, nodes = self.masks.nonzero()
+        of_nodes = domains[np.argsort(nodes, kind="stable")].tolist()
+        ends = np.cumsum(self.masks.sum(axis=0)).tolist()
+        return [tuple(of_nodes[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+    @cached_property
+    def _chains(self) -> dict[tuple[int, ...], int]:
+        return {domains: number for number, domains in enumerate(dict.fromkeys(self.domains_of))}
+
+    @cached_property
+    def chains(self) -> list[tuple[int, ...]]:
+        """The different entries of ``domains_of``. Topology cannot distinguish two nodes of one chain."""
+        return list(self._chains)
+
+    @cached_property
+    def chain_of(self) -> npt.NDArray[np.intp]:
+        """Each node's chain."""
+        return np.array([self._chains[domains] for domains in self.domains_of], np.intp)
+
+    @cached_property
+    def is_nested(self) -> bool:
+        """Whether the domains of each node contain each other: none is in two domains that do not."""
+        return all(tuple(self.ancestors(chain[0])) == chain for chain in self.chains)
 
     def domain(self, number: int) -> Domain:
         """Return one domain."""
@@ -115,15 +134,16 @@ class Tree:
 
     @cached_property
     def leaves(self) -> npt.NDArray[np.intp]:
-        """The lowest domain of each node."""
-        return np.array([domains[0] for domains in self.domains_of], np.intp)
+        """The lowest domain of each chain."""
+        return np.array([chain[0] for chain in self.chains], np.intp)
 
     @cached_property
     def by_tier(self) -> list[tuple[int, npt.NDArray[np.intp]]]:
-        """Each tier with the first domain of each node there, by name; -1 for nodes without one."""
-        found = {tier: np.full(self.masks.shape[1], -1, np.intp) for tier in sorted(set(self.tiers))}
-        for domain in range(len(self) - 1, -1, -1):
-            found[self.tiers[domain]][self.masks[domain]] = domain
+        """Each tier with the first domain of each chain there, by name; -1 for chains without one."""
+        found = {tier: np.full(len(self.chains), -1, np.intp) for tier in sorted(set(self.tiers))}
+        for number, chain in enumerate(self.chains):
+            for domain in reversed(chain):
+                found[self.tiers[domain]][number] = domain
         return list(found.items())
 
     @cached_property
@@ -173,7 +193,7 @@ def declared_by_objects(objects: Mapping[str, HyperNode], facts: NodeFacts) -> t
             try:
                 check_member(member)
                 if member.type == NODE:
-                    nodes |= nodes_of(member, facts)
+                    nodes[nodes_of(member, facts)] = True
                 elif member.selector.exact_match is not None:
                     children.append(member.selector.exact_match.name)
             except MemberError as error:
