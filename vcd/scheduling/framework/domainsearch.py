@@ -214,7 +214,6 @@ class Capacity:
     """
 
     def __init__(self, framework: Framework, unit: Unit, tasks: Iterable[Task], free: Ints) -> None:
-        self._free = free
         tasks = list(tasks)
         nodes = (
             [framework.session.nominated_node(task) for task in tasks] if framework.session.snapshot.nominated else []
@@ -226,7 +225,7 @@ class Capacity:
             key = task.request.tobytes()
             requests[key] = task.request
             counts[key] = counts.get(key, 0) + 1
-        self._counts = [(requests[key], count) for key, count in counts.items()]
+        self._counts = [(_fitting_each(requests[key], free, count), count) for key, count in counts.items()]
         missing = framework.missing_tasks(unit) if isinstance(unit, Job) else -unit.margin
         if isinstance(unit, Job) and unit.partition is not None:
             missing = 0  # the minima of sub-groups may need fewer tasks
@@ -238,23 +237,21 @@ class Capacity:
 
     def fitting(self, domain: Domain) -> int:
         """Return the most tasks that fit a domain; tasks of different requests do not compete."""
-        return self._fitting(self._free[:, domain.mask])
+        return sum(min(count, int(per_node[domain.mask].sum())) for per_node, count in self._counts)
 
     @property
     def on_all_nodes(self) -> int:
         """The most tasks that fit all nodes of the cluster together."""
-        return self._fitting(self._free)
+        return sum(min(count, int(per_node.sum())) for per_node, count in self._counts)
 
-    def _fitting(self, free: Ints) -> int:
-        found = 0
-        for request, count in self._counts:
-            columns = np.flatnonzero(request > 0)
-            if not len(columns):
-                found += count
-                continue
-            per_node = np.maximum(free[columns] // request[columns, None], 0).min(axis=0)
-            found += min(count, int(per_node.sum()))
-        return found
+
+def _fitting_each(request: Ints, free: Ints, count: int) -> Ints:
+    """Return for each node how many tasks of a request fit it, at most ``count``."""
+    columns = np.flatnonzero(request > 0)
+    found: Ints = np.full(free.shape[1], count, np.int64)
+    for column in columns:
+        np.minimum(found, free[column] // request[column], out=found)
+    return np.maximum(found, 0, out=found)
 
 
 def _note_failure(job: Job, counted: Capacity, tried: Sequence[tuple[Domain, int]]) -> None:

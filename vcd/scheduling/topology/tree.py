@@ -102,11 +102,17 @@ class Tree:
         return len(self.names)
 
     @cached_property
+    def _pairs(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Each domain with each of its nodes, by domain and then by node."""
+        domains, nodes = self.masks.nonzero()
+        return domains, nodes
+
+    @cached_property
     def domains_of(self) -> list[tuple[int, ...]]:
         """The domains of each node, the lowest first, TOP last."""
-        domains, nodes = self.masks.nonzero()
+        domains, nodes = self._pairs
         of_nodes = domains[np.argsort(nodes, kind="stable")].tolist()
-        ends = np.cumsum(self.masks.sum(axis=0)).tolist()
+        ends = np.cumsum(np.bincount(nodes, minlength=self.masks.shape[1])).tolist()
         return [tuple(of_nodes[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
     @cached_property
@@ -149,7 +155,7 @@ class Tree:
     @cached_property
     def members(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """The nodes of all domains, domain by domain, and where each domain's begin, with the end of the last."""
-        domains, nodes = self.masks.nonzero()
+        domains, nodes = self._pairs
         return np.searchsorted(domains, np.arange(len(self) + 1)), nodes
 
     def ancestors(self, domain: int) -> Iterator[int]:
