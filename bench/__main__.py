@@ -18,6 +18,7 @@ BENCHES = (
     "asked",
     "steady",
     "contention",
+    "topology",
     "hostile",
     "waiting",
     "endtoend",

@@ -60,21 +60,23 @@ def timed(
 # --- manifests --------------------------------------------------------------------------------------------------------
 
 
-def _nodes(
+def create_nodes(
     count: int, cpu: int, gpus: int = 0, labels: Callable[[int], dict[str, str]] = lambda _: {}
 ) -> Iterator[Manifest]:
+    """Yield nodes ``node-00000`` and so on; ``labels`` returns the labels of node i."""
     for i in range(count):
         room = {"cpu": str(cpu), "memory": "512Gi", "pods": "256", **({GPU: str(gpus)} if gpus else {})}
         meta = {"name": f"node-{i:05}", "labels": {"kubernetes.io/hostname": f"node-{i:05}", **labels(i)}}
         yield {"kind": "Node", "metadata": meta, "status": {"allocatable": room, "capacity": room}}
 
 
-def _queue(name: str, annotations: dict[str, str] | None = None, **spec: object) -> Manifest:
+def create_queue(name: str, annotations: dict[str, str] | None = None, **spec: object) -> Manifest:
+    """Return an open queue."""
     meta = {"name": name, "annotations": annotations or {}}
     return {"kind": "Queue", "metadata": meta, "spec": {"weight": 1, **spec}, "status": {"state": "Open"}}
 
 
-def _job(
+def create_job(
     name: str,
     size: int,
     queue: str,
@@ -84,11 +86,15 @@ def _job(
     on: Callable[[int], str] | None = None,
     priority: tuple[str, int] | None = None,
     annotations: dict[str, str] | None = None,
+    group: Manifest | None = None,
     spec: Manifest | None = None,
 ) -> Iterator[Manifest]:
-    """Yield a PodGroup and its pods, which run on the nodes that ``on`` returns, or are pending without ``on``."""
+    """Yield a PodGroup and its pods, which run on the nodes that ``on`` returns, or are pending without ``on``.
+
+    ``group`` adds to the spec of the PodGroup, ``spec`` to those of the pods.
+    """
     born = "2026-01-01T00:00:00Z" if on else "2026-01-02T00:00:00Z"
-    group: Manifest = {"minMember": size if members is None else members, "queue": queue}
+    group = {"minMember": size if members is None else members, "queue": queue, **(group or {})}
     if priority:
         group["priorityClassName"] = priority[0]
     phase = "Running" if on else "Inqueue"
@@ -141,38 +147,38 @@ CONFS = {
 
 def half_deserved(count: int, gangs: int = 1) -> Iterator[Manifest]:
     """Yield nodes of 8 GPUs, full of one-GPU jobs of queue a, which deserves half, and gangs of b that request 10 %."""
-    yield from _nodes(count, 64, gpus=8)
+    yield from create_nodes(count, 64, gpus=8)
     half = {"cpu": str(32 * count), "memory": f"{256 * count}Gi", GPU: str(4 * count)}
-    yield from (_queue(name, reclaimable=True, deserved=half) for name in "ab")
+    yield from (create_queue(name, reclaimable=True, deserved=half) for name in "ab")
     request = {"cpu": "1", "memory": "1Gi", GPU: "1"}
     for i in range(8 * count):
-        yield from _job(f"a{i}", 1, "a", request, on=in_turn(i, count))
+        yield from create_job(f"a{i}", 1, "a", request, on=in_turn(i, count))
     for i in range(gangs):
-        yield from _job(f"wants{i}", count // 10 * 8 // gangs, "b", request)
+        yield from create_job(f"wants{i}", count // 10 * 8 // gangs, "b", request)
 
 
 def full_of_low(count: int) -> Iterator[Manifest]:
     """Yield nodes full of gangs of low priority, and pods of high priority with two CPUs each, one per two nodes."""
-    yield from _nodes(count, 32)
-    yield _queue("q")
+    yield from create_nodes(count, 32)
+    yield create_queue("q")
     for name, value in (("low", 10), ("high", 1000)):
         yield {"kind": "PriorityClass", "metadata": {"name": name}, "value": value}
     request = {"cpu": "1", "memory": "1Gi"}
     for number in range(32 * count // 100):
-        yield from _job(f"low{number}", 100, "q", request, on=in_turn(number * 100, count), priority=("low", 10))
+        yield from create_job(f"low{number}", 100, "q", request, on=in_turn(number * 100, count), priority=("low", 10))
     for number in range(count // 2):
-        yield from _job(f"high{number}", 1, "q", {"cpu": "2", "memory": "1Gi"}, priority=("high", 1000))
+        yield from create_job(f"high{number}", 1, "q", {"cpu": "2", "memory": "1Gi"}, priority=("high", 1000))
 
 
 def in_teams(count: int, *, tree: bool) -> Iterator[Manifest]:
     """Yield queues of ten departments with twenty teams, half-full nodes, and two new gangs of five per node."""
     departments, teams = 10, 20
-    yield from _nodes(count, 32)
-    yield _queue("root")
+    yield from create_nodes(count, 32)
+    yield create_queue("root")
     for d in range(departments):
         if tree:
             amounts = {"cpu": str(32 * count // 10), "memory": f"{512 * count // 10}Gi"}
-            yield _queue(f"d{d}", parent="root", deserved=amounts, capability=amounts)
+            yield create_queue(f"d{d}", parent="root", deserved=amounts, capability=amounts)
         for t in range(teams):
             spec: Manifest = {
                 "deserved": {"cpu": str(32 * count // 200), "memory": f"{512 * count // 200}Gi"},
@@ -180,13 +186,13 @@ def in_teams(count: int, *, tree: bool) -> Iterator[Manifest]:
             }
             if tree:
                 spec["parent"] = f"d{d}"
-            yield _queue(f"d{d}-t{t}", **spec)
+            yield create_queue(f"d{d}-t{t}", **spec)
     request = {"cpu": "1", "memory": "4Gi"}
     for number in range(16 * count // 5):
         queue = f"d{number % departments}-t{number // departments % teams}"
-        yield from _job(f"run{number}", 5, queue, request, on=in_turn(number * 5, count))
+        yield from create_job(f"run{number}", 5, queue, request, on=in_turn(number * 5, count))
         if number < 2 * count:
-            yield from _job(f"new{number}", 5, queue, request)
+            yield from create_job(f"new{number}", 5, queue, request)
 
 
 def with_cards(count: int) -> Iterator[Manifest]:
@@ -199,16 +205,16 @@ def with_cards(count: int) -> Iterator[Manifest]:
             "nvidia.com/gpu.memory": "81559",
         }
 
-    yield from _nodes(count, 64, gpus=8, labels=labels)
+    yield from create_nodes(count, 64, gpus=8, labels=labels)
     quota = json.dumps(dict.fromkeys(MODELS, count // 25))
     for number in range(50):
         room = {"cpu": str(2 * count), "memory": f"{20 * count}Gi"}
-        yield _queue(f"q{number}", {"volcano.sh/card.quota": quota}, capability=room)
+        yield create_queue(f"q{number}", {"volcano.sh/card.quota": quota}, capability=room)
     for number in range(2 * count):
         models = (MODELS[number % 4],) if number % 3 else (MODELS[number % 4], MODELS[(number + 1) % 4])
         term = {"matchExpressions": [{"key": "nvidia.com/gpu.product", "operator": "In", "values": list(models)}]}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
-        yield from _job(
+        yield from create_job(
             f"job{number}",
             2,
             f"q{number % 50}",

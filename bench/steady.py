@@ -16,7 +16,7 @@ from bench.session import DEFAULT
 from bench.table import Row, row, show
 from vcd.daemon.options import Options
 from vcd.model.codec import encode_payload, from_manifest
-from vcd.model.events import ObjectPut, Plan, SessionDecided, encode_plan
+from vcd.model.events import ObjectGone, ObjectPut, Plan, SessionDecided, encode_plan
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.search.candidates import Memory
@@ -77,6 +77,12 @@ class Scheduler:
         for manifest in objects:
             kind, obj, version = from_manifest(manifest)
             self.state.apply(self.state.sequence + 1, ObjectPut(kind, obj.key, version, encode_payload(obj)))
+
+    def delete(self, objects: Iterable[Manifest]) -> None:
+        """Delete objects of the namespace ``bench``."""
+        for manifest in objects:
+            gone = ObjectGone(manifest["kind"], f"bench/{manifest['metadata']['name']}")
+            self.state.apply(self.state.sequence + 1, gone)
 
     def session(self) -> float:
         """Decide a session and fold it; return the seconds of the decision."""
