@@ -20,7 +20,7 @@ from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, SubJob, Task
 from vcd.scheduling.topology.scope import scope_of
-from vcd.scheduling.topology.tree import Domain
+from vcd.scheduling.topology.tree import Domain, Domains
 
 NO_DOMAIN = ReasonCode(
     "topology-no-domain",
@@ -95,7 +95,7 @@ def place_in_domains(
     has_sub_jobs = isinstance(unit, Job) and unit.partition is not None
     tried: list[tuple[Domain, int]] = []
     for row in rows:
-        fitting = [(domain, counted.fitting(domain)) for domain in row]
+        fitting = list(zip(row, counted.fitting(row), strict=True))
         tried += fitting
         candidates = [
             _Candidate(domain, counted.nominated(domain), count) for domain, count in fitting if count >= counted.needed
@@ -129,10 +129,7 @@ def _place_in_first(
     Points of a sub-job's domains depend on each other, so they are computed again without a domain that failed.
     """
     while candidates:
-        if isinstance(unit, Job):
-            points = [framework.hyper_node_order(unit, [each.domain])[0] for each in candidates]
-        else:
-            points = framework.hyper_node_order(unit, [each.domain for each in candidates])
+        points = framework.hyper_node_order(unit, [each.domain for each in candidates])
         best = _best_of(candidates, points)
         done = place_in(candidates[best].domain)
         if done is not None:
@@ -190,8 +187,8 @@ def evict_in_domains(
     save_point = statement.save()
     for row in rows:
         losses: list[tuple[tuple[int, int], str, Domain]] = []
-        for domain in row:
-            if counted.fitting(domain) < counted.needed:
+        for domain, count in zip(row, counted.fitting(row), strict=True):
+            if count < counted.needed:
                 continue
             with scope.within(job, domain):
                 if attempt():
@@ -233,11 +230,15 @@ class Capacity:
 
     def nominated(self, domain: Domain) -> int:
         """Return how many of the tasks are nominated to nodes of a domain."""
-        return int(domain.mask[self._nominated].sum())
+        return int(domain.mask[self._nominated].sum()) if self._nominated else 0
 
-    def fitting(self, domain: Domain) -> int:
-        """Return the most tasks that fit a domain; tasks of different requests do not compete."""
-        return sum(min(count, int(per_node[domain.mask].sum())) for per_node, count in self._counts)
+    def fitting(self, domains: Sequence[Domain]) -> list[int]:
+        """Return the most tasks that fit each domain; tasks of different requests do not compete."""
+        row = domains if isinstance(domains, Domains) else Domains(domains)
+        found = np.zeros(len(row), np.int64)
+        for per_node, count in self._counts:
+            found += np.minimum(row.sums(per_node), count)
+        return found.tolist()
 
     @property
     def on_all_nodes(self) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import HyperNode
+from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.topology.members import HYPER_NODE, NODE, MemberError, check_member, nodes_of
 from vcd.state.facts import Mask, NodeFacts
@@ -46,6 +47,22 @@ class Domain(NamedTuple):
     mask: Mask
 
 
+class Domains(tuple[Domain, ...]):
+    """Domains to be compared with each other."""
+
+    @cached_property
+    def _members(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The nodes of all domains, domain by domain, and where each domain's end."""
+        nodes = [np.flatnonzero(domain.mask) for domain in self]
+        return np.concatenate([np.zeros(0, np.intp), *nodes]), np.cumsum([len(each) for each in nodes])
+
+    def sums(self, amounts: Ints) -> Ints:
+        """Return the sum of an amount per node in each domain."""
+        nodes, ends = self._members
+        running = np.concatenate([np.zeros(1, np.int64), np.cumsum(amounts[nodes])])
+        return np.diff(running[ends], prepend=0)
+
+
 class Tree:
     """Domains of nodes, each a number: ascending by tier, then by name. The last one is TOP.
 
@@ -67,6 +84,8 @@ class Tree:
         for number, parent in enumerate(self.parents[: self.top]):  # children come before their parents
             self.masks[parent] |= self.masks[number]
         self.tier_of_name = self._name_tiers(found)
+        self._rows: dict[tuple[int, int], tuple[Domains, ...]] = {}
+        """Results of ``rows_below``."""
 
     def _link(self, found: Sequence[Declared]) -> list[int]:
         """Return each domain's parent: of several, the one of the lowest tier, then the first by name."""
@@ -174,6 +193,24 @@ class Tree:
         """Return the lowest domain that is an ancestor of both, or one of them."""
         above = set(self.ancestors(first))
         return next(each for each in self.ancestors(second) if each in above)
+
+    def common_with_each(self, domain: int) -> list[int]:
+        """Return ``common`` of a domain and each domain."""
+        above, found = set(self.ancestors(domain)), [self.top] * len(self)
+        for each in range(self.top, -1, -1):  # parents come before their children
+            found[each] = each if each in above else found[self.parents[each]]
+        return found
+
+    def rows_below(self, domain: int, tier: int) -> tuple[Domains, ...]:
+        """Return a domain and its descendants up to a tier, as one row for each tier, ascending."""
+        key = domain, tier
+        if key not in self._rows:
+            rows: dict[int, list[Domain]] = {}
+            for number in self.below(domain):
+                if self.tiers[number] <= tier:
+                    rows.setdefault(self.tiers[number], []).append(self.domain(number))
+            self._rows[key] = tuple([Domains(rows[each]) for each in sorted(rows)])
+        return self._rows[key]
 
     def below(self, domain: int) -> list[int]:
         """Return a domain and all its descendants, ascending."""

@@ -141,13 +141,15 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
 
     def _note_tier_that_works(self, job: Job) -> None:
         tree, limit = self._tree, self._limits_of(job).job
+        if limit is None:
+            return
         tasks = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
         capacity = Capacity(framework_of(self._session), job, tasks, self._session.nodes.usage.future_idle)
-        for number in range(len(tree)):
-            domain = tree.domain(number)
-            if limit is not None and domain.tier > limit and capacity.fitting(domain) >= capacity.needed:
-                job.note("predicate", self.name, _HIGHER_TIER({"domain": domain.name}, [("tier", "", domain.tier)]))
-                return
+        for row in tree.rows_below(tree.top, tree.tiers[tree.top]):
+            for domain, count in zip(row, capacity.fitting(row), strict=True):
+                if domain.tier > limit and count >= capacity.needed:
+                    job.note("predicate", self.name, _HIGHER_TIER({"domain": domain.name}, [("tier", "", domain.tier)]))
+                    return
 
     def _read_tree(self, session: Session) -> tuple[Tree, list[Problem]]:
         facts, keys = session.nodes.facts, tuple(self.values["labels"])
@@ -251,20 +253,15 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
             if highest is None or common not in (start, highest):
                 return []
             start = highest if common == start else start
-        rows: dict[int, list[Domain]] = {}
-        for number in tree.below(start):
-            if tree.tiers[number] <= tier:
-                rows.setdefault(tree.tiers[number], []).append(tree.domain(number))
-        return [rows[each] for each in sorted(rows)]
+        return tree.rows_below(start, tier)
 
     def hyper_node_order(self, unit: Unit, domains: Sequence[Domain]) -> Sequence[float]:
         """Rate domains in which a job or sub-job can be placed by how full they would be."""
-        tasks = unit.tasks() if isinstance(unit, Job) else unit.tasks
         filled = self.fill.with_request(self._request_of(unit))
-        fills = [float(filled[domain.number]) for domain in domains]
-        if fills.count(max(fills)) > 1:
+        fills: list[float] = filled[[domain.number for domain in domains]].tolist()
+        if not isinstance(unit, Job) and fills.count(max(fills)) > 1:
             positions = self._positions.of(unit)
-            shares = [positions.count_in(domain.number) / len(tasks) for domain in domains]
+            shares = [positions.count_in(domain.number) / len(unit.tasks) for domain in domains]
             fills = [fill + share * (fill == max(fills)) for fill, share in zip(fills, shares, strict=True)]
         return [fill * HIGHEST * self._weight for fill in fills]
 
@@ -329,7 +326,7 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         """Return how close each domain is to one of them."""
         tree = self._tree
         lowest, highest = min(tree.tiers), max(tree.tiers)
-        tiers = np.array([tree.tiers[tree.common(leaf, placed)] for leaf in range(len(tree))])
+        tiers = np.array(tree.tiers)[tree.common_with_each(placed)]
         found: Scores = (highest - tiers) / (highest - lowest) if highest > lowest else np.ones(len(tree))
         found[placed] = 1
         found[tree.top] = 0
