@@ -20,7 +20,7 @@ from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, SubJob, Task
 from vcd.scheduling.topology.scope import scope_of
-from vcd.scheduling.topology.tree import Domain, Domains
+from vcd.scheduling.topology.tree import Domain, DomainRow
 
 NO_DOMAIN = ReasonCode(
     "topology-no-domain",
@@ -234,7 +234,7 @@ class Capacity:
 
     def fitting(self, domains: Sequence[Domain]) -> list[int]:
         """Return the most tasks that fit each domain; tasks of different requests do not compete."""
-        row = domains if isinstance(domains, Domains) else Domains(domains)
+        row = domains if isinstance(domains, DomainRow) else DomainRow(domains)
         found = np.zeros(len(row), np.int64)
         for per_node, count in self._counts:
             found += np.minimum(row.sums(per_node), count)

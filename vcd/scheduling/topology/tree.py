@@ -47,8 +47,8 @@ class Domain(NamedTuple):
     mask: Mask
 
 
-class Domains(tuple[Domain, ...]):
-    """Domains to be compared with each other."""
+class DomainRow(tuple[Domain, ...]):
+    """Domains that are compared with each other."""
 
     @cached_property
     def _members(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -84,7 +84,7 @@ class Tree:
         for number, parent in enumerate(self.parents[: self.top]):  # children come before their parents
             self.masks[parent] |= self.masks[number]
         self.tier_of_name = self._name_tiers(found)
-        self._rows: dict[tuple[int, int], tuple[Domains, ...]] = {}
+        self._rows: dict[tuple[int, int], tuple[DomainRow, ...]] = {}
         """Results of ``rows_below``."""
 
     def _link(self, found: Sequence[Declared]) -> list[int]:
@@ -201,7 +201,7 @@ class Tree:
             found[each] = each if each in above else found[self.parents[each]]
         return found
 
-    def rows_below(self, domain: int, tier: int) -> tuple[Domains, ...]:
+    def rows_below(self, domain: int, tier: int) -> tuple[DomainRow, ...]:
         """Return a domain and its descendants up to a tier, as one row for each tier, ascending."""
         key = domain, tier
         if key not in self._rows:
@@ -209,7 +209,7 @@ class Tree:
             for number in self.below(domain):
                 if self.tiers[number] <= tier:
                     rows.setdefault(self.tiers[number], []).append(self.domain(number))
-            self._rows[key] = tuple([Domains(rows[each]) for each in sorted(rows)])
+            self._rows[key] = tuple([DomainRow(rows[each]) for each in sorted(rows)])
         return self._rows[key]
 
     def below(self, domain: int) -> list[int]:
