@@ -182,8 +182,10 @@ class Score(_Part):
         return raw
 
     def in_turn(self, task: Task) -> PointsInTurn | None:
-        """With PODS or JOB: return the same points for tasks like this that are placed one after the other, so that
-        they can be placed together. None if single nodes of a group may differ."""
+        """For built-in scores with PODS or JOB: return the same points while tasks like this are placed in sequence.
+
+        Such tasks are then placed together. None if single nodes of a group may differ.
+        """
         return None
 
 
