@@ -174,7 +174,8 @@ def test_ancestors_and_descendants_in_a_tree_of_uneven_depth() -> None:
     )
     leaf, mid, deep, root, top = range(5)
     assert list(tree.ancestors(leaf)) == [leaf, mid, root, top]
-    assert (tree.common(leaf, deep), tree.common(mid, leaf)) == (root, mid)
+    shared = tree.common_with_each(leaf)
+    assert (shared[deep], shared[mid], shared[leaf]) == (root, mid, leaf)
     assert (tree.below(root), tree.below(mid)) == ([leaf, mid, deep, root], [leaf, mid])
     assert (tree.below(mid, deep), tree.below()) == ([leaf, mid, deep], [])
 

@@ -22,7 +22,7 @@ from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, SubJob, Task
 from vcd.scheduling.topology.scope import scope_of
-from vcd.scheduling.topology.tree import Domain
+from vcd.scheduling.topology.tree import Domain, DomainRow
 from vcd.state.facts import Mask
 
 NO_DOMAIN = ReasonCode(
@@ -100,7 +100,7 @@ def place_in_domains(
     has_sub_jobs = isinstance(unit, Job) and unit.partition is not None
     tried: list[tuple[Domain, int]] = []
     for row in rows:
-        fitting = [(domain, counted.fitting(domain)) for domain in row]
+        fitting = list(zip(row, counted.fitting(row), strict=True))
         tried += fitting
         candidates = [
             _Candidate(domain, counted.nominated(domain), count) for domain, count in fitting if count >= counted.needed
@@ -140,10 +140,7 @@ def _place_in_first(
     Points of a sub-job's domains depend on each other, so they are computed again without a domain that failed.
     """
     while candidates:
-        if isinstance(unit, Job):
-            points = [framework.hyper_node_order(unit, [each.domain])[0] for each in candidates]
-        else:
-            points = framework.hyper_node_order(unit, [each.domain for each in candidates])
+        points = framework.hyper_node_order(unit, [each.domain for each in candidates])
         best = _best_of(candidates, points)
         done = place_in(candidates[best].domain)
         if done is not None:
@@ -201,8 +198,8 @@ def evict_in_domains(
     save_point = statement.save()
     for row in rows:
         losses: list[tuple[tuple[int, int], str, Domain]] = []
-        for domain in row:
-            if counted.fitting(domain) < counted.needed:
+        for domain, count in zip(row, counted.fitting(row), strict=True):
+            if count < counted.needed:
                 continue
             with scope.within(job, domain):
                 if attempt():
@@ -231,7 +228,7 @@ class Capacity:
         )
         self._nominated = [node for node in nodes if node is not None]
         self._kinds = [
-            _Kind(len(each), _most_per_node(each[0].request, len(each), free), framework.evaluator.static(each[0]).mask)
+            _Kind(len(each), _fitting_each(each[0].request, free, len(each)), framework.evaluator.static(each[0]).mask)
             for each in _equivalent(framework, unit, tasks)
         ]
         missing = framework.missing_tasks(unit) if isinstance(unit, Job) else -unit.margin
@@ -241,11 +238,15 @@ class Capacity:
 
     def nominated(self, domain: Domain) -> int:
         """Return how many of the tasks are nominated to nodes of a domain."""
-        return int(domain.mask[self._nominated].sum())
+        return int(domain.mask[self._nominated].sum()) if self._nominated else 0
 
-    def fitting(self, domain: Domain) -> int:
-        """Return the most tasks that fit a domain; tasks of different requests do not compete."""
-        return sum(min(kind.size, int(kind.per_node[domain.mask & kind.passing].sum())) for kind in self._kinds)
+    def fitting(self, domains: Sequence[Domain]) -> list[int]:
+        """Return the most tasks that fit each domain; tasks of different requests do not compete."""
+        row = domains if isinstance(domains, DomainRow) else DomainRow(domains)
+        found = np.zeros(len(row), np.int64)
+        for kind in self._kinds:
+            found += np.minimum(row.sums(kind.per_node * kind.passing), kind.size)
+        return found.tolist()
 
     @property
     def by_resources(self) -> int:
@@ -278,12 +279,13 @@ def _equivalent(framework: Framework, unit: Unit, tasks: list[Task]) -> list[lis
     return list(found.values())
 
 
-def _most_per_node(request: Ints, count: int, free: Ints) -> Ints:
+def _fitting_each(request: Ints, free: Ints, count: int) -> Ints:
+    """Return for each node how many tasks of a request fit it, at most ``count``."""
     columns = np.flatnonzero(request > 0)
-    if not len(columns):
-        return np.full(free.shape[1], count, np.int64)
-    most: Ints = np.clip((free[columns] // request[columns, None]).min(axis=0), 0, count)
-    return most
+    found: Ints = np.full(free.shape[1], count, np.int64)
+    for column in columns:
+        np.minimum(found, free[column] // request[column], out=found)
+    return np.maximum(found, 0, out=found)
 
 
 def _note_failure(job: Job, counted: Capacity, tried: Sequence[tuple[Domain, int]]) -> None:

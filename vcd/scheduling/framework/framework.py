@@ -130,7 +130,8 @@ class Framework(Points):
             if ANY_KEY not in plugin.keys or reads_jobs(type(plugin)) or plugin.name in of_jobs:
                 keys.update(plugin.keys)
         if ANY_KEY not in keys:
-            self.session.classes.find(self.session.snapshot, keys, self.evaluator.keys.labels_matter_in)
+            session = self.session
+            session.classes.find(session.snapshot, keys, session.views.supported, self.evaluator.keys.labels_matter_in)
 
     def jobs_in_order(self, jobs: Iterable[Job]) -> JobQueue:
         """Return a queue of jobs that pops the first to be served."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count as count_from
 from typing import Any, NamedTuple
 
@@ -273,8 +273,12 @@ class Candidates:
 
         Return no rows if a placement may change more than the key of its own node.
         """
-        if self._compares or not all(part.stable_for(self.task, count) for part in self._moving_predicates):
+        if self._comparing or self.static.compared:
             return []
+        if not all(part.stable_for(self.task, count) for part in self._moving_predicates):
+            return []
+        if self._moving_scores:
+            return self._best_by_groups(count)
         keys = self.keys()
         first, own = _highest_with_room(keys, count), self._own_table()
         together: list[dict[int, int]] = []
@@ -291,6 +295,45 @@ class Candidates:
                 key = -next(later)
             if key < -_HAS_ROOM:
                 heappush(heap, (key, row, later))
+        return found
+
+    def _best_by_groups(self, count: int) -> list[int]:
+        """Return ``best_in_turn`` if one score follows the placements, with equal points for all nodes of a group."""
+        score = self._moving_scores[0]
+        turn = score.in_turn(self.task) if len(self._moving_scores) == 1 else None
+        if turn is None:
+            return []
+        evaluator, own = self._evaluator, self._own_table()
+        keys, most = self._passing_keys(), evaluator.limit // 2
+        now = (keys > _HAS_ROOM).nonzero()[0]
+        groups, ranks = turn.of[now], keys[now]
+        if not len(now) or np.abs((ranks - (1 << _NOW)) >> evaluator.bits).max() > most:
+            return []
+        rated = np.bincount(groups, minlength=turn.count)
+        heads = np.zeros(len(rated), np.int64)  # 0 is less than each key with idle resources
+        np.maximum.at(heads, groups, ranks)
+        heaps: dict[int, list[tuple[int, int, Iterator[int]]]] = {}
+        found: list[int] = []
+        while len(found) < count and rated.any():
+            points = fixed_point(score, turn.points(rated))
+            if not np.abs(points).max() <= most:
+                break
+            group = int((heads + (points.astype(np.int64) << evaluator.bits)).argmax())
+            if group not in heaps:
+                rows, together = now[groups == group].tolist(), list[dict[int, int]]()
+                heaps[group] = [(-keys.item(row), row, own.keys_after(row, rows, together)) for row in rows]
+                heapify(heaps[group])
+            heap = heaps[group]
+            _, row, later = heap[0]
+            found.append(row)
+            turn.place(group)
+            key = next(later)
+            if key > _HAS_ROOM:
+                heapreplace(heap, (-key, row, later))
+            else:
+                heappop(heap)
+                rated[group] -= 1
+            heads[group] = -heap[0][0] if heap else 0
         return found
 
     def keys_after(self, row: int, rows: list[int], together: list[dict[int, int]]) -> Iterator[int]:
@@ -332,10 +375,15 @@ class Candidates:
         self._catch_up()
         if not self.is_simple and self._keys_at != (stamp := self._stamp()):
             evaluator, self._keys_at = self._evaluator, stamp
-            self._keys = evaluator.key_of(*self._combine(), None) if self._compares else self._own_table().keys()
-            for predicate in () if self._compares else self._moving_predicates:
-                self._keys = np.where(predicate.mask(self.task, evaluator.nodes.usage), self._keys, _NOWHERE)
+            self._keys = evaluator.key_of(*self._combine(), None) if self._compares else self._passing_keys()
         return self._keys
+
+    def _passing_keys(self) -> Ints:
+        """Return the keys of a table that compares no nodes, without the moving scores."""
+        keys = self._own_table().keys()
+        for predicate in self._moving_predicates:
+            keys = np.where(predicate.mask(self.task, self._evaluator.nodes.usage), keys, _NOWHERE)
+        return keys
 
     def passing(self) -> Mask:
         """Return the nodes that take the task, now or after releases."""

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.reasons import Reason
-from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.views import Task
 
 Mask = npt.NDArray[np.bool_]
@@ -149,6 +149,24 @@ class Predicate(_Part):
         return [(self.reason, self.mask(task, usage))]
 
 
+class PointsInTurn:
+    """The points of a score by groups of nodes, while equivalent tasks are placed one after the other.
+
+    ``of`` is the group of each node, below ``count``. All nodes of a group have the same points.
+    """
+
+    of: Rows
+    count: int
+
+    def points(self, rated: Ints) -> Scores:
+        """Return the points of each group before the weight; ``rated`` is how many nodes of each are feasible now."""
+        raise NotImplementedError
+
+    def place(self, group: int) -> None:
+        """Count one more task on a node of a group."""
+        raise NotImplementedError
+
+
 class Score(_Part):
     """One rating of nodes. Its weighted value is a float64 per node; a plugin's scores are added in order."""
 
@@ -162,6 +180,13 @@ class Score(_Part):
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
         """Make the rating comparable over the feasible nodes, which it may depend on."""
         return raw
+
+    def in_turn(self, task: Task) -> PointsInTurn | None:
+        """For built-in scores with PODS or JOB: return the same points while tasks like this are placed in sequence.
+
+        Such tasks are then placed together. None if single nodes of a group may differ.
+        """
+        return None
 
 
 # --- what is derived from the declarations ----------------------------------------------------------------------------

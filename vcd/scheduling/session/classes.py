@@ -42,6 +42,8 @@ class _Kinds:
     """
 
     marks: frozenset[str]
+    supported: frozenset[str]
+    """Fields that are unsupported unless a plugin supports them, as these are."""
     numbers: dict[Hashable, int] = field(default_factory=dict, compare=False)
 
     @property
@@ -65,7 +67,12 @@ class _Kinds:
     def _key(self, jobs: GroupColumns, index: int, rows: list[int], columns: tuple[int, ...]) -> Hashable:
         record, shape = jobs.records[index], cast(Shape, jobs.shapes[columns[0]])
         spec = record.group.spec
-        if record.unsupported or spec.sub_group_policy or shape.best_effort or shape.unsupported:
+        if (
+            not self.supported.issuperset(record.unsupported)
+            or spec.sub_group_policy
+            or shape.best_effort
+            or shape.unsupported
+        ):
             return None
         if shape.spec.scheduling_gates or shape.spec.volumes:
             return None
@@ -164,14 +171,21 @@ class EquivalenceClasses:
         self._follows = np.zeros(len(jobs), np.bool_)
         self._kinds: Ints = np.zeros(0, np.int64)
 
-    def find(self, snapshot: Snapshot, marks: Iterable[str], labels_matter_in: Callable[[str], bool]) -> None:
+    def find(
+        self,
+        snapshot: Snapshot,
+        marks: Iterable[str],
+        supported: frozenset[str],
+        labels_matter_in: Callable[[str], bool],
+    ) -> None:
         """Find the classes.
 
-        ``marks`` are the annotations and labels that plugins read. ``labels_matter_in`` returns whether other labels
-        can matter for the placement of a namespace's pods.
+        ``marks`` are the annotations and labels that plugins read, ``supported`` the fields of PodGroups that would be
+        unsupported without them. ``labels_matter_in`` returns whether other labels can matter for the placement of a
+        namespace's pods.
         """
         jobs = self._jobs
-        kinds = jobs.derived(_Kinds(frozenset((*_MARKS, *marks))))
+        kinds = jobs.derived(_Kinds(frozenset((*_MARKS, *marks)), supported))
         if not kinds.any():
             return
         self._kinds = kinds = kinds.copy()

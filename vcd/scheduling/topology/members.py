@@ -33,14 +33,15 @@ class MemberError(ValueError):
     """A member that selects nothing because it is wrong; the message names field and value."""
 
 
-def nodes_of(member: HyperNodeMember, facts: NodeFacts) -> Mask:
-    """Return the nodes that a member of type Node selects. Raises MemberError.
+def nodes_of(member: HyperNodeMember, facts: NodeFacts) -> Mask | list[int]:
+    """Return the nodes that a member of type Node selects, as a mask or as rows. Raises MemberError.
 
     A name that no node has selects nothing, and neither does a label selector without requirements.
     """
     selector = member.selector
     if selector.exact_match is not None:
-        return _named(selector.exact_match.name, facts)
+        row = facts.row_of.get(selector.exact_match.name)
+        return [] if row is None else [row]
     if selector.regex_match is not None:
         pattern = compile_pattern(selector.regex_match.pattern)
         return np.fromiter((pattern.search(name) is not None for name in facts.names), np.bool_, len(facts))
@@ -66,14 +67,6 @@ def check_member(member: HyperNodeMember) -> None:
         raise MemberError("selector: it must have exactly one of exactMatch, regexMatch and labelMatch")
     if member.type == HYPER_NODE and selector.exact_match is None:
         raise MemberError(f"selector.{stated[0]}: members of type {HYPER_NODE} need exactMatch")
-
-
-def _named(name: str, facts: NodeFacts) -> Mask:
-    found = np.zeros(len(facts), np.bool_)
-    row = facts.row_of.get(name)
-    if row is not None:
-        found[row] = True
-    return found
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:

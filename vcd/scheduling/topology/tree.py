@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model.objects import HyperNode
+from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.topology.members import HYPER_NODE, NODE, MemberError, check_member, nodes_of
 from vcd.state.facts import Mask, NodeFacts
@@ -46,6 +47,22 @@ class Domain(NamedTuple):
     mask: Mask
 
 
+class DomainRow(tuple[Domain, ...]):
+    """Domains that are compared with each other."""
+
+    @cached_property
+    def _members(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """The nodes of all domains, domain by domain, and where each domain's end."""
+        nodes = [np.flatnonzero(domain.mask) for domain in self]
+        return np.concatenate([np.zeros(0, np.intp), *nodes]), np.cumsum([len(each) for each in nodes])
+
+    def sums(self, amounts: Ints) -> Ints:
+        """Return the sum of an amount per node in each domain."""
+        nodes, ends = self._members
+        running = np.concatenate([np.zeros(1, np.int64), np.cumsum(amounts[nodes])])
+        return np.diff(running[ends], prepend=0)
+
+
 class Tree:
     """Domains of nodes, each a number: ascending by tier, then by name. The last one is TOP.
 
@@ -67,6 +84,8 @@ class Tree:
         for number, parent in enumerate(self.parents[: self.top]):  # children come before their parents
             self.masks[parent] |= self.masks[number]
         self.tier_of_name = self._name_tiers(found)
+        self._rows: dict[tuple[int, int], tuple[DomainRow, ...]] = {}
+        """Results of ``rows_below``."""
 
     def _link(self, found: Sequence[Declared]) -> list[int]:
         """Return each domain's parent: of several, the one of the lowest tier, then the first by name."""
@@ -102,12 +121,37 @@ class Tree:
         return len(self.names)
 
     @cached_property
+    def _pairs(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Each domain with each of its nodes, by domain and then by node."""
+        domains, nodes = self.masks.nonzero()
+        return domains, nodes
+
+    @cached_property
     def domains_of(self) -> list[tuple[int, ...]]:
         """The domains of each node, the lowest first, TOP last."""
-        found: list[list[int]] = [[] for _ in range(self.masks.shape[1])]
-        for domain, node in zip(*(axis.tolist() for axis in self.masks.nonzero()), strict=True):
-            found[node].append(domain)
-        return [tuple(each) for each in found]
+        domains, nodes = self._pairs
+        of_nodes = domains[np.argsort(nodes, kind="stable")].tolist()
+        ends = np.cumsum(np.bincount(nodes, minlength=self.masks.shape[1])).tolist()
+        return [tuple(of_nodes[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+    @cached_property
+    def _chains(self) -> dict[tuple[int, ...], int]:
+        return {domains: number for number, domains in enumerate(dict.fromkeys(self.domains_of))}
+
+    @cached_property
+    def chains(self) -> list[tuple[int, ...]]:
+        """The different entries of ``domains_of``. Topology cannot distinguish two nodes of one chain."""
+        return list(self._chains)
+
+    @cached_property
+    def chain_of(self) -> npt.NDArray[np.intp]:
+        """Each node's chain."""
+        return np.array([self._chains[domains] for domains in self.domains_of], np.intp)
+
+    @cached_property
+    def is_nested(self) -> bool:
+        """Whether the domains of each node contain each other: none is in two domains that do not."""
+        return all(tuple(self.ancestors(chain[0])) == chain for chain in self.chains)
 
     def domain(self, number: int) -> Domain:
         """Return one domain."""
@@ -115,21 +159,22 @@ class Tree:
 
     @cached_property
     def leaves(self) -> npt.NDArray[np.intp]:
-        """The lowest domain of each node."""
-        return np.array([domains[0] for domains in self.domains_of], np.intp)
+        """The lowest domain of each chain."""
+        return np.array([chain[0] for chain in self.chains], np.intp)
 
     @cached_property
     def by_tier(self) -> list[tuple[int, npt.NDArray[np.intp]]]:
-        """Each tier with the first domain of each node there, by name; -1 for nodes without one."""
-        found = {tier: np.full(self.masks.shape[1], -1, np.intp) for tier in sorted(set(self.tiers))}
-        for domain in range(len(self) - 1, -1, -1):
-            found[self.tiers[domain]][self.masks[domain]] = domain
+        """Each tier with the first domain of each chain there, by name; -1 for chains without one."""
+        found = {tier: np.full(len(self.chains), -1, np.intp) for tier in sorted(set(self.tiers))}
+        for number, chain in enumerate(self.chains):
+            for domain in reversed(chain):
+                found[self.tiers[domain]][number] = domain
         return list(found.items())
 
     @cached_property
     def members(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """The nodes of all domains, domain by domain, and where each domain's begin, with the end of the last."""
-        domains, nodes = self.masks.nonzero()
+        domains, nodes = self._pairs
         return np.searchsorted(domains, np.arange(len(self) + 1)), nodes
 
     def ancestors(self, domain: int) -> Iterator[int]:
@@ -139,10 +184,23 @@ class Tree:
             domain = self.parents[domain]
             yield domain
 
-    def common(self, first: int, second: int) -> int:
-        """Return the lowest domain that is an ancestor of both, or one of them."""
-        above = set(self.ancestors(first))
-        return next(each for each in self.ancestors(second) if each in above)
+    def common_with_each(self, domain: int) -> list[int]:
+        """Return for each domain the lowest one that is an ancestor of both it and ``domain``, or one of the two."""
+        above, found = set(self.ancestors(domain)), [self.top] * len(self)
+        for each in range(self.top, -1, -1):  # parents come before their children
+            found[each] = each if each in above else found[self.parents[each]]
+        return found
+
+    def rows_below(self, domain: int, tier: int) -> tuple[DomainRow, ...]:
+        """Return a domain and its descendants up to a tier, as one row for each tier, ascending."""
+        key = domain, tier
+        if key not in self._rows:
+            rows: dict[int, list[Domain]] = {}
+            for number in self.below(domain):
+                if self.tiers[number] <= tier:
+                    rows.setdefault(self.tiers[number], []).append(self.domain(number))
+            self._rows[key] = tuple([DomainRow(rows[each]) for each in sorted(rows)])
+        return self._rows[key]
 
     def below(self, *domains: int) -> list[int]:
         """Return domains and all their descendants, ascending."""
@@ -168,7 +226,7 @@ def declared_by_objects(objects: Mapping[str, HyperNode], facts: NodeFacts) -> t
             try:
                 check_member(member)
                 if member.type == NODE:
-                    nodes |= nodes_of(member, facts)
+                    nodes[nodes_of(member, facts)] = True
                 elif member.selector.exact_match is not None:
                     children.append(member.selector.exact_match.name)
             except MemberError as error:

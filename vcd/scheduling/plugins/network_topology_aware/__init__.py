@@ -24,7 +24,7 @@ from vcd.scheduling.plugins.network_topology_aware.parts import (
     WithinDomain,
     unit_of,
 )
-from vcd.scheduling.plugins.network_topology_aware.positions import UnitPositions
+from vcd.scheduling.plugins.network_topology_aware.positions import Positions, UnitPositions
 from vcd.scheduling.search.parts import Mask, Predicate, Score, Scores
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.reasons import Problem
@@ -125,7 +125,6 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         self._session = session
         self._scope = scope_of(session)
         self._tree, self._object_problems = self._read_tree(session)
-        self._leaves = self._tree.leaves
         self._positions = UnitPositions(self._tree)
         self._amounts: DomainFill | None = None
         self._limits: dict[int, Limits] = {}
@@ -142,13 +141,15 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
 
     def _note_tier_that_works(self, job: Job) -> None:
         tree, limit = self._tree, self._limits_of(job).job
+        if limit is None:
+            return
         tasks = [task for task in job.pending() if task.status == TaskStatus.PENDING and not task.best_effort]
         capacity = Capacity(framework_of(self._session), job, tasks, self._session.nodes.usage.future_idle)
-        for number in range(len(tree)):
-            domain = tree.domain(number)
-            if limit is not None and domain.tier > limit and capacity.fitting(domain) >= capacity.needed:
-                job.note("predicate", self.name, _HIGHER_TIER({"domain": domain.name}, [("tier", "", domain.tier)]))
-                return
+        for row in tree.rows_below(tree.top, tree.tiers[tree.top]):
+            for domain, count in zip(row, capacity.fitting(row), strict=True):
+                if domain.tier > limit and count >= capacity.needed:
+                    job.note("predicate", self.name, _HIGHER_TIER({"domain": domain.name}, [("tier", "", domain.tier)]))
+                    return
 
     def _read_tree(self, session: Session) -> tuple[Tree, list[Problem]]:
         facts, keys = session.nodes.facts, tuple(self.values["labels"])
@@ -160,12 +161,6 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
             declared, problems = declared_by_objects(objects, facts)
             known[version] = Tree(declared if objects else declared_by_labels(keys, facts), len(facts)), problems
         return known[version]
-
-    @property
-    def _fill(self) -> DomainFill:
-        if self._amounts is None:
-            self._amounts = DomainFill(self._tree, self._session.nodes, self._weights)
-        return self._amounts
 
     # --- limits -------------------------------------------------------------------------------------------------------
 
@@ -183,10 +178,6 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         """Return the limit of the task's sub-job, or of its job without sub-jobs."""
         limits = self._limits_of(task.job)
         return limits.job if not limits.policies else limits.of(unit_of(task))
-
-    def unit_of(self, task: Task) -> Unit:
-        """Return the sub-job of a task, or its job."""
-        return unit_of(task)
 
     def pre_predicate(self, task: Task) -> Reason | None:
         """Return a reason if the limit cannot be read, or the group's placed pods exceed it already."""
@@ -208,7 +199,7 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
     def allowed(self, task: Task) -> Mask:
         """Return the nodes on which a task stays within its limits, and within the domain in which its job is tried."""
         if self._limits_of(task.job).refusal is not None:
-            return np.zeros(len(self._leaves), np.bool_)
+            return np.zeros(len(self._session.nodes), np.bool_)
         tried = self._scope.domain_for(task.job)
         masks = [] if tried is None else [tried.mask]
         for unit, tier in self._limited_units(task):
@@ -218,7 +209,16 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
                 masks.append(around)
             else:
                 masks.append(self._in_any(tier))
-        return np.logical_and.reduce(masks) if masks else np.ones(len(self._leaves), np.bool_)
+        return np.logical_and.reduce(masks) if masks else np.ones(len(self._session.nodes), np.bool_)
+
+    def keeps_allowed(self, task: Task) -> bool:
+        """Whether no placement on ``allowed`` nodes changes them: domains contain each other, and each limited unit has
+        placed tasks, or is tried in a domain within its limit."""
+        tried = self._scope.domain_for(task.job)
+        return self._tree.is_nested and all(
+            self._positions.of(unit).total or (tried is not None and tried.tier <= tier)
+            for unit, tier in self._limited_units(task)
+        )
 
     def _in_any(self, tier: int) -> Mask:
         """Return the nodes in some domain that is not above a tier."""
@@ -244,22 +244,20 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         start = tree.top if root is None else root.number
         if tier is None:
             return None
-        positions = self._positions.of(unit)
-        around = set(tree.below(*positions.domains_within(tier))) if positions.total else None
-        rows: dict[int, list[Domain]] = {}
-        for number in tree.below(start):
-            if tree.tiers[number] <= tier and (around is None or number in around):
-                rows.setdefault(tree.tiers[number], []).append(tree.domain(number))
-        return [rows[each] for each in sorted(rows)]
+        rows, positions = tree.rows_below(start, tier), self._positions.of(unit)
+        if not positions.total:
+            return rows
+        around = set(tree.below(*positions.domains_within(tier)))
+        inside = [[domain for domain in row if domain.number in around] for row in rows]
+        return [row for row in inside if row]
 
     def hyper_node_order(self, unit: Unit, domains: Sequence[Domain]) -> Sequence[float]:
         """Rate domains in which a job or sub-job can be placed by how full they would be."""
-        tasks = unit.tasks() if isinstance(unit, Job) else unit.tasks
-        filled = self._fill.with_request(self._request_of(unit))
-        fills = [float(filled[domain.number]) for domain in domains]
-        if fills.count(max(fills)) > 1:
+        filled = self.fill.with_request(self._request_of(unit))
+        fills: list[float] = filled[[domain.number for domain in domains]].tolist()
+        if not isinstance(unit, Job) and fills.count(max(fills)) > 1:
             positions = self._positions.of(unit)
-            shares = [positions.count_in(domain.number) / len(tasks) for domain in domains]
+            shares = [positions.count_in(domain.number) / len(unit.tasks) for domain in domains]
             fills = [fill + share * (fill == max(fills)) for fill, share in zip(fills, shares, strict=True)]
         return [fill * HIGHEST * self._weight for fill in fills]
 
@@ -295,33 +293,44 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
 
     # --- scores -------------------------------------------------------------------------------------------------------
 
-    def closeness(self, unit: Unit) -> tuple[Scores, Scores]:
-        """Return for each node how close it is to a unit's placed tasks (0 to 1), and the share in its own domain."""
-        positions, count = self._positions.of(unit), len(self._leaves)
-        placed = positions.domain
+    @property
+    def tree(self) -> Tree:
+        """The domains."""
+        return self._tree
+
+    @property
+    def fill(self) -> DomainFill:
+        """What is allocatable and used in each domain."""
+        if self._amounts is None:
+            self._amounts = DomainFill(self._tree, self._session.nodes, self._weights)
+        return self._amounts
+
+    def positions_of(self, task: Task) -> tuple[Positions, int]:
+        """Return the positions of a task's unit, and the number of the unit's tasks."""
+        unit = unit_of(task)
+        return self._positions.of(unit), len(unit.tasks() if isinstance(unit, Job) else unit.tasks)
+
+    def closeness(self, placed: int | None) -> Scores:
+        """Return how close each chain is to a domain, from 0 to 1; 0 without a domain."""
         if placed is None:
-            return np.zeros(count), np.zeros(count)
+            return np.zeros(len(self._tree.chains))
         if placed not in self._closeness:
-            self._closeness[placed] = self._closeness_to(placed)
-        tasks = len(unit.tasks() if isinstance(unit, Job) else unit.tasks)
-        shares = positions.counts() / tasks
-        shares[self._tree.top] = 0
-        return self._closeness[placed][self._leaves], shares[self._leaves]
+            self._closeness[placed] = self._closeness_to(placed)[self._tree.leaves]
+        return self._closeness[placed]
 
     def _closeness_to(self, placed: int) -> Scores:
         """Return how close each domain is to one of them."""
         tree = self._tree
         lowest, highest = min(tree.tiers), max(tree.tiers)
-        tiers = np.array([tree.tiers[tree.common(leaf, placed)] for leaf in range(len(tree))])
+        tiers = np.array(tree.tiers)[tree.common_with_each(placed)]
         found: Scores = (highest - tiers) / (highest - lowest) if highest > lowest else np.ones(len(tree))
         found[placed] = 1
         found[tree.top] = 0
         return found
 
-    def fill_by_tier(self, task: Task) -> Scores:
-        """Return for each node how full its domains are with the task, the lower tiers weighing more."""
-        filled = self._fill.with_request(task.request)
-        total, weights = np.zeros(len(self._leaves)), 0.0
+    def fill_by_tier(self, filled: Scores) -> Scores:
+        """Return for each chain how full its domains are, the lower tiers weighing more."""
+        total, weights = np.zeros(len(self._tree.chains)), 0.0
         for tier, domains in self._tree.by_tier:
             weight = self._fading ** max(tier - 1, 0)
             total += weight * np.where(domains < 0, 1.0, filled[domains])

@@ -38,19 +38,20 @@ class DomainFill:
         """
         key = request.tobytes()
         if key not in self._known:
-            self._known[key] = self._compute(request)
+            self._known[key] = self.share(request, self.used, self.allocatable)
         return self._known[key]
 
-    def _compute(self, request: Ints) -> Scores:
-        total = np.zeros(len(self._tree))
-        over = np.zeros(len(self._tree), np.bool_)
+    def share(self, request: Ints, used: Ints, allocatable: Ints) -> Scores:
+        """Return ``with_request`` for some domains, by what is used and allocatable in each."""
+        total = np.zeros(len(used))
+        over = np.zeros(len(used), np.bool_)
         weights = 0
         for column, weight in self._columns:
             if not request[column]:
                 continue
             weights += weight
-            capacity = self.allocatable[:, column]
-            wanted = self.used[:, column] + request[column]
+            capacity = allocatable[:, column]
+            wanted = used[:, column] + request[column]
             over |= wanted > capacity
             share = np.divide(wanted, capacity, out=np.zeros(len(total)), where=capacity > 0)
             total += share * weight

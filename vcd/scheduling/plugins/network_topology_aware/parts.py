@@ -9,9 +9,9 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.plugins.network_topology_aware.limits import Unit
-from vcd.scheduling.search.parts import ANY_LABEL, Mask, Predicate, Reads, Score, Scores
+from vcd.scheduling.search.parts import ANY_LABEL, Mask, PointsInTurn, Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
-from vcd.scheduling.session.nodes import Usage
+from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.views import Task
 
 if TYPE_CHECKING:
@@ -57,6 +57,9 @@ class WithinDomain(Predicate):
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._plugin.allowed(task), usage)
 
+    def stable_for(self, task: Task, count: int) -> bool:
+        return self._plugin.keeps_allowed(task)
+
     def unresolvable_nodes(self, task: Task, usage: Usage, failed: Mask) -> Mask:
         return failed
 
@@ -85,7 +88,7 @@ class Closeness(Score):
     def __init__(self, plugin: NetworkTopologyAwarePlugin, weight: int) -> None:
         super().__init__(weight)
         self._plugin = plugin
-        self._bonus: Scores = np.zeros(0)
+        self._share: Scores = np.zeros(0)
         """Of the last ``raw``: the share of the unit's tasks that are in each node's own domain."""
 
     def applies(self, task: Task) -> bool:
@@ -98,16 +101,53 @@ class Closeness(Score):
         return False  # they select the sub-job, which the key has
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        closeness, share = self._plugin.closeness(self._plugin.unit_of(task))
-        self._bonus = at_rows(share, usage)
-        return at_rows(closeness, usage)
+        turn = _ClosenessInTurn(self._plugin, task)
+        self._share = at_rows(turn.share()[turn.of], usage)
+        return at_rows(turn.closeness()[turn.of], usage)
 
     def normalise(self, raw: Scores, feasible: Mask) -> Scores:
-        result = raw.copy()
-        highest = feasible & (raw == raw[feasible].max(initial=-1.0))
-        if np.count_nonzero(highest) > 1:
-            result[highest] += self._bonus[highest]
-        return result * HIGHEST
+        return _with_share(raw, self._share, feasible)
+
+    def in_turn(self, task: Task) -> PointsInTurn:
+        return _ClosenessInTurn(self._plugin, task)
+
+
+class _ClosenessInTurn(PointsInTurn):
+    """The points of ``Closeness`` by chains of domains."""
+
+    def __init__(self, plugin: NetworkTopologyAwarePlugin, task: Task) -> None:
+        self._plugin = plugin
+        self._tree = plugin.tree
+        self.of, self.count = self._tree.chain_of, len(self._tree.chains)
+        positions, self._tasks = plugin.positions_of(task)
+        self._positions = positions.copy()
+
+    def closeness(self) -> Scores:
+        """Return how close each chain is to the placed tasks."""
+        return self._plugin.closeness(self._positions.domain)
+
+    def share(self) -> Scores:
+        """Return the share of the tasks in each chain's lowest domain, unless that is the whole cluster."""
+        shares = self._positions.counts() / self._tasks
+        shares[self._tree.top] = 0
+        found: Scores = shares[self._tree.leaves]
+        return found
+
+    def points(self, rated: Ints) -> Scores:
+        return _with_share(self.closeness(), self.share(), rated)
+
+    def place(self, group: int) -> None:
+        self._positions.add(self._tree.chains[group], 1)
+
+
+def _with_share(closeness: Scores, share: Scores, rated: Mask | Ints) -> Scores:
+    """Return the points of nodes or chains; ``rated`` is how many nodes of each are feasible."""
+    result = closeness.copy()
+    feasible = rated > 0
+    highest = feasible & (closeness == closeness[feasible].max(initial=-1.0))
+    if rated[highest].sum() > 1:
+        result[highest] += share[highest]
+    return result * HIGHEST
 
 
 class FillOfDomains(Score):
@@ -125,7 +165,31 @@ class FillOfDomains(Score):
         return self._plugin.limit_of(task) is None
 
     def raw(self, task: Task, usage: Usage) -> Scores:
-        return at_rows(self._plugin.fill_by_tier(task), usage) * HIGHEST
+        filled = self._plugin.fill.with_request(task.request)
+        return at_rows(self._plugin.fill_by_tier(filled)[self._plugin.tree.chain_of], usage) * HIGHEST
+
+    def in_turn(self, task: Task) -> PointsInTurn:
+        return _FillInTurn(self._plugin, task)
+
+
+class _FillInTurn(PointsInTurn):
+    """The points of ``FillOfDomains`` by chains of domains."""
+
+    def __init__(self, plugin: NetworkTopologyAwarePlugin, task: Task) -> None:
+        self._plugin = plugin
+        self._chains = plugin.tree.chains
+        self.of, self.count = plugin.tree.chain_of, len(plugin.tree.chains)
+        self._request = task.request
+        self._used = plugin.fill.used.copy()
+        self._filled = plugin.fill.with_request(task.request).copy()
+
+    def points(self, rated: Ints) -> Scores:
+        return self._plugin.fill_by_tier(self._filled) * HIGHEST
+
+    def place(self, group: int) -> None:
+        domains, fill = list(self._chains[group]), self._plugin.fill
+        self._used[domains] += self._request
+        self._filled[domains] = fill.share(self._request, self._used[domains], fill.allocatable[domains])
 
 
 def _key_of_sub_job(task: Task) -> Hashable:

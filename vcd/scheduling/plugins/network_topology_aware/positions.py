@@ -19,17 +19,28 @@ _PLACED = (*ALLOCATED_STATUSES, TaskStatus.PIPELINED)
 class Positions:
     """The number of a unit's placed tasks in each domain."""
 
-    def __init__(self, tree: Tree, tasks: Iterable[Task]) -> None:
+    def __init__(self, tree: Tree, tasks: Iterable[Task] = ()) -> None:
         self._tree = tree
         self._counts: Counter[int] = Counter()
+        self._domain: int | None = None
+        """The result of ``domain``, until tasks are placed outside or removed."""
         for task in tasks:
             if task.status in _PLACED and task.node >= 0:
-                self.add(task.node, 1)
+                self.add(tree.domains_of[task.node], 1)
 
-    def add(self, node: int, count: int) -> None:
-        """Count tasks on a node; a negative count removes them."""
-        for domain in self._tree.domains_of[node]:
-            self._counts[domain] += count
+    def copy(self) -> Positions:
+        """Return a copy that does not follow the unit."""
+        found = Positions(self._tree)
+        found._counts, found._domain = self._counts.copy(), self._domain
+        return found
+
+    def add(self, domains: Sequence[int], count: int) -> None:
+        """Count tasks on a node of these domains; a negative count removes them."""
+        counts = self._counts
+        for domain in domains:
+            counts[domain] += count
+        if count < 0 or (self._domain is not None and counts[self._domain] < self.total):
+            self._domain = None
 
     @property
     def total(self) -> int:
@@ -58,7 +69,9 @@ class Positions:
     def domain(self) -> int | None:
         """The lowest domain that holds all placed tasks, of several the first by name; None if no task is placed."""
         total = self.total
-        return min(domain for domain, count in self._counts.items() if count == total) if total else None
+        if self._domain is None and total:
+            self._domain = min(domain for domain, count in self._counts.items() if count == total)
+        return self._domain
 
 
 class UnitPositions:
@@ -88,8 +101,8 @@ class UnitPositions:
         known = self._jobs.get(job.index)
         for task, node in zip(tasks, nodes, strict=True):
             if known is not None:
-                known.add(node, count)
+                known.add(self._tree.domains_of[node], count)
             partition = job.partition
             sub_job = None if partition is None else self._sub_jobs.get((job.index, partition.of(task).index))
             if sub_job is not None:
-                sub_job.add(node, count)
+                sub_job.add(self._tree.domains_of[node], count)
