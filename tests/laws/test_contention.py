@@ -25,7 +25,7 @@ def does_something(plan: ev.Plan) -> bool:
     return any(operation.verb != "pipeline" for each in plan.statements for operation in each.operations)
 
 
-@pytest.mark.parametrize("block", blocks(15, 400, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(10, 400, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_without_new_input_no_workload_is_evicted_twice(block: range) -> None:
     for seed in block:
         world = Contention(seed)
@@ -39,7 +39,7 @@ def test_without_new_input_no_workload_is_evicted_twice(block: range) -> None:
         assert not twice, f"seed {seed}: {twice}"
 
 
-@pytest.mark.parametrize("block", blocks(15, 400, BLOCK)[:1], ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(10, 400, BLOCK)[:1], ids=lambda block: f"{block.start}-{block.stop - 1}")
 @pytest.mark.parametrize("busy", [False, True], ids=["nothing new", "always something new"])
 def test_where_everyone_may_take_from_everyone_an_eviction_cycle_ends(busy: bool, block: range) -> None:
     """Without new input each pod is evicted once at most. With it, once at most for the same preemptor."""
@@ -55,7 +55,7 @@ def test_where_everyone_may_take_from_everyone_an_eviction_cycle_ends(busy: bool
     assert evicted > len(block) // 2, "the worlds are about something"
 
 
-@pytest.mark.parametrize("block", blocks(15, 400, BLOCK)[:5], ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(10, 400, BLOCK)[:5], ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_nothing_is_over_and_no_gang_is_broken(block: range) -> None:
     for seed in block:
         world = Contention(seed)
@@ -91,7 +91,7 @@ def check(where: str, accounts: Accounts, gangs: dict[str, int], plan: ev.Plan) 
             assert accounts.short_of(group) <= 0, f"{where}: {group} is left with {left} ({whole})"
 
 
-@pytest.mark.parametrize("block", blocks(15, 400, BLOCK)[:3], ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(10, 400, BLOCK)[:3], ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_a_replay_gives_the_same_bytes_with_and_without_memory(block: range) -> None:
     for seed in block:
         world = Contention(seed)

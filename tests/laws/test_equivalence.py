@@ -28,7 +28,7 @@ from vcd.scheduling.session.statement import Statement
 
 Manifest = dict[str, Any]
 
-SEEDS = seeds(2, 5)
+SEEDS = seeds(1, 5)
 CYCLES = 4
 GPU, VGPU, VGPU_MEMORY = "nvidia.com/gpu", "volcano.sh/vgpu-number", "volcano.sh/vgpu-memory"
 SHARE = "volcano.sh/vgpu-memory-percentage"

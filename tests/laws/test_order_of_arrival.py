@@ -16,7 +16,7 @@ from vcd.scheduling.decide import decide
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
-CLUSTERS = seeds(16, 250)
+CLUSTERS = seeds(10, 250)
 
 PASSERS_BY = flat(
     [

@@ -59,7 +59,7 @@ def compared() -> list[Any]:
     return [
         pytest.param(case_of, differences, block, id=f"{case_of.__name__}-{block.start}-{block.stop - 1}")
         for case_of, differences in FAMILIES
-        for block in (sizes.blocks(60, 300, BLOCK) if case_of in SMALL else sizes.blocks(24, 1000, BLOCK))
+        for block in (sizes.blocks(40, 300, BLOCK) if case_of in SMALL else sizes.blocks(16, 1000, BLOCK))
     ]
 
 
