@@ -19,6 +19,8 @@ SOURCES  := vcd tests hatch_build.py $(wildcard bench deploy docs examples grafa
 
 # For two processors: each worker begins with tests that have daemons, which mostly wait.
 WORKERS     ?= 6
+# What needs Python alone; folders in which all tests need more are not even imported.
+PYTHON_ONLY := -m "not external and not real" --ignore=tests/external --ignore=tests/real
 PYTEST_ARGS ?=
 BENCH_ARGS  ?=
 SEEDS       ?= 1000
@@ -45,10 +47,10 @@ demo: $(STAMP)  ## gangs on the embedded cluster, one pending job explained, the
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
 
 test: $(STAMP)  ## the tests that need Python alone: under eight minutes on two cores
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not external and not real" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTHON_ONLY) $(PYTEST_ARGS)
 
 test-all: $(STAMP)  ## the same on more cases (VCD_WIDE=1), with the tests marked wide: before a release
-	VCD_WIDE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not external and not real" $(PYTEST_ARGS)
+	VCD_WIDE=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTHON_ONLY) $(PYTEST_ARGS)
 
 # $(call install,PROGRAM:PACKAGE ...): what is missing of these, by Debian's packages, or say so.
 define install
