@@ -9,6 +9,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -59,21 +60,21 @@ class Case:
     seed: int = 0
 
 
-def load() -> list[Case]:
+@cache
+def load() -> tuple[Case, ...]:
     """All cases: the drawn families of this checkout, and the tables where the oracle's folder is at hand."""
     files = sorted(_DRAWN.glob("*.json"))
     folder = Path(os.environ.get(ENVIRONMENT) or _ROOT.parent / "shared" / "oracle")
     if folder.is_dir():
         files += sorted(folder.glob("tables_*.json"))
-    return [recorded(file.stem, raw) for file in files for raw in json.loads(file.read_text())]
+    return tuple(recorded(file.stem, raw) for file in files for raw in json.loads(file.read_text()))
 
 
-def measured() -> list[Case]:
+@cache
+def measured() -> tuple[Case, ...]:
     """Random clusters and what Volcano decided on them, ties by the seeded order (see the data's README)."""
-    return [
-        replace(recorded("measured", raw), seed=MEASURED_SEED)
-        for raw in json.loads(gzip.decompress(_MEASURED.read_bytes()))
-    ]
+    listed = json.loads(gzip.decompress(_MEASURED.read_bytes()))
+    return tuple(replace(recorded("measured", raw), seed=MEASURED_SEED) for raw in listed)
 
 
 def select(actions: Iterable[str] = (), plugins: Iterable[str] = (), hierarchy: bool = True) -> list[Case]:
@@ -83,13 +84,19 @@ def select(actions: Iterable[str] = (), plugins: Iterable[str] = (), hierarchy: 
     allowed_plugins = set(plugins) or {*registry.plugins()}
     chosen = []
     for case in load():
-        conf = yaml.load(case.conf, Loader=LOADER)
+        conf = _read(case.conf)
         options = [plugin for tier in conf["tiers"] for plugin in tier["plugins"]]
         hierarchical = any(plugin["name"] == "drf" and plugin.get("enableHierarchy") for plugin in options)
         named = {action.strip() for action in conf["actions"].split(",")}
         if named <= allowed_actions and {plugin["name"] for plugin in options} <= allowed_plugins:
             chosen += [case] if hierarchy or not hierarchical else []
     return chosen
+
+
+@cache
+def _read(conf: str) -> dict[str, Any]:
+    read: dict[str, Any] = yaml.load(conf, Loader=LOADER)
+    return read
 
 
 def referable() -> list[Case]:
