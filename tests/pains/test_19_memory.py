@@ -21,12 +21,12 @@ from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
 
 BATCH = 250
-WARM, SETTLING, MEASURED = 5, 3, 8
-ROUNDS = 80 if WIDE else 24
-"""Batches of 250 jobs: 6,000 pods, or 20,000 in a wide run, and as many groups come and go. Memory is traced during a
+WARM, SETTLING, MEASURED = 3, 2, 5
+ROUNDS = 80 if WIDE else 16
+"""Batches of 250 jobs: 4,000 pods, or 20,000 in a wide run, and as many groups come and go. Memory is traced during a
 part of them."""
 SLACK = 100_000
-"""Bytes that may come and go between two batches; a leak of 50 bytes a job would be more."""
+"""Bytes that may come and go between two batches; a leak of 80 bytes a job would be more."""
 
 
 class Churn:

@@ -10,12 +10,13 @@ import pytest
 
 from tests.dsl import gang, group, node, pod, queue
 from tests.laws.answering import Answering
+from tests.sizes import WIDE
 from vcd.model import events as ev
 from vcd.scheduling.framework import execution, registry
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.session.reasons import Problem
 
-JOBS = 3_000
+JOBS = 3_000 if WIDE else 1_000
 EVERYTHING = """
 actions: "enqueue, allocate, preempt, reclaim, gangpreempt, gangreclaim, shuffle, backfill"
 tiers:

@@ -230,7 +230,7 @@ def large_nodes(seed: int) -> list[Any]:
 @pytest.mark.parametrize(
     "beside", [lambda seed: [], large_nodes], ids=["all", "beside nodes that others alone may use"]
 )
-@pytest.mark.parametrize("block", blocks(15, 200, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
+@pytest.mark.parametrize("block", blocks(10, 200, BLOCK), ids=lambda block: f"{block.start}-{block.stop - 1}")
 def test_no_queue_starves_within_its_part_while_another_holds_more_than_its_own(
     block: range, beside: Callable[[int], list[Any]]
 ) -> None:

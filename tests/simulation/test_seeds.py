@@ -13,7 +13,7 @@ import pytest
 
 from tests.simulation import record
 from tests.simulation.script import Act, Script
-from tests.sizes import blocks
+from tests.sizes import WIDE, blocks
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = 12
@@ -31,12 +31,15 @@ def ran(*arguments: str, cwd: Path = ROOT, **environment: str) -> subprocess.Com
 
 
 @pytest.mark.parametrize(
-    "block", [*blocks(6, 96, BLOCK), range(10_000, 10_004)], ids=lambda block: f"{block.start}-{block.stop - 1}"
+    "block", [*blocks(5, 96, BLOCK), range(10_000, 10_003)], ids=lambda block: f"{block.start}-{block.stop - 1}"
 )
 def test_no_invariant_is_violated_and_a_seed_decides_everything_in_any_environment(
     block: range, tmp_path: Path
 ) -> None:
-    """What is drawn often in the seeds has an effect in one of them. The first two go the same way elsewhere."""
+    """What is drawn often in the seeds has an effect in one of them.
+
+    The first two go the same way elsewhere: in make test those of the first block.
+    """
     kept, folder = tmp_path / "kept", tmp_path / "elsewhere"
     done = ran(f"{block.start}:{block.stop}", "--digests", str(kept))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -46,6 +49,8 @@ def test_no_invariant_is_violated_and_a_seed_decides_everything_in_any_environme
 
     digests = record.read(kept)
     assert len(set(digests.values())) == len(block)
+    if block.start and not WIDE:
+        return
     kept.write_text(kept.read_text().replace(digests[block.start], "00000000"))
     folder.mkdir()
     others = {"TMPDIR": str(folder), "LANG": "de_DE.UTF-8", "TZ": "Asia/Tokyo", "HOSTNAME": "other",
