@@ -28,7 +28,6 @@ from vcd.embedded.workload import generate, parse_mix, parse_nodes, parse_queues
 from vcd.eventlog import LogReader
 from vcd.model.events import ObjectGone
 
-TRACE = Path(__file__).parents[1] / "data" / "trace"
 SMALL = ("--nodes", "3", "--mix", "gangs=2,jobs=0,deployments=0,pods=2,size=2-3,run=20-60")
 MANIFESTS = """\
 apiVersion: v1
@@ -147,16 +146,6 @@ def test_it_ends_on_time_though_pods_end_later() -> None:
     assert "for 1 min 30 s" in result.stdout
 
 
-def test_a_trace_runs_with_its_own_nodes_and_queues() -> None:
-    found = summary("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", TRACE / "pods.csv")
-    assert (found["nodes"], found["binds"]) == (12, 11)
-
-
-def test_a_trace_runs_as_volcano_jobs() -> None:
-    found = summary("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", TRACE / "pods.csv", "--trace-jobs")
-    assert (found["nodes"], found["binds"], found["created"]) == (12, 11, 10)
-
-
 def test_queues_are_made_and_ended_pods_removed_after_the_time_given() -> None:
     found = summary(*SMALL, "--queues", "research:2,serving", "--remove-after", "1")
     assert (found["refused"], found["waiting"]) == ([], [])
@@ -260,14 +249,8 @@ def test_the_variable_names_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--speed", "nan"], "'nan' is no finite number"),
         (["--duration", "inf"], "'inf' is no finite number"),
         (["--remove-after", "nan"], "'nan' is no finite number"),
-        (["--trace-pods", TRACE / "pods.csv", "--compress", "nan"], "'nan' is no finite number"),
-        (["--mix", "gangs=1", "--trace-pods", TRACE / "pods.csv"], "exclude each other"),
-        (["--trace-pods", TRACE / "nodes.csv"], "column 'name' is missing"),
-        (["--trace-jobs"], "add --trace-pods"),
-        (["--trace-nodes", TRACE / "missing.csv"], "does not exist"),
-        (["--trace-nodes", Path(sys.executable).resolve()], "not UTF-8"),
         (["--workload", "missing.yaml"], "missing.yaml"),
-        (["--event-log", TRACE / "pods.csv"], "exists already"),
+        (["--event-log", __file__], "exists already"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_a_line(arguments: list[object], words: str) -> None:

@@ -205,7 +205,6 @@ def test_configurations_of_one_name_are_told_apart_by_as_much_of_their_paths_as_
         (("--seeds", f"{10**20}"), "at most 10,000 seeds"),
         (("--period", "1e300"), "is not in the range"),
         (("--jobs", str(10**20)), "is not in the range 1<=x<=10000"),
-        (("--dask", "tcp://127.0.0.1:1"), "--dask tcp://127.0.0.1:1"),
     ],
 )
 def test_a_sweep_that_cannot_be(log: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -214,10 +213,10 @@ def test_a_sweep_that_cannot_be(log: Path, arguments: tuple[str, ...], words: st
     assert words in result.stderr
 
 
-def test_a_sweep_without_dask_says_what_the_machine_refused(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_reports_what_the_machine_refuses(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(sweeps, "_executor", refused)
+    monkeypatch.setattr(sweeps, "processes", refused)
     result = run("sweep", "--event-log", log)
     assert (result.exit_code, result.stderr) == (2, "Error: Too many open files\n")
