@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.live import Live
 
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, report_errors
 from vcd.cli.inputs import COUNT, FiniteRange, end_by, print_reading, read_manifests, strict_option
 from vcd.cli.output import table_output
-from vcd.cli.printing import console, print_lines, print_result, terminal_width
+from vcd.cli.printing import print_lines, print_result
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
@@ -32,8 +31,6 @@ from vcd.view.server import View, ViewError
 CONTROLLED = (("Deployment", "apps"), ("Job", "batch.volcano.sh"), ("ReplicaSet", "apps"))
 """The workloads whose controllers run in the embedded cluster."""
 _SHAPE = "cpu=32,memory=256Gi"
-_REFRESH = 0.5
-"""Real seconds between two frames of the live view."""
 _PROGRESS = 5.0
 """Real seconds between two lines of progress."""
 
@@ -137,8 +134,7 @@ def sim(
             port=port,
         )
         view = None if view_address is None else View(plan.event_log, *view_address, flag="--view-address")
-        live = output == "table" and terminal_width() is not None
-        result = asyncio.run(_simulate(plan, view, exit_when_idle, duration, live=live))
+        result = asyncio.run(_simulate(plan, view, exit_when_idle, duration))
     except (WorkloadError, ViewError) as error:
         raise Unusable(str(error)) from None
     print_result(result, result.lines(), output)
@@ -178,9 +174,7 @@ def _new_log(file: Path | None) -> Path:
 # --- running the simulation -------------------------------------------------------------------------------------------
 
 
-async def _simulate(
-    plan: Scenario, view: View | None, idle: bool, duration: float | None, *, live: bool
-) -> simview.SimulationSummary:
+async def _simulate(plan: Scenario, view: View | None, idle: bool, duration: float | None) -> simview.SimulationSummary:
     """Run the simulation until it ends. Raises ClickException for errors that the user can fix."""
     timing = simview.Timing()
     simulation = Simulation(plan)
@@ -192,7 +186,7 @@ async def _simulate(
         await _start(simulation, stack)
         if view is not None:
             click.echo(f"page at {(await stack.enter_async_context(view)).url}", err=True)
-        watching = asyncio.create_task(_draw_tables(simulation) if live else _print_progress(simulation))
+        watching = asyncio.create_task(_print_progress(simulation))
         try:
             await simulation.wait(idle=idle, seconds=duration, stop=stop)
         except (LogError, OSError) as error:
@@ -217,18 +211,9 @@ async def _start(simulation: Simulation, stack: contextlib.AsyncExitStack) -> No
         raise Unusable(f"{where}{os.strerror(error.errno) if error.errno else error}") from None
 
 
-async def _draw_tables(simulation: Simulation) -> None:
-    """Draw the tables until cancelled; the slower a frame is drawn, the fewer are."""
-    with Live(simview.tables(simulation), console=console(), auto_refresh=False, transient=True) as picture:
-        while True:
-            timing = simview.Timing()
-            picture.update(simview.tables(simulation), refresh=True)
-            await asyncio.sleep(max(_REFRESH, 20 * timing.wall()))
-
-
 async def _print_progress(simulation: Simulation) -> None:
     """Print lines of progress until cancelled."""
-    click.echo(f"API server at {simulation.server.url}", err=True)
+    click.echo(f"API server at {simulation.server.url}, event log {simulation.plan.event_log} (for vcd top)", err=True)
     while True:
         await asyncio.sleep(_PROGRESS)
         click.echo(simview.progress(simulation), err=True)
