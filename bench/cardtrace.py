@@ -8,7 +8,6 @@ no queue was above its quota, no pod was evicted twice, every task ran to its en
 from __future__ import annotations
 
 import argparse
-import asyncio
 import hashlib
 import itertools
 import json
@@ -22,15 +21,14 @@ from typing import Any
 
 import click
 
+from bench import gputrace
 from bench.cardlaws import QUOTA, check
 from bench.contention import conf
+from bench.gputrace import GPU, PRODUCT_LABEL, TraceRow
 from bench.table import Row, row, show
-from bench.trace import TRACE, limited, vcd
+from bench.trace import TRACE, limited, simulate, vcd
 from vcd.cli import simview
-from vcd.cli.simulation import Scenario, Simulation
-from vcd.daemon import logs
-from vcd.embedded import trace
-from vcd.embedded.trace import GPU, PRODUCT_LABEL, TraceRow
+from vcd.cli.simulation import Scenario
 from vcd.embedded.workload import Arrival, queue
 
 COMPRESSION = 300.0
@@ -94,7 +92,7 @@ def shares(tasks: list[TraceRow], nodes: list[Obj], compression: float, part: fl
         for card in cards:
             named = sum(peak for models, peak in peaks.items() if models and models[0] == card)
             share.cards[card] = int(part * (named + peaks.get((), 0) * total[card] / sum(total.values())))
-        for gang in itertools.chain.from_iterable(trace.gangs_of(own)):
+        for gang in itertools.chain.from_iterable(gputrace.gangs_of(own)):
             _widen(share, gang, offers)
     return result
 
@@ -163,7 +161,7 @@ def queues_of(found: Mapping[str, Share]) -> list[Obj]:
 
 def nodes_of(path: Path) -> list[Obj]:
     """Return the trace's nodes with the labels that identify their cards."""
-    nodes = trace.read_nodes(path)
+    nodes = gputrace.read_nodes(path)
     for node in nodes:
         labels = node["metadata"]["labels"]
         if PRODUCT_LABEL in labels:
@@ -199,7 +197,7 @@ def run(
     if not (files / "pods.csv").is_file():
         return [row("cardtrace: skipped, there is no shared/traces/openb beside the project", None, "")]
     with tempfile.TemporaryDirectory() as folder:
-        tasks = trace.read_tasks(limited(files / "pods.csv", Path(folder), limit))
+        tasks = gputrace.read_tasks(limited(files / "pods.csv", Path(folder), limit))
         nodes = nodes_of(files / "nodes.csv")
         found = shares(tasks, nodes, compression, part)
         for name, share in found.items():
@@ -214,31 +212,12 @@ def run(
             manifests=classes(),
             conf=configuration,
         )
-        return _rows(plan, tasks, found, asyncio.run(_simulated(plan)), replayed)
+        return _rows(plan, tasks, found, simulate(plan), replayed)
 
 
 def _arrivals(tasks: list[TraceRow], nodes: list[Obj], compression: float) -> Iterator[Arrival]:
     models = sorted({model for model, room in map(_offer, nodes) if room[2]})
-    return trace.arrivals(tasks, compression=compression, as_jobs=True, priority_of=class_of, models=models)
-
-
-async def _simulated(plan: Scenario) -> simview.SimulationSummary:
-    logs.configure(verbosity=-1)
-    timing = simview.Timing()
-    async with Simulation(plan) as simulation:
-        telling = asyncio.create_task(_show_progress(simulation))
-        try:
-            await simulation.wait(idle=True)
-        finally:
-            telling.cancel()
-        ended = simview.summary(simulation, timing)
-    return ended.closed(timing)
-
-
-async def _show_progress(simulation: Simulation) -> None:
-    while True:
-        await asyncio.sleep(10)
-        click.echo(simview.progress(simulation), err=True)
+    return gputrace.arrivals(tasks, compression=compression, as_jobs=True, priority_of=class_of, models=models)
 
 
 def _rows(

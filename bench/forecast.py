@@ -35,11 +35,10 @@ from pathlib import Path
 
 import click
 
-from bench import cardtrace
+from bench import cardtrace, gputrace
 from bench.clusters import Manifest, nodes, queues
 from bench.table import Row, row, show
 from bench.trace import TRACE
-from vcd.embedded import trace
 from vcd.embedded.kubelet import RUN_SECONDS
 from vcd.embedded.workload import gang, pod, pod_spec
 from vcd.eventlog import EventLog, LogReader
@@ -170,15 +169,15 @@ def made(seed: int, load: float) -> History:
 
 def of_trace(files: Path, cards: bool, first: int) -> History:
     """Return a slice of the published trace's tasks on some of its nodes; with ``cards``, with card quotas."""
-    tasks = trace.read_tasks(files / "pods.csv")[DENSE + first :: TASKS_OF]
+    tasks = gputrace.read_tasks(files / "pods.csv")[DENSE + first :: TASKS_OF]
     machines = cardtrace.nodes_of(files / "nodes.csv")[::NODES_OF]
-    where = trace.queues_of(tasks)
+    where = gputrace.queues_of(tasks)
     if cards:
         where = cardtrace.queues_of(cardtrace.shares(tasks, machines, COMPRESSION, cardtrace.SHARE))
     base = [*(_named("nodes", one) for one in machines), *(_named("queues", one) for one in where)]
     found = History(cardtrace.CONF if cards else CONF, [*cardtrace.classes(), *base], [], {})
     classes = {task.name: cardtrace.class_of(task) for task in tasks} if cards else {}
-    for arrival in trace.arrivals(tasks, compression=COMPRESSION):
+    for arrival in gputrace.arrivals(tasks, compression=COMPRESSION):
         at = _BEGIN + int(arrival.at) * SECOND
         found.coming.append((at, [_of_class(_named(*one), classes) for one in arrival.objects]))
     found.until = found.coming[-1][0] + AFTER

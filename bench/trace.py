@@ -1,4 +1,4 @@
-"""The published GPU cluster trace with ``vcd sim``: cluster, API server (HTTP) and daemon in one process.
+"""The published GPU cluster trace, simulated: cluster, API server (HTTP) and daemon in one process.
 
 ``python -m bench.trace [--compress N]... [--limit N] [--no-replay]`` prints the cost of a run, and whether its log
 replays identically. Without --compress, there are two runs: as recorded, and with arrivals compressed by a factor of
@@ -8,6 +8,7 @@ replays identically. Without --compress, there are two runs: as recorded, and wi
 from __future__ import annotations
 
 import argparse
+import asyncio
 import itertools
 import json
 import subprocess
@@ -18,9 +19,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import click
 import numpy as np
 
+from bench import gputrace
 from bench.table import Row, row, show
+from vcd.cli import simview
+from vcd.cli.simulation import Scenario, Simulation
+from vcd.daemon import logs
 from vcd.eventlog import LogReader
 from vcd.model.events import SessionDecided, decode_plan
 from vcd.state.cluster import ClusterState
@@ -47,21 +53,20 @@ def run(compressions: Iterable[float] = COMPRESSIONS, limit: int | None = None, 
 
 def _run(folder: Path, compression: float, limit: int | None, replayed: bool) -> list[Row]:
     log, tasks = folder / "events.sqlite", limited(TRACE / "pods.csv", folder, limit)
-    files = ("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", tasks, "--event-log", log)
-    found = vcd("sim", *files, "--compress", compression, "--exit-when-idle", "-o", "json")
+    found = simulate(scenario(log, tasks, compression))
     with tasks.open(encoding="utf-8") as lines:
         count = sum(1 for _ in lines) - 1
-    unplaced = [pod["name"] for pod in found["never_bound"]]
-    if found["refused"] or not set(unplaced) <= set(NOWHERE) or found["binds"] + len(unplaced) != count:
-        raise RuntimeError(f"{found['binds']} binds of {count} tasks, never bound {unplaced}, {found['refused']}")
-    name = f"trace, {found['nodes']:,} nodes, {count:,} tasks" + (f", {compression:g}-fold" if compression != 1 else "")
+    unplaced = [pod.name for pod in found.never_bound]
+    if found.refused or not set(unplaced) <= set(NOWHERE) or found.binds + len(unplaced) != count:
+        raise RuntimeError(f"{found.binds} binds of {count} tasks, never bound {unplaced}, {found.refused}")
+    name = f"trace, {found.nodes:,} nodes, {count:,} tasks" + (f", {compression:g}-fold" if compression != 1 else "")
     rows = [
-        row(f"{name}: wall time", found["wall_seconds"], "s"),
-        row("  CPU: cluster, API server and daemon", found["cpu_seconds"], "s"),
-        row("  CPU for a task", 1000 * found["cpu_seconds"] / count, "ms"),
-        row("  binds", found["binds"], ""),
-        row("  sessions", found["sessions"], ""),
-        row("  log", found["log_bytes"] / 2**20, "MiB"),
+        row(f"{name}: wall time", found.wall_seconds, "s"),
+        row("  CPU: cluster, API server and daemon", found.cpu_seconds, "s"),
+        row("  CPU for a task", 1000 * found.cpu_seconds / count, "ms"),
+        row("  binds", found.binds, ""),
+        row("  sessions", found.sessions, ""),
+        row("  log", found.log_bytes / 2**20, "MiB"),
     ]
     check_laws(log)
     if replayed:
@@ -70,6 +75,43 @@ def _run(folder: Path, compression: float, limit: int | None, replayed: bool) ->
         rows.append(row("  sessions that replay identically", replay["identical"], "", goal=replay["sessions"]))
         rows.append(row("  replaying them", time.perf_counter() - began, "s"))
     return rows
+
+
+def scenario(log: Path, tasks: Path, compression: float, conf: Path | None = None) -> Scenario:
+    """Return the simulation of a file of tasks on the trace's nodes, with the configuration in a file."""
+    rows = gputrace.read_tasks(tasks)
+    return Scenario(
+        event_log=log,
+        nodes=gputrace.read_nodes(TRACE / "nodes.csv"),
+        queues=gputrace.queues_of(rows),
+        arrivals=gputrace.arrivals(rows, compression=compression),
+        conf=conf,
+        remove_after=gputrace.KEPT_SECONDS,
+    )
+
+
+def simulate(plan: Scenario) -> simview.SimulationSummary:
+    """Run a simulation until no event is due, and return its outcome; progress goes to standard error."""
+    logs.configure(verbosity=-1)
+    return asyncio.run(_simulate(plan))
+
+
+async def _simulate(plan: Scenario) -> simview.SimulationSummary:
+    timing = simview.Timing()
+    async with Simulation(plan) as simulation:
+        progress = asyncio.create_task(_print_progress(simulation))
+        try:
+            await simulation.wait(idle=True)
+        finally:
+            progress.cancel()
+        ended = simview.summary(simulation, timing)
+    return ended.closed(timing)
+
+
+async def _print_progress(simulation: Simulation) -> None:
+    while True:
+        await asyncio.sleep(10)
+        click.echo(simview.progress(simulation), err=True)
 
 
 def check_laws(log: Path) -> None:

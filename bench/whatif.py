@@ -1,6 +1,6 @@
 """What-ifs on the published GPU cluster trace: binpack, spreading and resource-strategy-fit on one history.
 
-``python -m bench.whatif [--compress N] [--limit N] [--keep FOLDER]`` writes the trace's history with ``vcd sim`` and
+``python -m bench.whatif [--compress N] [--limit N] [--keep FOLDER]`` writes the trace's history with
 compressed arrivals, runs ``vcd sweep`` with the configurations in examples/whatif, and prints waits, whole free GPUs,
 and the share of allocated GPUs over time, until the last job started.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.table import Row, row, show
-from bench.trace import TRACE, limited, vcd
+from bench.trace import TRACE, limited, scenario, simulate, vcd
 
 COMPRESSION = 300.0
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "whatif"
@@ -30,10 +30,8 @@ def run(compression: float = COMPRESSION, limit: int | None = None, keep: Path |
         return [row("whatif: skipped, there is no shared/traces/openb beside the project", None, "")]
     with nullcontext(keep) if keep is not None else tempfile.TemporaryDirectory() as folder:
         log, tasks = Path(folder) / "openb.sqlite", limited(TRACE / "pods.csv", Path(folder), limit)
-        files = ("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", tasks, "--event-log", log)
-        given = ("--scheduler-conf", EXAMPLES / "binpack.conf", "--compress", compression)
         if not log.exists():
-            vcd("sim", *files, *given, "--exit-when-idle", "-o", "json")
+            simulate(scenario(log, tasks, compression, EXAMPLES / "binpack.conf"))
         began = time.perf_counter()
         confs = [text for name in CONFS for text in ("--scheduler-conf", EXAMPLES / f"{name}.conf")]
         found = vcd("sweep", "--event-log", log, *confs, "-o", "json")

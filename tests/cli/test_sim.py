@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import json
 import signal
@@ -18,17 +17,13 @@ import pytest
 import structlog
 import yaml
 from click.testing import CliRunner, Result
-from rich.console import Console
 
 from tests.waiting import WAIT_LIMIT
-from vcd.cli import main, simview
+from vcd.cli import main
 from vcd.cli.sim import sim
-from vcd.cli.simulation import Scenario, Simulation
-from vcd.embedded.workload import generate, parse_mix, parse_nodes, parse_queues
 from vcd.eventlog import LogReader
 from vcd.model.events import ObjectGone
 
-TRACE = Path(__file__).parents[1] / "data" / "trace"
 SMALL = ("--nodes", "3", "--mix", "gangs=2,jobs=0,deployments=0,pods=2,size=2-3,run=20-60")
 MANIFESTS = """\
 apiVersion: v1
@@ -147,16 +142,6 @@ def test_it_ends_on_time_though_pods_end_later() -> None:
     assert "for 1 min 30 s" in result.stdout
 
 
-def test_a_trace_runs_with_its_own_nodes_and_queues() -> None:
-    found = summary("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", TRACE / "pods.csv")
-    assert (found["nodes"], found["binds"]) == (12, 11)
-
-
-def test_a_trace_runs_as_volcano_jobs() -> None:
-    found = summary("--trace-nodes", TRACE / "nodes.csv", "--trace-pods", TRACE / "pods.csv", "--trace-jobs")
-    assert (found["nodes"], found["binds"], found["created"]) == (12, 11, 10)
-
-
 def test_queues_are_made_and_ended_pods_removed_after_the_time_given() -> None:
     found = summary(*SMALL, "--queues", "research:2,serving", "--remove-after", "1")
     assert (found["refused"], found["waiting"]) == ([], [])
@@ -260,14 +245,8 @@ def test_the_variable_names_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--speed", "nan"], "'nan' is no finite number"),
         (["--duration", "inf"], "'inf' is no finite number"),
         (["--remove-after", "nan"], "'nan' is no finite number"),
-        (["--trace-pods", TRACE / "pods.csv", "--compress", "nan"], "'nan' is no finite number"),
-        (["--mix", "gangs=1", "--trace-pods", TRACE / "pods.csv"], "exclude each other"),
-        (["--trace-pods", TRACE / "nodes.csv"], "column 'name' is missing"),
-        (["--trace-jobs"], "add --trace-pods"),
-        (["--trace-nodes", TRACE / "missing.csv"], "does not exist"),
-        (["--trace-nodes", Path(sys.executable).resolve()], "not UTF-8"),
         (["--workload", "missing.yaml"], "missing.yaml"),
-        (["--event-log", TRACE / "pods.csv"], "exists already"),
+        (["--event-log", __file__], "exists already"),
     ],
 )
 def test_what_cannot_be_used_is_told_in_a_line(arguments: list[object], words: str) -> None:
@@ -316,30 +295,12 @@ def test_ctrl_c_ends_it_with_the_summary(tmp_path: Path) -> None:
         text=True,
     )
     assert running.stderr is not None
-    assert "API server at http://127.0.0.1:" in running.stderr.readline()
+    begun = running.stderr.readline()
+    assert "API server at http://127.0.0.1:" in begun and f"event log {tmp_path / 'log'} (for vcd top)" in begun
     running.send_signal(signal.SIGINT)
     output, errors = running.communicate(timeout=WAIT_LIMIT)
     assert running.returncode == 0, errors
     assert json.loads(output)["event_log"] == str(tmp_path / "log")
-
-
-async def _pictured(log: Path) -> str:
-    plan = Scenario(log, parse_nodes("2*cpu=8,memory=32Gi"), parse_queues("research:3"))
-    plan.arrivals = generate(parse_mix("gangs=3,jobs=0,deployments=0,pods=0,every=0,size=8-8,cpu=2-2"), ["research"], 1)
-    async with Simulation(plan) as simulation:
-        await simulation.wait(idle=True, seconds=5)
-        console = Console(width=150, record=True, file=(log.parent / "screen").open("w"))
-        console.print(simview.tables(simulation))
-        console.file.close()
-        return console.export_text()
-
-
-def test_the_live_view_shows_queues_jobs_and_nodes(tmp_path: Path) -> None:
-    screen = asyncio.run(_pictured(tmp_path / "log"))
-    lines = [" ".join(line.split()) for line in screen.splitlines()]
-    assert any(line.startswith("research 3 cpu 16") for line in lines), screen
-    assert any(line.startswith("default/gang-") and line.endswith("research Running 8/8") for line in lines), screen
-    assert any(line.startswith("node-0 ████████████████████ 100%") for line in lines), screen
 
 
 TDM = """\

@@ -119,10 +119,9 @@ def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
         (("--seed", "1", "--period", "nan"), "'nan' is no finite number"),
         (("--set", "queue/x.spec.weight=2"), "there is no Queue x"),
         (("--without", "node"), "write it like node/gpu-7"),
-        (("--session", "3", "--without", "node/n"), "--session is for --submit and --fill"),
-        (("--submit", "-", "--fill", "-"), "--submit and --fill exclude each other"),
-        (("--fill", "-", "--without", "node/n"), "omit --submit and --fill"),
-        (("--fill", "-", "--run", "30m"), "--samples and --run are for --submit"),
+        (("--session", "3", "--without", "node/n"), "--session is for --submit"),
+        (("--submit", "-", "--without", "node/n"), "omit --submit"),
+        (("--seed", "1", "--run", "30m"), "--samples and --run are for --submit"),
         (("--submit", "-", "--run", "soon"), "write it like 90s, 30m or 1h30m"),
         (("--submit", "-", "--run", "0s"), "it must be greater than zero"),
         (("--submit", "-", "--samples", str(10**20)), "is not in the range 1<=x<=10000"),
@@ -159,9 +158,8 @@ def test_exit_codes_of_a_submission(log: Path, tmp_path: Path) -> None:
         ([thing], ("--strict",), 2, "error: Thing of API group x.com"),
     ):
         job.write_text(yaml.safe_dump_all(objects))
-        for ask in ("--submit", "--fill"):
-            result = run("whatif", "--event-log", log, ask, job, *strict)
-            assert (result.exit_code, words in result.stderr) == (code, True), result.output
+        result = run("whatif", "--event-log", log, "--submit", job, *strict)
+        assert (result.exit_code, words in result.stderr) == (code, True), result.output
 
 
 def test_a_bad_configuration_is_told_line_by_line(log: Path, tmp_path: Path) -> None:
@@ -205,7 +203,6 @@ def test_configurations_of_one_name_are_told_apart_by_as_much_of_their_paths_as_
         (("--seeds", f"{10**20}"), "at most 10,000 seeds"),
         (("--period", "1e300"), "is not in the range"),
         (("--jobs", str(10**20)), "is not in the range 1<=x<=10000"),
-        (("--dask", "tcp://127.0.0.1:1"), "--dask tcp://127.0.0.1:1"),
     ],
 )
 def test_a_sweep_that_cannot_be(log: Path, arguments: tuple[str, ...], words: str) -> None:
@@ -214,10 +211,10 @@ def test_a_sweep_that_cannot_be(log: Path, arguments: tuple[str, ...], words: st
     assert words in result.stderr
 
 
-def test_a_sweep_without_dask_says_what_the_machine_refused(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_reports_what_the_machine_refuses(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(sweeps, "_executor", refused)
+    monkeypatch.setattr(sweeps, "processes", refused)
     result = run("sweep", "--event-log", log)
     assert (result.exit_code, result.stderr) == (2, "Error: Too many open files\n")

@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[2]
 FIXED = {
     "aiohttp": "3.14.5",  # GHSA-2g87-pp6c-29x5, GHSA-5wr8-gcqf-gqf3, and all before
     "anyio": "4.4",  # a race between threads that begin event loops
-    "distributed": "2026.1.1",  # CVE-2026-23528
     "pytest": "9.0.3",  # CVE-2025-71176
     "pyyaml": "5.4",  # CVE-2020-14343
 }

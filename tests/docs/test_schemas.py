@@ -68,7 +68,6 @@ ASKED: dict[str, list[str]] = {
     "sweep": ["--event-log played.log --jobs 1"],
     "top": ["--event-log busy.log"],
     "whatif": ["--event-log played.log --set node/n.status.allocatable.cpu=4"],
-    "whatif --fill": ["--event-log played.log --fill job.yaml"],
     "whatif --submit": [
         "--event-log played.log --submit job.yaml",
         "--event-log played.log --submit job.yaml --run 9s",

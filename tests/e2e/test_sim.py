@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from bench import gputrace
 from tests.sizes import some
 from tests.waiting import WAIT_LIMIT
 from vcd.cli.simulation import Scenario, Simulation
-from vcd.embedded import trace
 from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, PODGROUPS, PODS, Obj
 from vcd.embedded.controllers.pods import node_of, phase_of
 from vcd.embedded.workload import generate, parse_mix, parse_nodes, parse_queues
@@ -78,9 +78,9 @@ async def _run(plan: Scenario) -> Run:
 
 
 def _trace_plan(log: Path, compression: float = 1.0) -> Scenario:
-    tasks = trace.read_tasks(TRACE / "pods.csv")
-    arrivals = trace.arrivals(tasks, compression=compression)
-    return Scenario(log, trace.read_nodes(TRACE / "nodes.csv"), trace.queues_of(tasks), arrivals)
+    tasks = gputrace.read_tasks(TRACE / "pods.csv")
+    arrivals = gputrace.arrivals(tasks, compression=compression)
+    return Scenario(log, gputrace.read_nodes(TRACE / "nodes.csv"), gputrace.queues_of(tasks), arrivals)
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from tests.embedded import portforward
+from tests.embedded.accounttokens import AccountTokens
 from vcd.embedded.errors import StatusError, forbidden
 from vcd.embedded.listing import ListPage
 from vcd.embedded.request import ApiCall, Target
@@ -95,6 +97,7 @@ class DisturbedServer(ApiServer):
     def __init__(self, store: Store, *, tokens: dict[str, str] | None = None, bookmarks: float = 60.0) -> None:
         super().__init__(store)
         self.tokens = tokens
+        self._account_tokens = AccountTokens(store.clock)
         self.faults: FaultHook | None = None
         self.habits = Habits()
         self.authorize: Callable[[str, Call, str], bool] | None = None
@@ -172,8 +175,14 @@ class DisturbedServer(ApiServer):
     def _user_of(self, token: str) -> TokenUser | None:
         user = (self.tokens or {}).get(token)
         if user is None:
-            return super()._user_of(token)
+            return self._account_tokens.user_of(token)
         return TokenUser(user, audiences=self.audiences.get(token, API_AUDIENCES))
+
+    async def _forward(self, request: web.Request, pod: Object) -> web.StreamResponse:
+        return await portforward.serve(request, pod)
+
+    def _issue_token(self, account: Object, body: Object) -> Object:
+        return self._account_tokens.issue(account, body)
 
     def _is_permitted(self, asked: Object) -> bool:
         return self.permit is None or self.permit(asked)

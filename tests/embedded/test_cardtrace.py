@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from bench import cardtrace
+from bench import cardtrace, gputrace
 from bench.cardlaws import Broken, Found, Reading
 from tests.dsl import gang, group, node, pod, priority_class, queue
 from tests.plugins.opened import conf
 from tests.world import World
-from vcd.embedded import trace
 
 DATA = Path(__file__).parents[1] / "data" / "trace"
 T4 = {"nvidia.com/gpu.product": "T4", "nvidia.com/gpu.memory": "15360"}
@@ -49,7 +48,7 @@ def test_without_a_trace_the_row_says_so(tmp_path: Path) -> None:
 
 
 def test_each_queue_may_hold_a_part_of_what_it_would_and_its_largest_gang() -> None:
-    tasks, nodes = trace.read_tasks(DATA / "pods.csv"), cardtrace.nodes_of(DATA / "nodes.csv")
+    tasks, nodes = gputrace.read_tasks(DATA / "pods.csv"), cardtrace.nodes_of(DATA / "nodes.csv")
     found = cardtrace.shares(tasks, nodes, 300.0, 0.5)
     # t-04 and t-05 are a gang of 8 V100M16 or V100M32 each, and there are 8 of either
     assert {card: count for card, count in found["burstable"].cards.items() if count} == {
@@ -70,7 +69,7 @@ def test_queues_say_what_they_may_hold() -> None:
 
 
 def test_priorities_are_drawn_by_name_and_all_occur() -> None:
-    tasks = trace.read_tasks(DATA / "pods.csv")
+    tasks = gputrace.read_tasks(DATA / "pods.csv")
     assert [cardtrace.class_of(task) for task in tasks] == [cardtrace.class_of(task) for task in tasks]
     assert {cardtrace.class_of(task) for task in tasks} <= set(cardtrace.CLASSES)
 

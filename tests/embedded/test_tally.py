@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.embedded.simulated import Simulated
-from vcd.embedded.controllers.base import NODES, PODGROUPS, PODS, Obj
+from vcd.embedded.controllers.base import PODGROUPS, PODS, Obj
 from vcd.embedded.controllers.finished import FinishedController
 from vcd.embedded.tally import ClusterTally
 from vcd.embedded.workload import gang, pod, pod_spec
@@ -33,10 +33,10 @@ def test_pods_without_a_node_are_unbound() -> None:
     assert (tally.unbound, tally.binds) == (3, 0)
 
 
-def test_a_bind_takes_room_on_the_node() -> None:
+def test_a_bind_is_counted() -> None:
     cluster, tally = _counted(3)
     _bind(cluster, "p0", "p1")
-    assert (tally.binds, tally.nodes["n0"].used["cpu"], tally.nodes["n0"].used["pods"]) == (2, 4000, 2)
+    assert (tally.binds, tally.unbound) == (2, 1)
 
 
 def test_a_group_is_as_ready_as_it_has_pods_with_a_node() -> None:
@@ -45,11 +45,11 @@ def test_a_group_is_as_ready_as_it_has_pods_with_a_node() -> None:
     assert (tally.groups["default/g"].ready, tally.groups["default/g"].minimum) == (2, 3)
 
 
-def test_a_pod_that_ended_gives_its_room_back() -> None:
+def test_a_pod_that_ended_is_counted() -> None:
     cluster, tally = _counted(1)
     _bind(cluster, "p0")
     cluster.advance(20)
-    assert (tally.nodes["n0"].used["cpu"], tally.ended["Succeeded"]) == (0, 1)
+    assert (tally.phases["Running"], tally.ended["Succeeded"]) == (0, 1)
 
 
 def test_pods_that_are_gone_still_count_as_ended_and_bound() -> None:
@@ -58,13 +58,6 @@ def test_pods_that_are_gone_still_count_as_ended_and_bound() -> None:
     cluster.advance(20)
     cluster.delete(PODS, "p0")
     assert (tally.phases["Succeeded"], tally.ended["Succeeded"], tally.binds) == (0, 1, 1)
-
-
-def test_a_node_with_less_room_than_use_is_over_it() -> None:
-    cluster, tally = _counted(2)
-    _bind(cluster, "p0", "p1")
-    cluster.store.patch(NODES, "", "n0", {"status": {"allocatable": {"cpu": "3"}}}, subresource="status")
-    assert tally.nodes["n0"].share() > 1
 
 
 def test_a_completed_group_is_counted_once_and_listed_no_more() -> None:
@@ -78,7 +71,7 @@ def test_a_tally_begins_with_what_is_there() -> None:
     cluster, tally = _counted(3)
     _bind(cluster, "p0")
     later = ClusterTally(cluster.store)
-    assert (later.unbound, later.nodes["n0"].used, later.groups) == (2, tally.nodes["n0"].used, tally.groups)
+    assert (later.unbound, later.phases, later.groups) == (2, tally.phases, tally.groups)
 
 
 # --- what ended is removed ----------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from bench.gputrace import TraceError, arrivals, queues_of, read_nodes, read_tasks
 from tests.embedded.simulated import Simulated
 from vcd.embedded.controllers.base import JOBS, PODGROUPS, PODS
-from vcd.embedded.trace import TraceError, arrivals, queues_of, read_nodes, read_tasks
 from vcd.embedded.workload import Arrival, Feeder, install
 
 DATA = Path(__file__).parent.parent / "data" / "trace"

@@ -19,7 +19,6 @@ from vcd.model.podgroups import QUEUE_ANNOTATION
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.planning import state_of
-from vcd.timetravel.whatif.fill import fill
 from vcd.timetravel.whatif.forecasts import Forecast, Span, Submission
 from vcd.timetravel.whatif.present import PresentWorkload, present
 from vcd.timetravel.whatif.submit import eta, submit
@@ -580,7 +579,6 @@ async def test_the_queue_of_a_submission_replaces_the_clusters(tmp_path: Path) -
     work = [dsl.pod(name, cpu=1) for name in "ab"]
     assert [len(job.placed) for job in submit(tmp_path / "log", work).jobs] == [1, 1]
     assert sum(len(job.placed) for job in submit(tmp_path / "log", [own, *work]).jobs) == 1
-    assert fill(tmp_path / "log", [own, work[0]]).copies == 1
 
 
 def test_what_is_passed_over_is_said() -> None:

@@ -19,7 +19,6 @@ from vcd.timetravel.clusterchanges import ClusterChanges
 from vcd.timetravel.joblist import Jobs
 from vcd.timetravel.overview import Glance
 from vcd.timetravel.shadow.comparison import ShadowComparison
-from vcd.timetravel.whatif.fill import Filling
 from vcd.timetravel.whatif.forecasts import Submission
 from vcd.timetravel.whatif.gate import GateResult
 from vcd.timetravel.whatif.runs import Comparison
@@ -66,7 +65,6 @@ def documents() -> dict[str, type[msgspec.Struct]]:
         "sweep": Sweep,
         "top": Glance,
         "whatif": Comparison,
-        "whatif --fill": Filling,
         "whatif --submit": Submission,
     }
 

@@ -8,24 +8,21 @@ import os
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.live import Live
 
 from vcd.cli import simview
 from vcd.cli.errors import InvalidConf, Unusable, report_errors
-from vcd.cli.inputs import COUNT, FiniteRange, end_by, print_reading, read_manifests, read_text, strict_option
+from vcd.cli.inputs import COUNT, FiniteRange, end_by, print_reading, read_manifests, strict_option
 from vcd.cli.output import table_output
-from vcd.cli.printing import console, print_lines, print_result, terminal_width
+from vcd.cli.printing import print_lines, print_result
 from vcd.cli.simulation import Scenario, Simulation
 from vcd.cli.view import address
 from vcd.daemon import logs
-from vcd.embedded import trace
 from vcd.embedded.errors import StatusError
-from vcd.embedded.workload import Arrival, Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
+from vcd.embedded.workload import Mix, WorkloadError, generate, parse_mix, parse_nodes, parse_queues
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.timetravel.logfile import LogError
 from vcd.timetravel.reading import read, to_create
@@ -34,9 +31,6 @@ from vcd.view.server import View, ViewError
 CONTROLLED = (("Deployment", "apps"), ("Job", "batch.volcano.sh"), ("ReplicaSet", "apps"))
 """The workloads whose controllers run in the embedded cluster."""
 _SHAPE = "cpu=32,memory=256Gi"
-_REMOVE_AFTER = 60.0
-_REFRESH = 0.5
-"""Real seconds between two frames of the live view."""
 _PROGRESS = 5.0
 """Real seconds between two lines of progress."""
 
@@ -48,24 +42,16 @@ _file = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--nodes",
     help='A number, or shapes: "100*cpu=32,memory=256Gi,zone=z{i%3};4*cpu=64,nvidia.com/gpu=8". They are added to the '
-    "nodes of --workload or --trace-nodes; by default 10 if these have none.",
+    "nodes of --workload; by default 10 if it has none.",
 )
 @click.option("--queues", default="", help='Queues with their weights: "research:3,serving".')
 @click.option("--workload", "workloads", multiple=True, help="A file or folder of manifests, or -; may be repeated.")
 @click.option("--mix", help='A generated workload: "gangs=20,jobs=20,deployments=4,pods=40,every=2,run=30-600".')
-@click.option("--trace-nodes", type=_file, help="The nodes of a published GPU cluster trace (CSV).")
-@click.option("--trace-pods", type=_file, help="The tasks of a published GPU cluster trace (CSV).")
-@click.option(
-    "--trace-jobs",
-    is_flag=True,
-    help="Submit the trace's gangs as Volcano Jobs, so that evicted pods are created again.",
-)
-@click.option("--compress", type=FiniteRange(min=0, min_open=True), default=1.0, help="Divides arrival times.")
 @click.option(
     "--remove-after",
     type=FiniteRange(min=0),
-    help="Delete pods without an owner, and their PodGroups, this many cluster seconds after their end; "
-    f"{_REMOVE_AFTER:g} by default for a trace, whose tasks are deleted when they end; else never.",
+    help="Delete pods without an owner, and their PodGroups, this many cluster seconds after their end; by default "
+    "never.",
 )
 @click.option("--seed", type=COUNT, default=0, show_default=True, help="The seed of the mix and of decisions.")
 @click.option("--speed", type=FiniteRange(min=0, min_open=True), help="Cluster seconds per real second.")
@@ -93,10 +79,6 @@ def sim(
     queues: str,
     workloads: tuple[str, ...],
     mix: str | None,
-    trace_nodes: Path | None,
-    trace_pods: Path | None,
-    trace_jobs: bool,
-    compress: float,
     remove_after: float | None,
     seed: int,
     speed: float | None,
@@ -113,8 +95,8 @@ def sim(
     """Run a cluster in this process, its API served over HTTP, and schedule it.
 
     A pod runs as long as its annotation vcd.sim/run-seconds states (forever without one). A manifest of --workload
-    with the annotation vcd.sim/at-seconds is created at that time. Without --workload, --trace-pods, --mix and
-    --serve, a mix is generated.
+    with the annotation vcd.sim/at-seconds is created at that time. Without --workload, --mix and --serve, a mix is
+    generated.
 
     With --exit-when-idle time jumps, else it passes in real time, unless --jump or --speed is given. Ctrl-C ends the
     simulation.
@@ -125,23 +107,21 @@ def sim(
     """
     if jump and speed is not None:
         raise click.UsageError("--jump and --speed exclude each other")
-    if trace_jobs and trace_pods is None:
-        raise click.UsageError("--trace-jobs needs the file of its pods; add --trace-pods")
     logs.configure(verbosity=-1)
     try:
         reading = read(read_manifests(workloads), to_create=True)
-        found = _nodes(nodes, trace_nodes, reading.objects), parse_queues(queues)
+        found = _nodes(nodes, reading.objects), parse_queues(queues)
         manifests = to_create(reading, CONTROLLED, found[0])
         print_lines((f"note: {note}" for note in reading.notes), err=True)
         print_reading(reading.refused(), reading.unknown, strict=strict)
         names = [queue["metadata"]["name"] for queue in found[1]] or ["default"]
         host, port = serve or ("127.0.0.1", 0)  # any free port, on this machine only
-        given = bool(workloads or port)
-        arrivals, more_queues = _arrivals(mix, trace_pods, compress, names, seed, given, as_jobs=trace_jobs)
+        has_workload = mix is not None or not (workloads or port)
+        arrivals = generate(Mix() if mix is None else parse_mix(mix), names, seed) if has_workload else ()
         plan = Scenario(
             event_log=_new_log(event_log),
             nodes=found[0],
-            queues=[*(queue for queue in more_queues if queue["metadata"]["name"] not in names), *found[1]],
+            queues=found[1],
             arrivals=arrivals,
             manifests=manifests,
             refused=reading.refused(),
@@ -149,14 +129,13 @@ def sim(
             conf=scheduler_conf,
             seed=seed,
             speed=None if jump or (exit_when_idle and speed is None) else speed or 1.0,
-            remove_after=_REMOVE_AFTER if remove_after is None and trace_pods is not None else remove_after,
+            remove_after=remove_after,
             host=host or "0.0.0.0",
             port=port,
         )
         view = None if view_address is None else View(plan.event_log, *view_address, flag="--view-address")
-        live = output == "table" and terminal_width() is not None
-        result = asyncio.run(_simulate(plan, view, exit_when_idle, duration, live=live))
-    except (WorkloadError, trace.TraceError, ViewError) as error:
+        result = asyncio.run(_simulate(plan, view, exit_when_idle, duration))
+    except (WorkloadError, ViewError) as error:
         raise Unusable(str(error)) from None
     print_result(result, result.lines(), output)
     end_by(result.refused, result.unknown, strict=strict)
@@ -165,12 +144,12 @@ def sim(
 # --- parsing of options -----------------------------------------------------------------------------------------------
 
 
-def _nodes(spec: str | None, file: Path | None, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the initial nodes: those of a trace and of the option; ten if there are no others."""
-    found = [] if file is None else trace.read_nodes(_readable(file))
+def _nodes(spec: str | None, manifests: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the initial nodes that are no manifests; ten if there are no others."""
+    found = []
     brought = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "Node"]
     if spec is None:
-        spec = "0" if file is not None or brought else "10"
+        spec = "0" if brought else "10"
     spec = spec.strip()
     if not (spec.isascii() and spec.isdigit()):
         found += parse_nodes(spec)
@@ -181,26 +160,6 @@ def _nodes(spec: str | None, file: Path | None, manifests: list[dict[str, Any]])
     if doubled is not None:
         raise Unusable(f"two nodes have the name {doubled}; name those of --nodes: name=more-{{i}}")
     return found
-
-
-def _arrivals(
-    mix: str | None, file: Path | None, compress: float, queues: list[str], seed: int, given: bool, *, as_jobs: bool
-) -> tuple[Iterator[Arrival], list[dict[str, Any]]]:
-    """Return what arrives, and the queues that it needs; without ``given``, a default mix is generated."""
-    if file is None:
-        if mix is None and given:
-            return iter(()), []
-        return generate(Mix() if mix is None else parse_mix(mix), queues, seed), []
-    if mix is not None:
-        raise click.UsageError("--mix and --trace-pods exclude each other")
-    tasks = trace.read_tasks(_readable(file))
-    return trace.arrivals(tasks, compression=compress, as_jobs=as_jobs), trace.queues_of(tasks)
-
-
-def _readable(file: Path) -> Path:
-    """Return the file after checking that it is text. Raises Unusable."""
-    read_text(str(file))
-    return file
 
 
 def _new_log(file: Path | None) -> Path:
@@ -215,9 +174,7 @@ def _new_log(file: Path | None) -> Path:
 # --- running the simulation -------------------------------------------------------------------------------------------
 
 
-async def _simulate(
-    plan: Scenario, view: View | None, idle: bool, duration: float | None, *, live: bool
-) -> simview.SimulationSummary:
+async def _simulate(plan: Scenario, view: View | None, idle: bool, duration: float | None) -> simview.SimulationSummary:
     """Run the simulation until it ends. Raises ClickException for errors that the user can fix."""
     timing = simview.Timing()
     simulation = Simulation(plan)
@@ -229,7 +186,7 @@ async def _simulate(
         await _start(simulation, stack)
         if view is not None:
             click.echo(f"page at {(await stack.enter_async_context(view)).url}", err=True)
-        watching = asyncio.create_task(_draw_tables(simulation) if live else _print_progress(simulation))
+        watching = asyncio.create_task(_print_progress(simulation))
         try:
             await simulation.wait(idle=idle, seconds=duration, stop=stop)
         except (LogError, OSError) as error:
@@ -254,18 +211,9 @@ async def _start(simulation: Simulation, stack: contextlib.AsyncExitStack) -> No
         raise Unusable(f"{where}{os.strerror(error.errno) if error.errno else error}") from None
 
 
-async def _draw_tables(simulation: Simulation) -> None:
-    """Draw the tables until cancelled; the slower a frame is drawn, the fewer are."""
-    with Live(simview.tables(simulation), console=console(), auto_refresh=False, transient=True) as picture:
-        while True:
-            timing = simview.Timing()
-            picture.update(simview.tables(simulation), refresh=True)
-            await asyncio.sleep(max(_REFRESH, 20 * timing.wall()))
-
-
 async def _print_progress(simulation: Simulation) -> None:
     """Print lines of progress until cancelled."""
-    click.echo(f"API server at {simulation.server.url}", err=True)
+    click.echo(f"API server at {simulation.server.url}, event log {simulation.plan.event_log} (for vcd top)", err=True)
     while True:
         await asyncio.sleep(_PROGRESS)
         click.echo(simview.progress(simulation), err=True)

@@ -1,31 +1,24 @@
-"""The output of ``vcd sim``: live tables on a terminal, lines of progress elsewhere, a summary at the end."""
+"""The output of ``vcd sim``: lines of progress, and a summary at the end."""
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Group, RenderableType
-from rich.text import Text
 
-from vcd.cli.printing import add_row, filled, table
 from vcd.cli.simulation import Simulation
-from vcd.embedded.controllers.base import PODS, QUEUES, Obj, annotations_of, key_of
+from vcd.embedded.controllers.base import NODES, PODS, Obj, annotations_of, key_of
 from vcd.embedded.controllers.podgroup import GROUP_NAME
 from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of
-from vcd.embedded.tally import GroupUse, NodeTally
 from vcd.model.words import span_in_words
 from vcd.text.reasons import full_reason_text
 
-_ROWS = 10
-"""Jobs and nodes in a table, at most."""
 _NAMED_OBJECTS = 20
 """Objects that the summary names, at most; ``-o json`` names all."""
-_BAR = 20
 
 
 class Unplaced(msgspec.Struct, frozen=True):
@@ -113,7 +106,7 @@ def summary(simulation: Simulation, timing: Timing) -> SimulationSummary:
         wall_seconds=round(timing.wall(), 3),
         cpu_seconds=round(timing.cpu(), 3),
         cluster_seconds=round(simulation.elapsed, 3),
-        nodes=sum(use.present for use in tally.nodes.values()),
+        nodes=len(simulation.store.list(NODES)),
         created=feeder.created,
         sessions=simulation.sessions,
         binds=tally.binds,
@@ -176,46 +169,3 @@ def progress(simulation: Simulation) -> str:
         f"pods: {tally.unbound:,} waiting, {running:,} running, {ended:,} ended; "
         f"{tally.binds:,} binds in {simulation.sessions:,} sessions"
     )
-
-
-def tables(simulation: Simulation) -> RenderableType:
-    """Return the live view."""
-    parts: list[RenderableType] = [Text(f"{simulation.server.url}  {progress(simulation)}", style="bold")]
-    return Group(*parts, _queues(simulation), _jobs(simulation), _nodes(simulation))
-
-
-def _queues(simulation: Simulation) -> RenderableType:
-    queue_table = table("queue", "weight", "allocated", "pending", "inqueue", "running")
-    for queue in simulation.store.list(QUEUES):
-        status = queue.get("status") or {}
-        counts = (str(status.get(name) or 0) for name in ("pending", "inqueue", "running"))
-        weight = str((queue.get("spec") or {}).get("weight", 1))
-        add_row(queue_table, queue["metadata"]["name"], weight, _amounts(status.get("allocated") or {}), *counts)
-    return queue_table
-
-
-def _amounts(amounts: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {text}" for name, text in amounts.items() if name != "pods" and text != "0")
-
-
-def _jobs(simulation: Simulation) -> RenderableType:
-    groups = simulation.tally.groups
-    waiting = sorted(groups.items(), key=lambda item: item[1].ready >= item[1].minimum)  # stable: the oldest first
-    rows = ((key, group.queue, _phase(group), f"{group.ready}/{group.minimum}") for key, group in waiting)
-    return filled(table("job", "queue", "phase", "ready/min"), rows, _ROWS, len(groups))
-
-
-def _phase(group: GroupUse) -> Text:
-    return Text(group.phase or "Pending", style="green" if group.ready >= group.minimum else "yellow")
-
-
-def _nodes(simulation: Simulation) -> RenderableType:
-    nodes = simulation.tally.used_nodes()
-    rows = ((name, _bar(use), str(use.used.get("pods", 0))) for name, use in nodes)
-    return filled(table("node", "used", "pods"), rows, _ROWS, len(nodes))
-
-
-def _bar(use: NodeTally) -> Text:
-    share = min(1.0, use.share())
-    full = round(share * _BAR)
-    return Text.assemble(("█" * full, "cyan"), ("░" * (_BAR - full), "dim"), f" {share:4.0%}")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from vcd.cli.errors import Unusable, report_errors
+from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog
 from vcd.cli.inputs import (
     LARGEST,
@@ -39,7 +39,6 @@ from vcd.timetravel.whatif.sweep import variants_of
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="In all runs.")
 @click.option("--add", "added", multiple=True, metavar="FILE", help="In all runs.")
 @click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; by default one per processor.")
-@click.option("--dask", metavar="ADDRESS", help="Run them on the workers of this Dask scheduler (extra dask).")
 @period_option
 @gpu_option
 @strict_option
@@ -53,7 +52,6 @@ def sweep(
     without: tuple[str, ...],
     added: tuple[str, ...],
     jobs: int | None,
-    dask: str | None,
     period: int,
     gpu: str,
     strict: bool,
@@ -67,28 +65,19 @@ def sweep(
     file, a configuration or a change cannot be used.
     """
     named: list[tuple[str, str | None]] = [*zip(_names(confs), map(read_text, confs), strict=True)]
-    try:
-        with refused(", ".join(confs) or None):
-            edits = read_edits(fields, without, read_manifests(added))
-            variants = variants_of(named or [("as it was", None)], _range(seeds), Variant("", edits=edits))
-            with event_log.reading() as log:
-                found = run_sweep(
-                    log,
-                    variants,
-                    jobs=jobs,
-                    period=period,
-                    gpu=gpu,
-                    scheduler=dask,
-                    called=event_log.name,
-                    progress=lambda name: click.echo(f"{name}: done", err=True),
-                )
-    except ModuleNotFoundError as error:
-        words = f"--dask needs the package {error.name}: pip install distributed, or vcd's wheel with its extra [dask]"
-        raise Unusable(words) from None
-    except OSError as error:
-        if dask is None:
-            raise
-        raise Unusable(f"--dask {dask}: {error}") from None
+    with refused(", ".join(confs) or None):
+        edits = read_edits(fields, without, read_manifests(added))
+        variants = variants_of(named or [("as it was", None)], _range(seeds), Variant("", edits=edits))
+        with event_log.reading() as log:
+            found = run_sweep(
+                log,
+                variants,
+                jobs=jobs,
+                period=period,
+                gpu=gpu,
+                called=event_log.name,
+                progress=lambda name: click.echo(f"{name}: done", err=True),
+            )
     if output == "json":
         print_json(found)
     else:

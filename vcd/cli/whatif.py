@@ -32,7 +32,6 @@ from vcd.cli.runs import print_comparison, refused
 from vcd.scheduling.framework.arguments import parse_duration
 from vcd.timetravel.parallel import processors
 from vcd.timetravel.whatif.edits import read_edits
-from vcd.timetravel.whatif.fill import fill as fill_cluster
 from vcd.timetravel.whatif.forecasts import Submission
 from vcd.timetravel.whatif.runs import Variant
 from vcd.timetravel.whatif.runs import whatif as run_whatif
@@ -65,8 +64,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="Leave out an object, such as node/x.")
 @click.option("--add", "added", multiple=True, metavar="FILE", help="Manifests of nodes, queues, ... to add.")
 @click.option("--submit", multiple=True, metavar="FILE", help="Forecast what happens to these manifests, and when.")
-@click.option("--fill", metavar="FILE", help="Compute how many more of this job fit now, and what runs out first.")
-@click.option("--session", type=NUMBER, help="With --submit, --fill: as of this session; by default the last.")
+@click.option("--session", type=NUMBER, help="With --submit: as of this session; by default the last.")
 @click.option(
     "--samples", type=RUN_COUNT, help="Simulated runs of --submit; by default 20 if not all pods can be placed at once."
 )
@@ -91,7 +89,6 @@ def whatif(
     without: tuple[str, ...],
     added: tuple[str, ...],
     submit: tuple[str, ...],
-    fill: str | None,
     session: int | None,
     samples: int | None,
     runs_for: int | None,
@@ -111,22 +108,18 @@ def whatif(
 
     With --submit: what would happen to manifests that are submitted at the log's end, and when. If all their pods can
     be placed at once, that is the answer. Otherwise, or with --samples or --run, it forecasts when they start and end,
-    and which jobs wait longer because of them, as far as run times and future arrivals can be estimated. With --fill:
-    how many more of a job fit.
+    and which jobs wait longer because of them, as far as run times and future arrivals can be estimated.
 
     Queues, PriorityClasses, Namespaces and other objects in the submitted manifests replace the cluster's.
 
     Exits with 0; with 1 if something that is submitted or added was refused, or, with --strict, is not understood;
     with 2 if a file, a configuration or a change cannot be used, or no pod is submitted.
     """
-    if bool(submit) + bool(fill) > 1:
-        raise click.UsageError("--submit and --fill exclude each other; give one of them")
     text = None if conf is None else read_configuration(conf)
-    asks_of_present = bool(submit or fill)
-    if asks_of_present and (fields or without or added):
-        raise click.UsageError("--set, --without and --add compare whole histories; omit --submit and --fill")
-    if not asks_of_present and session is not None:
-        raise click.UsageError("--session is for --submit and --fill; a history is run again from its beginning")
+    if submit and (fields or without or added):
+        raise click.UsageError("--set, --without and --add compare whole histories; omit --submit")
+    if not submit and session is not None:
+        raise click.UsageError("--session is for --submit; a history is run again from its beginning")
     if not submit and (samples is not None or runs_for is not None):
         raise click.UsageError("--samples and --run are for --submit")
     with refused(conf), _expecting_pods(strict=strict), event_log.reading() as log:
@@ -134,11 +127,6 @@ def whatif(
             submission = _submit(log, read_manifests(submit), text, session, samples, seed, period, runs_for, output)
             print_reading(submission.refused, submission.unknown, strict=strict)
             end_by(submission.refused, submission.unknown, strict=strict)
-        elif fill is not None:
-            filling = fill_cluster(log, read_manifests([fill]), conf=text, session=session)
-            print_result(filling, filling.lines(), output)
-            print_reading(filling.refused, filling.unknown, strict=strict)
-            end_by(filling.refused, filling.unknown, strict=strict)
         else:
             edits = read_edits(fields, without, read_manifests(added))
             if text is None and not edits and not seed:

@@ -1,36 +1,31 @@
-"""OpenAPI documents of the served kinds, v3 by group version and v2 in one document, from the schemas in `schema`.
+"""OpenAPI documents of the served kinds, v3 by group version and v2 in one document.
 
-They contain what kubectl reads: schemas with descriptions, merge keys and kinds (explain, apply, validation), and for
-each resource the paths with their kind and the parameters ``fieldValidation``, ``dryRun`` and ``fieldManager``.
+They contain what kubectl reads: Kubernetes' own definitions and those of custom resources (explain, apply, validation),
+and for each resource the paths with their kind and the parameters ``fieldValidation``, ``dryRun`` and ``fieldManager``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from vcd.embedded import schema as schemas
-from vcd.embedded.codec import Codec
+from vcd.embedded import schema
 from vcd.embedded.discovery import VERSION
 from vcd.embedded.resources import Registry, ResourceType
-from vcd.embedded.schema import ANY, ARRAY, INT32, INT_OR_STRING, INTEGER, OBJECT, QUANTITY, Schema
 
 Object = dict[str, Any]
 
-V3_REF: Final = "#/components/schemas/"
-V2_REF: Final = "#/definitions/"
-_KIND: Final = "x-kubernetes-group-version-kind"
-_MODEL: Final = re.compile(r"(?P<group>Core|Events|Rbac|Storage)?V(?P<version>\d+(?:(?:alpha|beta)\d+)?)(?P<kind>.+)")
+_V3_REFERENCE: Final = "#/components/schemas/"
+_V3_ONLY: Final = ("nullable", "anyOf", "oneOf", "not")
+"""Keywords of a custom resource's schema that OpenAPI v2 does not have."""
 
 
 class OpenApi:
     """The documents, created at the first request and again after a change of the served types."""
 
-    def __init__(self, registry: Registry, codec: Codec) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._codec = codec
         self._documents: dict[str, Object] = {}
         self._version = -1
 
@@ -39,13 +34,15 @@ class OpenApi:
             self._documents.clear()
             self._version = self._registry.version
         if name not in self._documents:
-            writer = _Writer(V3_REF if v3 else V2_REF)
-            roots = [(rtype, writer.root(rtype, self._codec)) for rtype in types]
+            served = {_definition_name(rtype): rtype for rtype in types}
+            custom = {each: _custom(rtype) for each, rtype in served.items() if rtype.custom}
+            found = {**schema.definitions(), **custom}
+            found = {each: found[each] for each in sorted(schema.closure(found, served))}
             self._documents[name] = {
                 **({"openapi": "3.0.0"} if v3 else {"swagger": "2.0"}),
                 "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-                "paths": {path: item for rtype, ref in roots for path, item in _paths(rtype, ref, v3=v3)},
-                **({"components": {"schemas": writer.schemas}} if v3 else {"definitions": writer.schemas}),
+                "paths": {path: item for each, rtype in served.items() for path, item in _paths(rtype, each, v3=v3)},
+                **({"components": {"schemas": _as_v3(found)}} if v3 else {"definitions": found}),
             }
         return self._documents[name]
 
@@ -72,94 +69,46 @@ class OpenApi:
         return self._document("v2", self._registry, v3=False)
 
 
-class _Writer:
-    """Collects named schemas of one document."""
-
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix
-        self.schemas: dict[str, Object] = {}
-
-    def root(self, rtype: ResourceType, codec: Codec) -> str:
-        """Write a kind's schema; return the reference to it."""
-        if rtype.custom:
-            groups = ".".join(reversed(rtype.group.split(".")))
-            name = f"{groups}.{rtype.version}.{rtype.kind}"
-            body = self._body(codec.schema(rtype))
-        else:
-            node = codec.schema(rtype)
-            name = _name(node.name)
-            self._named(node)
-            body = self.schemas[name]
-        body[_KIND] = [{"group": rtype.group, "version": rtype.version, "kind": rtype.kind}]
-        self.schemas[name] = body
-        return self._prefix + name
-
-    def _named(self, node: Schema) -> str:
-        name = _name(node.name)
-        if name not in self.schemas:
-            self.schemas[name] = {}
-            self.schemas[name].update(self._body(schemas.model(node.name)))
-        return name
-
-    def _body(self, node: Schema) -> Object:
-        made: Object = {"description": node.description} if node.description else {}
-        made["type"] = OBJECT
-        if node.required:
-            made["required"] = list(node.required)
-        if node.properties:
-            made["properties"] = {key: self._member(part) for key, part in node.properties.items()}
-        if node.values is not None:
-            made["additionalProperties"] = self._member(node.values)
-        if node.preserve_unknown:
-            made["x-kubernetes-preserve-unknown-fields"] = True
-        if node.atomic:
-            made["x-kubernetes-map-type"] = "atomic"
-        return made
-
-    def _member(self, node: Schema) -> Object:
-        if node.type == OBJECT and node.name:
-            reference = self._prefix + self._named(node)
-            described = {"description": node.description} if node.description else {}
-            if self._prefix == V3_REF:
-                return {**described, "allOf": [{"$ref": reference}], "default": {}}
-            return {**described, "$ref": reference}
-        if node.type == OBJECT:
-            return self._body(node)
-        made: Object = {"description": node.description} if node.description else {}
-        if node.type == ARRAY:
-            made |= {"type": ARRAY, "items": self._member(node.items or schemas.ANYTHING)}
-            if node.keys:
-                made |= {"x-kubernetes-list-map-keys": list(node.keys), "x-kubernetes-list-type": "map"}
-            else:
-                made["x-kubernetes-list-type"] = "set" if node.unique else "atomic"
-            if node.merge:
-                made["x-kubernetes-patch-strategy"] = "merge"
-                if node.merge_key and not node.unique:
-                    made["x-kubernetes-patch-merge-key"] = node.merge_key
-        elif node.type == QUANTITY:
-            made["type"] = "string"
-        elif node.type == INT_OR_STRING:
-            made |= {"type": "string", "format": INT_OR_STRING}
-        elif node.type == INT32:
-            made |= {"type": INTEGER, "format": INT32}
-        elif node.type != ANY:
-            made["type"] = node.type
-            if node.format:
-                made["format"] = node.format
-        if "enum" in node.checks:
-            made["enum"] = list(node.checks["enum"])
-        if node.default is not None:
-            made["default"] = node.default
-        return made
+def _definition_name(rtype: ResourceType) -> str:
+    if rtype.custom:
+        return f"{'.'.join(reversed(rtype.group.split('.')))}.{rtype.version}.{rtype.kind}"
+    return schema.definition_name(rtype.group, rtype.version, rtype.kind)
 
 
-def _name(model: str) -> str:
-    """Convert ``V1PodSpec`` to ``io.k8s.api.core.v1.PodSpec``; models without a group in their name get core."""
-    match = _MODEL.fullmatch(model)
-    if match is None:
-        return f"io.k8s.api.{model}"
-    group = (match["group"] or "core").lower()
-    return f"io.k8s.api.{group}.v{match['version']}.{match['kind']}"
+def _custom(rtype: ResourceType) -> Object:
+    """Return the definition of a custom resource."""
+    source = ((rtype.definition or {}).get("schema") or {}).get("openAPIV3Schema") or {}
+    made = _without_v3_only(source)
+    head = {key: {"type": "string"} for key in ("apiVersion", "kind")}
+    metadata = {"$ref": schema.REFERENCE + schema.OBJECT_META}
+    made["properties"] = {**head, **made.get("properties", {}), "metadata": metadata}
+    return {**made, schema.KIND: [_kind(rtype)]}
+
+
+def _kind(rtype: ResourceType) -> Object:
+    return {"group": rtype.group, "version": rtype.version, "kind": rtype.kind}
+
+
+def _without_v3_only(source: Mapping[str, Any]) -> Object:
+    made = {key: value for key, value in source.items() if key not in _V3_ONLY}
+    if "properties" in made:
+        made["properties"] = {name: _without_v3_only(part) for name, part in made["properties"].items()}
+    for key in ("items", "additionalProperties"):
+        if isinstance(made.get(key), Mapping):
+            made[key] = _without_v3_only(made[key])
+    return made
+
+
+def _as_v3(value: Any) -> Any:
+    """Return definitions with the references of OpenAPI v3."""
+    if isinstance(value, list):
+        return [_as_v3(part) for part in value]
+    if not isinstance(value, Mapping):
+        return value
+    if not isinstance(reference := value.get("$ref"), str):
+        return {key: _as_v3(part) for key, part in value.items()}
+    rest = {key: part for key, part in value.items() if key != "$ref"}
+    return {**rest, "allOf": [{"$ref": reference.replace(schema.REFERENCE, _V3_REFERENCE)}], "default": {}}
 
 
 _QUERY: Final = ("dryRun", "fieldManager", "fieldValidation")
@@ -170,8 +119,9 @@ _OPERATIONS: Final = {
 }  # fmt: skip
 
 
-def _paths(rtype: ResourceType, reference: str, *, v3: bool) -> Iterable[tuple[str, Object]]:
+def _paths(rtype: ResourceType, name: str, *, v3: bool) -> Iterable[tuple[str, Object]]:
     base = f"/apis/{rtype.group}/{rtype.version}" if rtype.group else f"/api/{rtype.version}"
+    reference = (_V3_REFERENCE if v3 else schema.REFERENCE) + name
     scope = "/namespaces/{namespace}" if rtype.namespaced else ""
     collection: Object = {}
     one: Object = {}
@@ -188,10 +138,12 @@ def _paths(rtype: ResourceType, reference: str, *, v3: bool) -> Iterable[tuple[s
 
 
 def _operation(rtype: ResourceType, method: str, action: str, reference: str, *, v3: bool) -> Object:
-    kind = {"group": rtype.group, "version": rtype.version, "kind": rtype.kind}
-    schema = {"schema": {"$ref": reference}}
-    content = {"content": {"application/json": schema}} if v3 else schema
-    made: Object = {"x-kubernetes-action": action, _KIND: kind, "responses": {"200": {"description": "OK", **content}}}
+    body = {"schema": {"$ref": reference}}
+    content = {"content": {"application/json": body}} if v3 else body
+    made: Object = {
+        "x-kubernetes-action": action, schema.KIND: _kind(rtype),
+        "responses": {"200": {"description": "OK", **content}},
+    }  # fmt: skip
     if method in ("post", "put", "patch"):
         text: Object = {"type": "string"}
         shown = {"schema": text} if v3 else text

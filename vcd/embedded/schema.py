@@ -1,4 +1,6 @@
-"""Schemas of the served kinds, from the client library's models or from a custom resource definition.
+"""Schemas of the served kinds, from Kubernetes' OpenAPI document or from a custom resource definition.
+
+``openapi.json`` has the part of the document that the built-in kinds need (``tests/embedded/trim_openapi.py``).
 
 All users read the same tree of Schema nodes: pruning and type checks, defaults, merge keys of a strategic merge patch,
 list keys of server-side apply, and the OpenAPI documents for ``kubectl explain``.
@@ -7,11 +9,13 @@ list keys of server-side apply, and the OpenAPI documents for ``kubectl explain`
 from __future__ import annotations
 
 import functools
-import importlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib import resources
 from typing import Any, Final
+
+import msgspec
 
 from vcd.model.quantity import QuantityError, canonical
 
@@ -59,137 +63,85 @@ ANYTHING: Final = Schema(preserve_unknown=True, atomic=True)
 
 # --- built-in kinds -------------------------------------------------------------------------------------------------
 
-# How lists merge, from the API reference ("patch strategy" and "list type"): list keys -> model.fields. The first key
-# is the merge key of a strategic merge patch. All other lists are atomic.
-_LISTS: Final[dict[tuple[str, ...], str]] = {
-    ("uid",): "V1ObjectMeta.ownerReferences",
-    ("name",): (
-        "V1PodSpec.containers V1PodSpec.initContainers V1PodSpec.ephemeralContainers V1PodSpec.volumes "
-        "V1PodSpec.imagePullSecrets V1PodSpec.resourceClaims V1PodSpec.schedulingGates V1Container.env "
-        "V1EphemeralContainer.env V1ResourceRequirements.claims V1PodStatus.resourceClaimStatuses "
-        "V1ServiceAccount.secrets V1CSINodeSpec.drivers"
-    ),
-    ("ip",): "V1PodSpec.hostAliases V1PodStatus.podIPs",
-    ("topologyKey", "whenUnsatisfiable"): "V1PodSpec.topologySpreadConstraints",
-    ("containerPort", "protocol"): "V1Container.ports V1EphemeralContainer.ports",
-    ("mountPath",): "V1Container.volumeMounts V1EphemeralContainer.volumeMounts",
-    ("devicePath",): "V1Container.volumeDevices V1EphemeralContainer.volumeDevices",
-    ("type",): (
-        "V1PodStatus.conditions V1NodeStatus.addresses V1NodeStatus.conditions V1ServiceStatus.conditions "
-        "V1NamespaceStatus.conditions V1PersistentVolumeClaimStatus.conditions V1DeploymentStatus.conditions "
-        "V1ReplicaSetStatus.conditions V1PodDisruptionBudgetStatus.conditions "
-        "V1CustomResourceDefinitionStatus.conditions"
-    ),
-    ("port", "protocol"): "V1ServiceSpec.ports",
-}
-_LIST_KEYS: Final = {name: keys for keys, names in _LISTS.items() for name in names.split()}
-_SETS: Final = frozenset({"V1ObjectMeta.finalizers", "V1NodeSpec.podCIDRs", "V1CSIDriverSpec.volumeLifecycleModes"})
-_ATOMIC: Final = frozenset({
-    "V1LabelSelector", "V1ObjectReference", "CoreV1ObjectReference", "V1LocalObjectReference", "V1NodeSelector",
-    "V1NodeSelectorTerm", "V1TypedLocalObjectReference", "V1ConfigMapKeySelector", "V1SecretKeySelector",
-    "V1ObjectFieldSelector", "V1ResourceFieldSelector", "V1SecretReference", "V1ScopeSelector",
-    "V1ScopedResourceSelectorRequirement", "V1TopologySelectorTerm", "V1OwnerReference", "V1RoleRef",
-    "V1PodSpec.nodeSelector", "V1ServiceSpec.selector",
-})  # fmt: skip
-_QUANTITY_FIELDS: Final = frozenset({
-    "V1ResourceRequirements.requests", "V1ResourceRequirements.limits", "V1VolumeResourceRequirements.requests",
-    "V1VolumeResourceRequirements.limits", "V1PodSpec.overhead", "V1NodeStatus.capacity", "V1NodeStatus.allocatable",
-    "V1PersistentVolumeSpec.capacity", "V1PersistentVolumeClaimStatus.capacity", "V1ResourceQuotaSpec.hard",
-    "V1PersistentVolumeClaimStatus.allocatedResources", "V1ResourceQuotaStatus.hard", "V1ResourceQuotaStatus.used",
-    "V1ContainerStatus.allocatedResources", "V1PodStatus.allocatedResources", "V1EmptyDirVolumeSource.sizeLimit",
-    "V1ResourceFieldSelector.divisor", "V1CSIStorageCapacity.capacity", "V1CSIStorageCapacity.maximumVolumeSize",
-    "V1LimitRangeItem.default", "V1LimitRangeItem.defaultRequest", "V1LimitRangeItem.max", "V1LimitRangeItem.min",
-    "V1LimitRangeItem.maxLimitRequestRatio",
-})  # fmt: skip
-# Models that are recursive or contain arbitrary JSON.
-_FREE_FORM: Final = frozenset({"V1JSONSchemaProps"})
-_MODEL_NAMES: Final = {("", "Event"): "CoreV1Event", ("events.k8s.io", "Event"): "EventsV1Event"}
-_SCALARS: Final = {"str": STRING, "int": INTEGER, "float": NUMBER, "bool": BOOLEAN}
-# Integers with 64 bits; all others have 32. The client library's models do not contain the size.
-_LONG: Final = frozenset({
-    "activeDeadlineSeconds", "capacity", "deletionGracePeriodSeconds", "expirationSeconds", "fsGroup", "generation",
-    "gid", "gracePeriodSeconds", "nodeAllocatableUpdatePeriodSeconds", "observedGeneration", "runAsGroup", "runAsUser",
-    "seconds", "sizeBytes", "supplementalGroups", "terminationGracePeriodSeconds", "tolerationSeconds", "uid",
-})  # fmt: skip
+OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+REFERENCE: Final = "#/definitions/"
+KIND: Final = "x-kubernetes-group-version-kind"
+_QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
+_RECURSIVE: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
 
 
-def _models() -> Any:
-    """Import the client library's models at the first use, because that takes half a second."""
-    return importlib.import_module("kubernetes_asyncio.client.models")
+@functools.cache
+def definitions() -> Mapping[str, Any]:
+    """Return the definitions of the built-in kinds in Kubernetes' OpenAPI document, by name."""
+    text = (resources.files("vcd.embedded") / "openapi.json").read_bytes()
+    found: Mapping[str, Any] = msgspec.json.decode(text)["definitions"]
+    return found
+
+
+def names_by_kind(found: Mapping[str, Any]) -> dict[tuple[str, str, str], str]:
+    """Return the names of definitions by group, version and kind."""
+    return {
+        (each["group"], each["version"], each["kind"]): name
+        for name, definition in found.items()
+        for each in definition.get(KIND, ())
+    }
+
+
+def closure(found: Mapping[str, Any], names: Iterable[str]) -> set[str]:
+    """Return the names of some definitions and of all that they refer to."""
+    known: set[str] = set()
+    waiting = [*names]
+    while waiting:
+        name = waiting.pop()
+        if name not in known:
+            known.add(name)
+            waiting.extend(_references(found[name]))
+    return known
+
+
+def _references(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if isinstance(reference := value.get("$ref"), str):
+            yield reference.removeprefix(REFERENCE)
+        value = value.values()
+    elif not isinstance(value, list):
+        return
+    for part in value:
+        yield from _references(part)
+
+
+@functools.cache
+def definition_name(group: str, version: str, kind: str) -> str:
+    """Return the name of a built-in kind's definition. Raises KeyError."""
+    return names_by_kind(definitions())[group, version, kind]
 
 
 def built_in(group: str, version: str, kind: str) -> Schema:
-    """Return the schema of a built-in kind. Raises KeyError if the client library has no model of it."""
-    name = _MODEL_NAMES.get((group, kind), f"{version[0].upper()}{version[1:]}{kind}")
-    if not hasattr(_models(), name):
-        raise KeyError(name)
-    return model(name)
+    """Return the schema of a built-in kind. Raises KeyError."""
+    return model(definition_name(group, version, kind))
 
 
 @functools.cache
 def model(name: str) -> Schema:
-    """Return the schema of a model class of the client library, including its members."""
-    if name in _FREE_FORM:
-        return Schema(OBJECT, name=name, preserve_unknown=True, atomic=True)
-    cls = getattr(_models(), name)
-    node = Schema(OBJECT, name=name, atomic=name in _ATOMIC)
-    for attribute, declared in cls.openapi_types.items():
-        json_name = cls.attribute_map[attribute]
-        node.properties[json_name] = _member(f"{name}.{json_name}", declared, _text(getattr(cls, attribute).__doc__))
-    node.required = tuple([cls.attribute_map[attribute] for attribute in _required(cls)])
-    return node
-
-
-def _required(cls: Any) -> Iterator[str]:
-    """Yield the required members of a model: the ones that its client-side validation does not allow to be None."""
-    settings = importlib.import_module("kubernetes_asyncio.client").Configuration()
-    settings.client_side_validation = False
-    empty = cls(local_vars_configuration=settings)
-    settings.client_side_validation = True
-    for attribute in cls.openapi_types:
-        try:
-            setattr(empty, attribute, None)
-        except ValueError:
-            yield attribute
-
-
-def _member(where: str, declared: str, description: str) -> Schema:
-    quantity = where in _QUANTITY_FIELDS
-    if declared.startswith("list["):
-        keys = _LIST_KEYS.get(where, ())
-        unique = where in _SETS
-        return Schema(
-            ARRAY, description=description, items=_plain(declared[5:-1], False), keys=keys, unique=unique,
-            atomic=not keys and not unique, merge=bool(keys) or unique, merge_key=keys[0] if keys else "",
-        )  # fmt: skip
-    if declared.startswith("dict("):
-        values = _plain(declared[5:-1].split(",", 1)[1].strip(), quantity)
-        return Schema(OBJECT, description=description, values=values, atomic=where in _ATOMIC)
-    node = _plain(declared, quantity)
-    if node.type == INTEGER and where.rpartition(".")[2] not in _LONG:
-        node = Schema(INT32)
-    return replace(node, description=description) if description or node.type != OBJECT else node
-
-
-def _plain(declared: str, quantity: bool) -> Schema:
-    if quantity:
+    """Return the schema of a definition, including its members."""
+    if name == _QUANTITY:
         return Schema(QUANTITY)
-    if declared in _SCALARS:
-        return Schema(_SCALARS[declared])
-    if declared == "datetime":
-        return Schema(STRING, format="date-time")
-    if declared == "object":
+    if name == _RECURSIVE:
+        return Schema(OBJECT, name=name, preserve_unknown=True, atomic=True)
+    node = _member(definitions()[name])
+    return replace(node, name=name) if node.type == OBJECT else node
+
+
+def _member(source: Mapping[str, Any]) -> Schema:
+    """Return a node of a built-in kind."""
+    if "$ref" in source:
+        node = model(source["$ref"].removeprefix(REFERENCE))
+        return replace(node, description=source.get("description") or node.description)
+    if source.get("type", OBJECT) == OBJECT and not {"properties", "additionalProperties"} & source.keys():
         return ANYTHING
-    if declared.startswith("list["):
-        return Schema(ARRAY, items=_plain(declared[5:-1], False), atomic=True)
-    return model(declared)
-
-
-def _text(docstring: str | None) -> str:
-    """Return the description in a generated accessor's docstring, which has spaces in place of line breaks."""
-    lines = [line.split("# noqa")[0].strip() for line in (docstring or "").splitlines()]
-    body = [line for line in lines[1:] if line]
-    return body[0].replace("  ", "\n\n") if body and not body[0].startswith(":") else ""
+    if source.get("format") in (INT32, INT_OR_STRING):
+        return Schema(source["format"], description=source.get("description", ""))
+    return _node(source, _member)
 
 
 # --- custom resources -----------------------------------------------------------------------------------------------
@@ -203,7 +155,7 @@ def custom(source: Mapping[str, Any]) -> Schema:
         "apiVersion": Schema(STRING, description="The versioned schema of this representation of an object."),
         "kind": Schema(STRING, description="The REST resource this object represents."),
         **node.properties,
-        "metadata": model("V1ObjectMeta"),
+        "metadata": model(OBJECT_META),
     }
     return node
 
@@ -211,7 +163,12 @@ def custom(source: Mapping[str, Any]) -> Schema:
 def structural(source: Mapping[str, Any]) -> Schema:
     """Parse a node of a structural schema (``apiextensions.k8s.io/v1``). Raises ValueError."""
     _expect_forms(source)
-    kind = source.get("type") or ""
+    return _node(source, structural)
+
+
+def _node(source: Mapping[str, Any], part_of: Callable[[Mapping[str, Any]], Schema]) -> Schema:
+    """Return a node; ``part_of`` parses its members."""
+    kind, strategy = source.get("type") or "", source.get("x-kubernetes-patch-strategy") or ""
     node = Schema(
         INT_OR_STRING if source.get("x-kubernetes-int-or-string") else kind or ANY,
         description=source.get("description") or "",
@@ -222,15 +179,17 @@ def structural(source: Mapping[str, Any]) -> Schema:
         preserve_unknown=bool(source.get("x-kubernetes-preserve-unknown-fields"))
         or bool(source.get("x-kubernetes-embedded-resource")),
         checks={name: source[name] for name in _CHECK_TABLE if source.get(name) is not None},
+        merge="merge" in strategy.split(","),
+        merge_key=source.get("x-kubernetes-patch-merge-key") or "",
     )
-    node.properties = {name: structural(part) for name, part in (source.get("properties") or {}).items()}
+    node.properties = {name: part_of(part) for name, part in (source.get("properties") or {}).items()}
     values = source.get("additionalProperties")
     if isinstance(values, Mapping):
-        node.values = structural(values)
+        node.values = part_of(values)
     elif values:
         node.preserve_unknown = True
     if kind == ARRAY:
-        node.items = structural(source.get("items") or {})
+        node.items = part_of(source.get("items") or {})
         list_type = source.get("x-kubernetes-list-type", "atomic")
         node.keys = tuple(source.get("x-kubernetes-list-map-keys") or ()) if list_type == "map" else ()
         node.unique = list_type == "set"

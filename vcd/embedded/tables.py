@@ -17,12 +17,15 @@ Cell = Callable[[Object, float], Any]
 
 NONE: Final = "<none>"
 UNKNOWN: Final = "<unknown>"
+_POD_SPEC, _POD_STATUS, _NODE_INFO = (
+    f"io.k8s.api.core.v1.{name}" for name in ("PodSpec", "PodStatus", "NodeSystemInfo")
+)
 
 
 class Column(NamedTuple):
     """A column. ``cell`` returns the cell of an object; ``priority`` 1 means only in wide output.
 
-    The description is a text, or a model and its member with the description.
+    The description is a text, or a definition of ``schema`` and its member with the description.
     """
 
     name: str
@@ -36,7 +39,7 @@ class Column(NamedTuple):
         """Return the ``TableColumnDefinition``."""
         described = self.description
         if isinstance(described, tuple):
-            described = schema.model(described[0]).properties[described[1]].description
+            described = schema.definitions()[described[0]]["properties"][described[1]]["description"]
         return {
             "name": self.name, "type": self.type, "format": self.format, "description": described,
             "priority": self.priority,
@@ -95,9 +98,9 @@ def _since(*paths: str) -> Cell:
     return cell
 
 
-_NAME: Final = Column("Name", "string", _get("metadata.name"), 0, "name", ("V1ObjectMeta", "name"))
+_NAME: Final = Column("Name", "string", _get("metadata.name"), 0, "name", (schema.OBJECT_META, "name"))
 _AGE: Final = Column(
-    "Age", "string", _since("metadata.creationTimestamp"), description=("V1ObjectMeta", "creationTimestamp")
+    "Age", "string", _since("metadata.creationTimestamp"), description=(schema.OBJECT_META, "creationTimestamp")
 )
 
 
@@ -322,11 +325,11 @@ _KINDS: Final[dict[str, tuple[Column, ...]]] = {
          "The number of times the containers in this pod have been restarted and when the last container in "
          "this pod has restarted."),
         wide=(
-            ("IP", "string", _text("status.podIP"), 1, "", ("V1PodStatus", "podIP")),
-            ("Node", "string", _text("spec.nodeName"), 1, "", ("V1PodSpec", "nodeName")),
+            ("IP", "string", _text("status.podIP"), 1, "", (_POD_STATUS, "podIP")),
+            ("Node", "string", _text("spec.nodeName"), 1, "", (_POD_SPEC, "nodeName")),
             ("Nominated Node", "string", _text("status.nominatedNodeName"), 1, "",
-             ("V1PodStatus", "nominatedNodeName")),
-            ("Readiness Gates", "string", _readiness_gates, 1, "", ("V1PodSpec", "readinessGates")),
+             (_POD_STATUS, "nominatedNodeName")),
+            ("Readiness Gates", "string", _readiness_gates, 1, "", (_POD_SPEC, "readinessGates")),
         ),
     ),
     "nodes": (
@@ -335,7 +338,7 @@ _KINDS: Final[dict[str, tuple[Column, ...]]] = {
         Column("Roles", "string", _node_roles, 0, "", "The roles of the node"),
         _AGE,
         Column("Version", "string", _get("status.nodeInfo.kubeletVersion", ""), 0, "",
-               ("V1NodeSystemInfo", "kubeletVersion")),
+               (_NODE_INFO, "kubeletVersion")),
         Column("Internal-IP", "string", _address("InternalIP"), 1),
         Column("External-IP", "string", _address("ExternalIP"), 1),
         Column("OS-Image", "string", _text("status.nodeInfo.osImage", UNKNOWN), 1),

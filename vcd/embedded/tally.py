@@ -1,31 +1,17 @@
-"""Counts of a cluster's objects, updated by each change: pods by phase, usage of nodes, ready pods of PodGroups."""
+"""Counts of a cluster's objects, updated by each change: pods by phase, ready pods of PodGroups."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from vcd.embedded.controllers.base import ADDED, DELETED, NODES, PODGROUPS, PODS, Obj, annotations_of, key_of
-from vcd.embedded.controllers.pods import TERMINAL, Amounts, node_of, phase_of, requests_of
+from vcd.embedded.controllers.base import ADDED, DELETED, PODGROUPS, PODS, Obj, annotations_of, key_of
+from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of
 from vcd.embedded.store import Store
 from vcd.model.controllers import GROUP_NAME
-from vcd.model.quantity import add, resource_value
 
 _COMPLETED: Final = "Completed"
-
-
-@dataclass
-class NodeTally:
-    """A node's allocatable quantities, and the requests of its pods that have not ended (``pods``: 1 each)."""
-
-    room: Amounts = field(default_factory=dict)
-    used: Amounts = field(default_factory=dict)
-    present: bool = False
-
-    def share(self) -> float:
-        """Return the largest used share of a resource, from 0 to 1; more after a reduction of the node."""
-        return max((self.used.get(name, 0) / room for name, room in self.room.items() if room), default=0.0)
 
 
 @dataclass
@@ -45,7 +31,6 @@ class _Counted:
     phase: str
     node: str
     group: str
-    requests: Amounts
 
 
 class ClusterTally:
@@ -60,7 +45,6 @@ class ClusterTally:
         """Pods without a node that did not end."""
         self.binds = 0
         """All binds, including those of deleted pods."""
-        self.nodes: dict[str, NodeTally] = {}
         self.groups: dict[str, GroupUse] = {}
         """Existing PodGroups that are not Completed, by ``namespace/name``."""
         self.completed = 0
@@ -68,25 +52,14 @@ class ClusterTally:
         self._pods: dict[str, _Counted] = {}
         self._ready: Counter[str] = Counter()
         self._done: set[str] = set()
-        self._counters = {NODES: self._count_node, PODGROUPS: self._count_group, PODS: self._count_pod}
+        self._counters = {PODGROUPS: self._count_group, PODS: self._count_pod}
         self.close = store.subscribe(list(self._counters), self._changed)
         for resource in self._counters:
             for obj in store.list(resource):
                 self._changed(ADDED, resource, obj)
 
-    def used_nodes(self) -> list[tuple[str, NodeTally]]:
-        """Return the existing nodes, the most used first."""
-        present = [(name, use) for name, use in self.nodes.items() if use.present]
-        return sorted(present, key=lambda each: (-each[1].share(), each[0]))
-
     def _changed(self, event: str, resource: str, obj: Obj) -> None:
         self._counters[resource](event, obj)
-
-    def _count_node(self, event: str, node: Obj) -> None:
-        use = self.nodes.setdefault(node["metadata"]["name"], NodeTally())
-        use.present = event != DELETED
-        room = (node.get("status") or {}).get("allocatable") or {}
-        use.room = {name: resource_value(name, text) for name, text in room.items()}
 
     def _count_group(self, event: str, group: Obj) -> None:
         key = "/".join(key_of(group))
@@ -113,10 +86,9 @@ class ClusterTally:
         node = node_of(pod)
         if node and (before is None or not before.node):
             self.binds += 1
-        requests = before.requests if before is not None else {**requests_of(pod["spec"]), "pods": 1}
         name = annotations_of(pod).get(GROUP_NAME)
         group = f"{pod['metadata']['namespace']}/{name}" if name else ""
-        self._pods[uid] = now = _Counted(phase_of(pod) or "Pending", node, group, requests)
+        self._pods[uid] = now = _Counted(phase_of(pod) or "Pending", node, group)
         if now.phase in TERMINAL and (before is None or before.phase not in TERMINAL):
             self.ended[now.phase] += 1
         self._add(now, 1)
@@ -126,9 +98,6 @@ class ClusterTally:
         ended = pod.phase in TERMINAL
         if not pod.node and not ended:
             self.unbound += sign
-        if pod.node and not ended:
-            used = self.nodes.setdefault(pod.node, NodeTally()).used
-            add(used, {name: sign * amount for name, amount in pod.requests.items()})
         if pod.group and pod.node and pod.phase != "Failed":
             self._ready[pod.group] += sign
             if pod.group in self.groups:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable
 from typing import ClassVar, Final
 
@@ -30,14 +29,10 @@ from vcd.model.controllers import controller_reference
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
-DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
-MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
 COMPLETE: Final = "NewReplicaSetAvailable"
 _OWN_ANNOTATIONS: Final = frozenset(
     {
         REVISION,
-        DESIRED,
-        MAXIMUM,
         "kubectl.kubernetes.io/last-applied-configuration",
         "deployment.kubernetes.io/revision-history",
     }
@@ -136,22 +131,19 @@ class DeploymentController(Controller):
 
     def _sync(self, deployment: Obj) -> None:
         if deployment["spec"].get("paused"):
-            self._scale_in_proportion(deployment)
+            self._scale_newest(deployment)
             return
         recreate = (deployment["spec"].get("strategy") or {}).get("type") == "Recreate"
         if recreate and not self._emptied(deployment):
             return
         self._ensure_current(deployment)
-        if self._was_scaled(deployment):
-            self._scale_in_proportion(deployment)
-        else:
-            self._roll(deployment, at_once=recreate)
+        self._roll(deployment, at_once=recreate)
         self._clean_up(deployment)
 
     def _emptied(self, deployment: Obj) -> bool:
         """Scale the old ReplicaSets to 0. Return whether all of their pods have ended."""
         for old in self._old(deployment):
-            self._scale(deployment, old, 0)
+            self._scale(old, 0)
         pods = (pod for old in self._old(deployment) for pod in self.pods_by_controller.of(old["metadata"]["uid"]))
         return all(map(has_ended, pods))
 
@@ -187,12 +179,7 @@ class DeploymentController(Controller):
                 "namespace": deployment["metadata"]["namespace"],
                 "name": f"{deployment['metadata']['name']}-{mark[HASH_LABEL]}",
                 "labels": template["metadata"]["labels"],
-                "annotations": {
-                    **inherited,
-                    REVISION: str(revision),
-                    DESIRED: str(wanted),
-                    MAXIMUM: str(wanted + surge),
-                },
+                "annotations": {**inherited, REVISION: str(revision)},
                 "ownerReferences": [controller_reference(deployment)],
             },
             "spec": {
@@ -203,32 +190,11 @@ class DeploymentController(Controller):
             },
         }
 
-    def _was_scaled(self, deployment: Obj) -> bool:
-        wanted = str(replicas_of(deployment))
-        active = [each for each in self._owned(deployment) if replicas_of(each) > 0]
-        return any(annotations_of(each).get(DESIRED, wanted) != wanted for each in active)
-
-    def _scale_in_proportion(self, deployment: Obj) -> None:
-        """Distribute a change of ``replicas`` during a roll over the ReplicaSets by their sizes."""
-        wanted = replicas_of(deployment)
-        surge, _ = rolling_bounds(deployment)
-        active = [each for each in self._owned(deployment) if replicas_of(each) > 0]
-        current = self._current(deployment)
-        if len(active) <= 1:
-            only = active[0] if active else current
-            if only is not None:
-                self._scale(deployment, only, wanted)
-            return
-        left = wanted + surge - sum(map(replicas_of, active))
-        for each in sorted(active, key=lambda one: -replicas_of(one)):
-            before = int(annotations_of(each).get(MAXIMUM, str(wanted + surge)))
-            share = math.floor(replicas_of(each) * (wanted + surge) / max(before, 1) + 0.5) - replicas_of(each)
-            share = max(min(share, left), 0) if left > 0 else min(max(share, left), 0)
-            left -= share
-            self._scale(deployment, each, replicas_of(each) + share)
-        if left and current is not None:
-            fresh = self.store.get(REPLICASETS, *key_of(current))
-            self._scale(deployment, fresh, max(0, replicas_of(fresh) + left))
+    def _scale_newest(self, deployment: Obj) -> None:
+        """Scale a paused Deployment, without a roll."""
+        if owned := self._owned(deployment):
+            newest = owned[-1]
+            self._scale(newest, max(0, replicas_of(deployment) - sum(map(replicas_of, owned[:-1]))))
 
     def _roll(self, deployment: Obj, *, at_once: bool) -> None:
         surge, unavailable = rolling_bounds(deployment)
@@ -236,7 +202,7 @@ class DeploymentController(Controller):
         current = self._current(deployment)
         assert current is not None
         room = max(0, wanted + surge - sum(map(replicas_of, self._owned(deployment))))
-        self._scale(deployment, current, wanted if at_once else min(wanted, replicas_of(current) + room))
+        self._scale(current, wanted if at_once else min(wanted, replicas_of(current) + room))
         if not at_once:
             self._shrink_old(deployment, wanted - unavailable)
 
@@ -257,18 +223,12 @@ class DeploymentController(Controller):
             taken = min(most(old), spare)
             if taken > 0:
                 spare -= taken
-                self._scale(deployment, old, replicas_of(old) - taken)
+                self._scale(old, replicas_of(old) - taken)
         return spare
 
-    def _scale(self, deployment: Obj, replica_set: Obj, replicas: int) -> None:
-        surge, _ = rolling_bounds(deployment)
-        wanted = replicas_of(deployment)
-        marks = {**annotations_of(replica_set), DESIRED: str(wanted), MAXIMUM: str(wanted + surge)}
-        if replicas == replicas_of(replica_set) and marks == annotations_of(replica_set):
-            return
-        changed = _with_annotations(replica_set, marks)
-        changed["spec"] = {**replica_set["spec"], "replicas": replicas}
-        self.store.update(REPLICASETS, changed)
+    def _scale(self, replica_set: Obj, replicas: int) -> None:
+        if replicas != replicas_of(replica_set):
+            self.store.update(REPLICASETS, {**replica_set, "spec": {**replica_set["spec"], "replicas": replicas}})
 
     def _clean_up(self, deployment: Obj) -> None:
         limit = deployment["spec"].get("revisionHistoryLimit")
@@ -316,7 +276,7 @@ class DeploymentController(Controller):
         return conditions if progress is None else with_condition(conditions, {**progress, "lastUpdateTime": now}, now)
 
     def _progress(self, deployment: Obj, counts: dict[str, int]) -> Obj | None:
-        """Return the new Progressing condition, None for no change. It is False after a roll without progress."""
+        """Return the new Progressing condition, None for no change; a complete roll stays so if it only loses pods."""
         status = deployment.get("status") or {}
         old = next((each for each in status.get("conditions") or () if each["type"] == "Progressing"), None)
         subject = f'Deployment "{deployment["metadata"]["name"]}"'
@@ -325,27 +285,10 @@ class DeploymentController(Controller):
             message = f"{subject} has successfully progressed."
             done = {"type": "Progressing", "status": "True", "reason": COMPLETE, "message": message}
             return None if complete else done
-        if complete and counts["updatedReplicas"] == counts["replicas"] == status.get("replicas", 0):
-            return None  # complete once, and only lost pods since
-        if old is None or complete or _has_progressed(status, counts):
-            message = f"{subject} is progressing."
-            return {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "message": message}
-        deadline = deployment["spec"].get("progressDeadlineSeconds")
-        due = parse_timestamp(old["lastUpdateTime"]) + (600 if deadline is None else deadline)
-        if old["status"] == "False" or deployment["spec"].get("paused"):
+        if old is not None and not (complete and counts["updatedReplicas"] < counts["replicas"]):
             return None
-        if due > self.clock.now():
-            self.enqueue_at(key_of(deployment), due, background=True)
-            return None
-        message = f"{subject} has timed out progressing."
-        return {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": message}
-
-
-def _has_progressed(status: Obj, counts: dict[str, int]) -> bool:
-    """Return whether there are more new, ready or available pods, or fewer old ones, than in the status."""
-    more = any(counts[each] > status.get(each, 0) for each in ("updatedReplicas", "readyReplicas", "availableReplicas"))
-    old_before = status.get("replicas", 0) - status.get("updatedReplicas", 0)
-    return more or counts["replicas"] - counts["updatedReplicas"] < old_before
+        message = f"{subject} is progressing."
+        return {"type": "Progressing", "status": "True", "reason": "ReplicaSetUpdated", "message": message}
 
 
 def _with_annotations(obj: Obj, annotations: dict[str, str]) -> Obj:

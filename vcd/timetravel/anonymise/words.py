@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from string import ascii_lowercase, digits
 
 from vcd.eventlog import LogError
@@ -101,10 +101,6 @@ class Words:
         for word, (first, second) in self._composed.items():
             new[word] = f"{new.get(first, first)}-{new.get(second, second)}"
         self._new = new
-
-    def originals(self) -> Iterator[str]:
-        """Yield the words that are replaced."""
-        return iter(self._kinds.keys() - self._unchanged)
 
 
 def _between(low: str, high: str | None) -> str:

@@ -1,15 +1,14 @@
-"""Run many what-ifs at once: over configurations and seeds, in processes of this machine or on Dask workers."""
+"""Run many what-ifs at once: over configurations and seeds, in processes."""
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, as_completed
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,9 +21,6 @@ from vcd.timetravel.whatif.measure import GPU
 from vcd.timetravel.whatif.runs import BASELINE, Run, Variant, policy_of, recorded, simulated
 from vcd.timetravel.whatif.workload import Workload
 from vcd.timetravel.whatif.workloadreader import workload_of
-
-_CONNECT = 5
-"""Seconds within which a Dask scheduler has to answer."""
 
 
 class Stretch(NamedTuple):
@@ -68,7 +64,6 @@ def sweep(
     jobs: int | None = None,
     period: int = PERIOD,
     gpu: str = GPU,
-    scheduler: str | None = None,
     stretch: Stretch = WHOLE,
     explain: bool = False,
     called: str | None = None,
@@ -76,11 +71,9 @@ def sweep(
 ) -> Sweep:
     """Run a log's workload, or that of a ``stretch`` of it, under each variant.
 
-    ``jobs`` processes work at once (None: one per processor); with ``scheduler``, the address of a Dask scheduler, its
-    workers do, and must be able to read ``path``. With ``explain``, the jobs that wait are diagnosed. ``called`` names
-    the log if ``path`` is a copy, ``progress`` is called with the name of each finished run. Raises LogError,
-    PolicyError, EditError before the first run, LogError if a process ended early, and ModuleNotFoundError if Dask is
-    not installed.
+    ``jobs`` processes work at once (None: one per processor). With ``explain``, the jobs that wait are diagnosed.
+    ``called`` names the log if ``path`` is a copy, ``progress`` is called with the name of each finished run. Raises
+    LogError, PolicyError, EditError before the first run, and LogError if a process ended early.
     """
     with LogReader(path) as reader:
         work = stretch.workload(reader)
@@ -90,7 +83,7 @@ def sweep(
     again = next((place for place, one in enumerate(variants) if _is_baseline(one, work)), len(variants))
     to_do = [*variants, *([Variant(BASELINE)] if again == len(variants) else [])]
     runs: dict[int, Run] = {}
-    with _executor(jobs, scheduler) as executor, _report_early_end(path):
+    with processes(jobs or processors()) as executor, _report_early_end(path):
         with ignoring_ctrl_c():
             options = (period, gpu, stretch, explain)
             futures = {
@@ -125,14 +118,3 @@ def _report_early_end(path: str | Path) -> Iterator[None]:
         yield
     except BrokenProcessPool:
         raise LogError(f"event log {path}: a process that ran it ended early; try with fewer --jobs") from None
-
-
-@contextmanager
-def _executor(jobs: int | None, scheduler: str | None) -> Iterator[Executor]:
-    if scheduler is None:
-        with processes(jobs or processors()) as executor:
-            yield executor
-    else:
-        engine: Any = importlib.import_module("distributed")  # an optional dependency
-        with engine.Client(scheduler, timeout=_CONNECT) as client, client.get_executor() as executor:
-            yield executor

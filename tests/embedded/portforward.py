@@ -3,7 +3,7 @@
 The i-th requested port has two channels: 2*i for data, 2*i+1 for errors. A binary message has the channel's number in
 one byte, and then the data. The server's first message on each channel is the port, little endian.
 
-Pods have no processes here. A port can be reached only if the pod's status has a loopback address.
+Pods have no processes in the embedded cluster. A port can be reached only if the pod's status has a loopback address.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ MODEL_LABEL: Final = "gpu-model"
 CARD_ANNOTATION: Final = "volcano.sh/card.name"
 CARD_REQUEST: Final = "volcano.sh/card.request"
 
-_KEPT_SECONDS: Final = 60
-"""Time until a finished job is deleted, as ``vcd sim`` deletes finished pods of a trace."""
+KEPT_SECONDS: Final = 60
+"""Seconds until finished jobs and pods are deleted: the trace's tasks are deleted when they end."""
 _RESTARTS: Final = 1000
 """maxRetry of a job. It is large because each eviction counts as a retry."""
 
@@ -216,7 +216,7 @@ def _job(tasks: list[TraceRow], priority_class: str, any_card: str) -> tuple[str
     return job(
         first.name, first.queue,
         [task(each.name, 1, _spec(first), {**card, **_life(each)}) for each in tasks],
-        {**card, **wanted}, maxRetry=_RESTARTS, ttlSecondsAfterFinished=_KEPT_SECONDS,
+        {**card, **wanted}, maxRetry=_RESTARTS, ttlSecondsAfterFinished=KEPT_SECONDS,
         policies=[{"event": "PodEvicted", "action": "RestartTask"}], **more,
     )  # fmt: skip
 
