@@ -16,6 +16,7 @@ include_patterns = [
 exclude_patterns = [".*", "build", "dist", "vcd", "migrations", "bench", "**/__pycache__"]
 myst_heading_anchors = 4
 html_theme = "furo"
+html_extra_path = [f"../vcd/view/static/{name}" for name in ("runbooks.html", "style.css", "icon.svg")]  # for alerts
 html_title = "vcd"
 html_show_sphinx = False
 html_show_copyright = False

@@ -53,13 +53,16 @@ from vcd.timetravel.planning import state_of
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "plugins"
 REASONS = ROOT / "docs" / "semantics" / "reasons.md"
-RUNBOOKS = ROOT / "docs" / "runbooks.md"
+RUNBOOKS = tuple(
+    ROOT / "docs" / "runbooks" / f"{name}.md"
+    for name in ("README", "leadership", "installation", "jobs", "speed", "log")
+)
 SCHEMAS = ROOT / "docs" / "schemas"
 WITH_PARTS = (
     *("README.md", "docs/get-started.md", "docs/operations/configuration.md", "docs/reference/flags.md"),
-    *("docs/reference/metrics.md", "docs/schemas/README.md"),
+    *("docs/reference/metrics.md", "docs/runbooks/installation.md", "docs/schemas/README.md"),
 )
-"""Pages with generated parts; the runbooks have one, too."""
+"""Pages with generated parts."""
 _YES = {True: "yes", False: ""}
 _MARKED = re.compile(r"(<!-- begin: ([a-z-]+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(\.\d+Z)?|(?<=WAITING )(less than )?[\d.]+ s\b")
@@ -400,7 +403,7 @@ def printed_documents() -> str:
 
 _RUNBOOKS_PAGE = """\
 <!doctype html>
-<!-- Written by docs/generate.py from docs/runbooks.md; edit that, not this. -->
+<!-- Written by docs/generate.py from docs/runbooks/; edit that, not this. -->
 <html lang="en">
 <head>
 <meta charset="utf-8">
@@ -419,19 +422,21 @@ _RUNBOOKS_PAGE = """\
 
 
 def _within_page(tokens: Iterable[Token]) -> Iterator[Token]:
-    """Return the tokens without links to other pages, whose text stays."""
+    """Return the tokens with links to runbooks as links within the page, and other links as text."""
     leads_out = False
     for token in tokens:
         if token.type == "link_open":
-            leads_out = not str(token.attrGet("href")).startswith("#")
+            page, _, anchor = str(token.attrGet("href")).partition("#")
+            leads_out = not anchor or (page != "" and page not in {path.name for path in RUNBOOKS})
+            token.attrSet("href", f"#{anchor}")
         if not (leads_out and token.type.startswith("link_")):
             yield token
 
 
 def runbooks_page() -> str:
-    """Return the runbooks as the page serves them to readers of an alert. Other pages of docs/ are not served."""
-    text = re.sub(r"<!-- .*? -->\n", "", with_parts(RUNBOOKS.read_text(encoding="utf-8")))
-    tokens = MarkdownIt().enable("table").parse(text)
+    """Return all runbooks as one page, as vcd serves it to readers of an alert. Other pages of docs/ are not served."""
+    text = "\n".join(with_parts(path.read_text(encoding="utf-8")) for path in RUNBOOKS)
+    tokens = MarkdownIt().enable("table").parse(re.sub(r"<!-- .*? -->\n", "", text))
     for opening, content in itertools.pairwise(tokens):
         if opening.type == "heading_open":
             opening.attrSet("id", re.sub(r"[^\w\- ]", "", content.content.lower()).replace(" ", "-"))
@@ -516,7 +521,7 @@ def with_parts(text: str) -> str:
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page that holds something generated, as it should be."""
-    for path in (*(ROOT / name for name in WITH_PARTS), RUNBOOKS):
+    for path in (ROOT / name for name in WITH_PARTS):
         yield path, with_parts(path.read_text(encoding="utf-8"))
     yield REASONS, reasons_page()
     yield from schemas()

@@ -25,9 +25,10 @@ from vcd.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
-    *("README.md", "docs/get-started.md", "docs/runbooks.md", "docs/standalone.md", "docs/upgrading.md"),
+    *("README.md", "docs/get-started.md", "docs/standalone.md", "docs/upgrading.md"),
     *("docs/manifests.md", "docs/python.md", "docs/howto/migrate.md", "docs/howto/shadow.md", "docs/howto/forecast.md"),
     *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "operations").glob("*.md"))),
+    *(path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs" / "runbooks").glob("*.md"))),
     "deploy/README.md",
 )
 BLOCK = re.compile(r"^( *)```(sh|console)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)

@@ -21,7 +21,7 @@ STEPS = 400
 """Minutes that are played, unless told otherwise."""
 DAY = 24 * 60
 AT = STEPS * 60 * 1000
-SET = "https://git.example.com/vcd/docs/runbooks.md"
+SET = "https://docs.example.com/vcd/runbooks.html"
 
 
 def series(name: str, value: str, **labels: str) -> dict[str, str]:
@@ -104,7 +104,9 @@ async def test_the_one_setting_goes_before_the_page(tmp_path: Path) -> None:
     await check(tmp_path, [page("east"), *starving("east")], "VcdQueueStarving", expected, link=SET)
 
 
-@pytest.mark.parametrize(("link", "runbooks"), [(SET, SET), ("", "docs/runbooks.md")], ids=["set", "not set"])
+@pytest.mark.parametrize(
+    ("link", "runbooks"), [(SET, SET), ("", "docs/runbooks/leadership.md")], ids=["set", "not set"]
+)
 async def test_with_all_pods_gone_nothing_links_to_their_page(tmp_path: Path, link: str, runbooks: str) -> None:
     gone = [{**page("east"), "values": "1+0x50"}, series("vcd_leader", "1+0x50 stale", **of("east"))]
     labels = {key: text for key, text in of("east").items() if key != "instance"}

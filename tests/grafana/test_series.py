@@ -85,18 +85,24 @@ def test_each_recorded_series_is_used_and_recorded_once() -> None:
 
 
 @cache
-def runbooks() -> dict[str, str]:
-    """The text of each runbook, by its anchor."""
-    parts = re.split(r"^## (.+)$", (DOCS / "runbooks.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    return {title.lower().replace(" ", "-"): text for title, text in zip(parts[::2], parts[1::2], strict=True)}
+def runbooks() -> dict[str, tuple[str, str]]:
+    """The page and the text of each runbook, by its anchor."""
+    found = {}
+    for path in (DOCS / "runbooks").glob("*.md"):
+        parts = re.split(r"^## (.+)$", path.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+        for title, text in zip(parts[::2], parts[1::2], strict=True):
+            found[title.lower().replace(" ", "-")] = (f"docs/runbooks/{path.name}", text)
+    return found
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     urls = [rule["annotations"]["runbook_url"] for rule in ALERTS]
-    assert len({url.rpartition("#")[0] for url in urls}) == 1  # tests/external/test_rules.py tells what it comes to
-    assert {url.rpartition("#")[2] for url in urls} == runbooks().keys()
+    pages = {anchor: page for anchor, (page, _) in runbooks().items()}
+    templates = {url.rpartition("#")[0].replace(pages[url.rpartition("#")[2]], "PAGE") for url in urls}
+    assert len(templates) == 1  # tests/external/test_rules.py renders it
+    assert {url.rpartition("#")[2] for url in urls} == pages.keys()
     served = (DOCS.parent / "vcd" / "view" / "static" / "runbooks.html").read_text(encoding="utf-8")
-    assert set(re.findall(r'<h2 id="([^"]+)"', served)) == runbooks().keys()
+    assert set(re.findall(r'<h2 id="([^"]+)"', served)) == pages.keys()
 
 
 def test_what_is_called_worth_an_alert_has_one() -> None:
@@ -124,7 +130,7 @@ def test_every_alert_leads_to_the_page_as_of_then() -> None:
 
 
 def test_a_runbook_says_what_it_means_how_to_look_and_what_to_do() -> None:
-    for anchor, text in runbooks().items():
+    for anchor, (_, text) in runbooks().items():
         assert [word for word in ("**Means**", "**Look**", "**Do**") if word not in text] == [], anchor
         assert re.search(r"^(vcd|kubectl) ", text, re.MULTILINE), anchor
 
