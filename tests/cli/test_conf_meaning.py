@@ -33,6 +33,7 @@ def findings(text: str) -> list[str]:
     return [problem.message for problem in read_policy(text).misfits]
 
 
+MEASURED = "metrics: {type: metrics_server}\n"
 GOOD = ("priority", "gang", "predicates", "proportion", "overcommit", "nodeorder")
 
 
@@ -61,6 +62,7 @@ def test_a_third_party_plugin_without_keys_is_slow(
 def test_a_configuration_that_works_has_no_misfits(actions: str) -> None:
     assert findings(DEFAULT_POLICY) == []
     assert findings(written(*GOOD, actions=actions)) == []
+    assert findings(written(*GOOD, "usage", actions=actions) + MEASURED) == []
 
 
 @pytest.mark.parametrize(
@@ -71,6 +73,9 @@ def test_a_configuration_that_works_has_no_misfits(actions: str) -> None:
         (written(*GOOD, "capacity"), "divides the cluster among queues as proportion does"),
         (written(*GOOD, "capacity-card"), "divides the cluster among queues as proportion does"),
         (written(*GOOD, actions="allocate"), "has no effect: it decides on admission only"),
+        (written(*GOOD, "rescheduling") + MEASURED, "has no effect: it decides on the victims of shuffle only"),
+        (written(*GOOD, "usage"), "has no effect: no usage of nodes is measured"),
+        (written(*GOOD, "rescheduling", actions="allocate, enqueue, shuffle"), "has no effect: no usage of nodes is"),
         (written("gang", "nodeorder"), "pods are bound whatever their selectors"),
         (written("predicates", "nodeorder"), "pods are bound though their group has fewer than minMember"),
         (
@@ -119,7 +124,7 @@ def test_a_factor_that_vc_scheduler_replaces_is_named() -> None:
 def test_a_negative_weight_that_the_default_replaces_is_not_said_to_hold(name: str, key: str) -> None:
     """It was named as a weight that turns the order of nodes around."""
     entry = {"name": name, "arguments": {key: -1, **({"binpack.resources": "x/y"} if "x/y" in key else {})}}
-    policy = read_policy(written(*GOOD, entry))
+    policy = read_policy(written(*GOOD, entry) + MEASURED)
     assert policy.misfits == ()
     assert [f"{key} is below 0: the default" in str(warning) for warning in policy.warnings] == [True]
 

@@ -96,6 +96,8 @@ SAMPLED = {
     *(Grant("get", "custom.metrics.k8s.io", resource, "", "") for resource in CUSTOM_METRICS),
 }
 """What the daemon takes samples of usage from, when the configuration says so."""
+VOLCANO_JOBS = Grant("list", "batch.volcano.sh", "jobs", "", "")
+"""What --check-volcano-jobs needs."""
 
 
 VOLUME_SIZE = "VCD_EVENT_LOG_VOLUME_SIZE"
@@ -319,6 +321,7 @@ def test_in_vc_schedulers_place_nothing_of_volcanos_is_overwritten() -> None:
         "vcd-scheduler",
         "vcd-scheduler-label",
         "vcd-scheduler-vgpu",
+        "vcd-scheduler-volcano-jobs",
     } | followed
 
 
@@ -493,6 +496,12 @@ def test_every_pod_may_be_patched_only_where_gates_are_lifted(tmp_path: Path) ->
     assert granted(overlay_of(tmp_path, "queue-gates")) - granted(BASE) == {patch}
 
 
+def test_volcano_jobs_may_be_listed_where_volcanos_controllers_are_expected(tmp_path: Path) -> None:
+    assert granted(overlay_of(tmp_path, "volcano-jobs")) - granted(BASE) == {VOLCANO_JOBS}
+    assert VOLCANO_JOBS in granted(REPLACE)
+    assert VOLCANO_JOBS not in granted(STANDALONE)
+
+
 def test_the_first_queues_need_no_step_of_their_own() -> None:
     assert Grant("create", "scheduling.volcano.sh", "queues", "", "") in granted(STANDALONE)
     assert not [name for kind, _, name in render(STANDALONE) if kind == "Queue"]
@@ -507,7 +516,7 @@ def test_rbac_lets_write_only_what_the_daemon_decides(folder: Path) -> None:
 @pytest.mark.parametrize("folder", WITHOUT_CRDS, ids=names)
 @pytest.mark.parametrize("verb", ["list", "watch"])
 def test_rbac_lets_list_and_watch_just_the_kinds_that_vcd_reads(folder: Path, verb: str) -> None:
-    read = {grant for grant in granted(folder) - SAMPLED if grant.verb == verb}
+    read = {grant for grant in granted(folder) - SAMPLED - {VOLCANO_JOBS} if grant.verb == verb}
     assert read == {Grant(verb, *where) for where in declared()}
 
 

@@ -10,6 +10,7 @@ with the part of it in which the process wanted to go on and other processes had
 ``E2E_SHOWS`` (seconds) is the time between two sweeps over pods that have no group, and how long a group that was made
 may not show in the watch.
 ``E2E_ASKED`` (seconds) is after how long a waiting group is asked about again, and told other figures.
+``E2E_JOB_LISTS`` (seconds) is the time between two lists of Volcano Jobs.
 ``E2E_WIRE`` (a number) is the version of what replicas say to each other.
 ``E2E_ARCHIVE`` (seconds) is after how long a store that says nothing is given up, and a restore after twice that.
 ``E2E_UNFORKED`` has it be a process that began by itself, with its own command line and seed of hashes.
@@ -31,6 +32,7 @@ import numpy as np
 
 from vcd.cli import main
 from vcd.daemon.controllers import podgroups
+from vcd.daemon.faults import unstarted_jobs
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.persistence import archiver
 from vcd.daemon.replicas import wire
@@ -107,6 +109,10 @@ def _sweep_after(seconds: float) -> None:
     podgroups._SHOWS = podgroups._SWEEP = seconds
 
 
+def _list_jobs_each(seconds: float) -> None:
+    unstarted_jobs.PERIOD = seconds
+
+
 def _ask_again_after(seconds: float) -> None:
     verdicts.REPEAT_DELAY = verdicts.QUANTITIES_DELAY = seconds
 
@@ -140,6 +146,8 @@ def run() -> None:
         _sweep_after(float(os.environ["E2E_SHOWS"]))
     if "E2E_ASKED" in os.environ:
         _ask_again_after(float(os.environ["E2E_ASKED"]))
+    if "E2E_JOB_LISTS" in os.environ:
+        _list_jobs_each(float(os.environ["E2E_JOB_LISTS"]))
     if "E2E_WIRE" in os.environ:
         wire.VERSION = int(os.environ["E2E_WIRE"])
     if "E2E_ARCHIVE" in os.environ:

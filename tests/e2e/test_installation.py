@@ -10,6 +10,7 @@ from aiohttp import web
 
 from tests.e2e.cluster import Cluster, Obj, failed, is_bind, pod
 from tests.waiting import until
+from vcd.embedded.controllers.base import JOBS
 from vcd.model import events as ev
 
 OWN_LINES = {"a fault of the installation", "leadership_lost", "no longer leading"}
@@ -98,6 +99,24 @@ async def test_a_cluster_without_the_crds_makes_the_replica_not_ready(tmp_path: 
             assert {name for name in await daemon.metrics() if name.startswith(GAUGE)} == {
                 f'{GAUGE}{{code="kind-not-listed",subject="{kind}"}}' for kind in ("PodGroup", "Queue")
             }
+
+
+async def test_volcano_jobs_that_no_controller_starts_are_reported(tmp_path: Path) -> None:
+    template = {"spec": {"containers": [{"name": "c", "image": "pause"}]}}
+    job = {
+        "metadata": {"name": "j", "namespace": "default"},
+        "spec": {"schedulerName": "volcano", "tasks": [{"name": "t", "replicas": 1, "template": template}]},
+    }
+    async with Cluster(tmp_path, controllers=False) as cluster:
+        cluster.may("list", "batch.volcano.sh", "jobs")
+        cluster.add_nodes(1)
+        cluster.store.create(JOBS, job)
+        daemon = await cluster.started("a", "--check-volcano-jobs", E2E_JOB_LISTS="0.1")
+        await daemon.until_metric(f'{GAUGE}{{code="jobs-not-started",subject="default"}}', 1)
+        await until(lambda: events(cluster, "JobsNotStarted"), what="the Event at the configuration")
+        assert "look whether Volcano's controllers run" in events(cluster, "JobsNotStarted")[0]["message"]
+        cluster.store.patch(JOBS, "default", "j", {"status": {"state": {"phase": "Pending"}}}, subresource="status")
+        await daemon.until_metric(f'{GAUGE}{{code="jobs-not-started",subject="default"}}', None)
 
 
 async def test_an_api_server_that_is_gone_is_one_fault_and_few_lines(tmp_path: Path) -> None:

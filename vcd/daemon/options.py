@@ -233,6 +233,14 @@ class Options:
         choices=CONTROLLERS,
     )
 
+    check_volcano_jobs: bool = _flag(
+        "check-volcano-jobs",
+        "bool",
+        "false",
+        "Report Volcano Jobs that no controller starts. The leader lists them every 20s, or more rarely if there are "
+        "many; it needs the permission to list jobs.batch.volcano.sh.",
+    )
+
     # the API server
     kubeconfig: str | None = _flag("kubeconfig", "text", "", "A kubeconfig file.")
     master: str | None = _flag("master", "text", "", "The API server's address; overrides the kubeconfig's.")

@@ -27,6 +27,7 @@ from vcd.daemon.cycle.replay_check import ReplayCheck
 from vcd.daemon.cycle.watchdog import Watchdog
 from vcd.daemon.faults.missing_objects import GroupsWithoutPods, PodsWithoutGroup, jobs_without_nodes
 from vcd.daemon.faults.monitor import FailingWrites, FaultMonitor, Look, Sighting
+from vcd.daemon.faults.unstarted_jobs import UnstartedJobs
 from vcd.daemon.http.endpoints import serve_metrics
 from vcd.daemon.http.security import Security
 from vcd.daemon.leadership.interlock import Interlock
@@ -59,6 +60,7 @@ from vcd.model import events as ev
 from vcd.model.installation import (
     CONFIGURATION_REFUSED,
     IDENTITY_SHARED,
+    JOBS_NOT_STARTED,
     KIND_NOT_LISTED,
     NO_GROUP,
     NO_NODE,
@@ -149,6 +151,7 @@ class SchedulerService:
         self.archiver = Archiver(options, state_writer.log, self.metrics, identity, self._leads_under, clock)
         self.queue_states = QueueStates(client, state, leads, self.status_reporter.statuses.version_of, clock=clock)
         self.failing_writes = FailingWrites(clock)
+        self.unstarted_jobs = UnstartedJobs(client, state, leads, clock=clock)
         self.installation = self._build_installation()
         self._connect()
         self.interlock = None if options.shadow else self._build_interlock()
@@ -295,6 +298,7 @@ class SchedulerService:
             NO_NODE: partial(jobs_without_nodes, self.state_writer.state),
             NO_GROUP: groupless.look,
             NO_PODS: admitted.look,
+            JOBS_NOT_STARTED: self.unstarted_jobs.look,
         }
         return FaultMonitor(
             self.state_writer.state,
@@ -457,6 +461,8 @@ class SchedulerService:
             parts.append(self.podgroups.run())
         if QUEUE in self.options.controllers:
             parts.append(self.queue_states.run())
+        if self.options.check_volcano_jobs:
+            parts.append(self.unstarted_jobs.run())
         if isinstance(self.clock, SteadyClock):
             parts.append(self._when_it_writes(partial(watch_wall_clock, self.clock, state_writer, metrics)))
         if self.interlock is not None:

@@ -22,6 +22,7 @@ OTHER_SCHEDULER: Final = "other-scheduler"
 NO_NODE: Final = "no-node"
 NO_GROUP: Final = "no-group"
 NO_PODS: Final = "no-pods"
+JOBS_NOT_STARTED: Final = "jobs-not-started"
 
 NAMESPACE: Final = "namespace"
 OTHERS: Final = "(others)"
@@ -102,6 +103,12 @@ FAULTS: Final = {
         "PodGroups are admitted and their pods are not created",
         NAMESPACE,
         "look whether the controller that makes the pods runs, and at its Events",
+    ),
+    JOBS_NOT_STARTED: FaultCode(
+        "no controller starts Volcano Jobs, so they have no PodGroup and no pods",
+        NAMESPACE,
+        "look whether Volcano's controllers run, and at their logs",
+        "JobsNotStarted",
     ),
 }
 """By code. Texts list faults in this order."""

@@ -29,7 +29,7 @@ from vcd.model.objects import Named
 from vcd.model.quantity import QuantityError, parse_milli, parse_units
 from vcd.model.requests import CPU, MEMORY
 from vcd.scheduling.framework.arguments import ArgumentValues, format_duration, read_arguments
-from vcd.scheduling.framework.policy import METRICS
+from vcd.scheduling.framework.policy import METRICS, names_source
 from vcd.scheduling.framework.usage_samples import FRESH, NodeUsage, Samples, answered
 from vcd.scheduling.session.outside import without_user_info
 from vcd.state.cluster import ClusterState
@@ -88,7 +88,7 @@ class UsagePoller:
             self.reloaded.clear()
             given = self.settings()
             settings = settings_of(given)
-            if not (given.get("type") or given.get("address")):
+            if not names_source(given):
                 await self.reloaded.wait()
             elif not self.state.nodes:
                 await run_until_first(self.clock.sleep(_LOOK), self.reloaded.wait())

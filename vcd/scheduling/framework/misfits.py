@@ -13,6 +13,7 @@ from vcd.scheduling.framework.arguments import read_arguments
 from vcd.scheduling.framework.guard import is_ours
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import POINTS, reads_jobs
+from vcd.scheduling.framework.usage_samples import USAGE
 from vcd.scheduling.search.parts import ANY_KEY
 
 _EVICTING = {
@@ -25,7 +26,11 @@ _EVICTING = {
 """The points at which plugins name victims of an action."""
 _KEEPS_SHARES = "stays_within_share"
 """A method of plugins that divide the cluster among queues."""
-_ADMITTING = ("enqueue", "job_enqueueable")
+_ONE_ACTION = {
+    "enqueue": ("admission", ("job_enqueueable", "job_enqueued")),
+    "shuffle": ("the victims of shuffle", ("victim_tasks",)),
+}
+"""What plugins decide for an action alone, and at which points."""
 _HIERARCHY = "enableHierarchy"
 
 
@@ -48,6 +53,8 @@ class Configured(NamedTuple):
     actions: Sequence[str]
     entries: Mapping[str, ConfiguredPlugin]
     plugins: Mapping[str, type[Plugin]]
+    is_usage_measured: bool
+    """Whether the file names a source of samples of the nodes' usage."""
 
 
 def misfits(conf: Configured) -> Iterator[tuple[str, str]]:
@@ -75,14 +82,18 @@ def _divided_twice(conf: Configured) -> Iterator[tuple[str, str]]:
         yield name, f"divides the cluster among queues as {first} does, and a pod needs the consent of both; keep one"
 
 
-def _admission_is_off(conf: Configured) -> Iterator[tuple[str, str]]:
-    action, point = _ADMITTING
-    if action in conf.actions:
-        return
-    for name, entry in conf.entries.items():
-        others = [each for each in POINTS if each not in (point, "job_enqueued") and entry.answers(each)]
-        if entry.answers(point) and not others:
-            yield name, f"has no effect: it decides on admission only, and {action} is not among the actions"
+def _action_is_off(conf: Configured) -> Iterator[tuple[str, str]]:
+    for action, (decision, points) in _ONE_ACTION.items():
+        for name, entry in conf.entries.items() if action not in conf.actions else ():
+            answered = {point for point in POINTS if entry.answers(point)}
+            if points[0] in answered and answered.issubset(points):
+                yield name, f"has no effect: it decides on {decision} only, and {action} is not among the actions"
+
+
+def _usage_is_unmeasured(conf: Configured) -> Iterator[tuple[str, str]]:
+    for name, entry in conf.entries.items() if not conf.is_usage_measured else ():
+        if USAGE in entry.kind.outside:
+            yield name, "has no effect: no usage of nodes is measured; name its source in the section metrics"
 
 
 def _missing_plugins(conf: Configured) -> Iterator[tuple[str, str]]:
@@ -119,7 +130,8 @@ _RULES: tuple[Callable[[Configured], Iterator[tuple[str, str]]], ...] = (
     _nothing_is_bound,
     _victims_are_unnamed,
     _divided_twice,
-    _admission_is_off,
+    _action_is_off,
+    _usage_is_unmeasured,
     _missing_plugins,
     _negative_weights,
     _no_hierarchy,

@@ -223,6 +223,11 @@ def _syntax_problem(error: yaml.YAMLError, text: str) -> Problem:
     return Problem(1, "", "", f"not YAML: {error}")
 
 
+def names_source(metrics: Mapping[str, str]) -> bool:
+    """Return whether the section ``metrics`` states where samples of the nodes' usage come from."""
+    return bool(metrics.get("type") or metrics.get("address"))
+
+
 def _by_line(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     return tuple(sorted(problems, key=lambda problem: problem.line))
 
@@ -257,19 +262,24 @@ class _Reader:
         self._loader = _Loader(self.text)
         fields = self._fields(self._first_document(), "", _ROOT_KEYS)
         actions, tiers = self._action_names(fields.get("actions")), self._tiers(fields.get("tiers"))
+        metrics = self._metrics(fields.get("metrics"))
         return Policy(
             actions=actions,
             tiers=tiers,
             configurations=MappingProxyType(self._configurations(fields.get("configurations"), actions)),
-            metrics=MappingProxyType(self._metrics(fields.get("metrics"))),
+            metrics=MappingProxyType(metrics),
             text=self.text,
             digest=digest_of(self.text),
             warnings=_by_line(self.warnings),
-            misfits=_by_line(self._misfits(fields.get("actions"), actions, tiers)),
+            misfits=_by_line(self._misfits(fields.get("actions"), actions, tiers, metrics)),
         )
 
     def _misfits(
-        self, node: yaml.Node | None, actions: tuple[str, ...], tiers: tuple[tuple[PluginOption, ...], ...]
+        self,
+        node: yaml.Node | None,
+        actions: tuple[str, ...],
+        tiers: tuple[tuple[PluginOption, ...], ...],
+        metrics: Mapping[str, str],
     ) -> Iterator[Problem]:
         entries = {
             option.name: ConfiguredPlugin(self.plugins[option.name], option.enabled, option.arguments)
@@ -277,7 +287,7 @@ class _Reader:
             for option in tier
             if option.name in self.plugins
         }
-        for name, message in misfits(Configured(actions, entries, self.plugins)):
+        for name, message in misfits(Configured(actions, entries, self.plugins, names_source(metrics))):
             where, path = self._entries[name] if name else (node, "actions")
             yield Problem(_line(where), path, name, message)
 
@@ -392,7 +402,7 @@ class _Reader:
 
     def _check_source(self, node: yaml.Node | None, given: Mapping[str, str]) -> None:
         """Warn about a source of usage samples without an address. Sources behind the API server need none."""
-        if given and not ("type" in given or "address" in given):
+        if given and not names_source(given):
             self._warn(node, "metrics", "has no effect: neither type nor address says where samples come from")
         kind = given.get("type", "prometheus")
         if "type" in given and "address" not in given and kind in _ADDRESSED:

@@ -94,6 +94,7 @@ resources:
 archive: eventLog.archive.to
 archive-every: eventLog.archive.every
 archive-keep: eventLog.archive.keep
+check-volcano-jobs: scheduler.checkVolcanoJobs
 controllers: scheduler.controllers
 default-queue: scheduler.defaultQueue
 enable-healthz: ""
