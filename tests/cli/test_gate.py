@@ -196,7 +196,7 @@ class Dying:
 @pytest.mark.parametrize("command", ["gate", "sweep"])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_a_process_that_dies_is_no_verdict(monkeypatch: pytest.MonkeyPatch, command: str, at_once: bool) -> None:
-    monkeypatch.setattr(sweeps, "_executor", lambda *_: nullcontext(Dying(at_once=at_once)))
+    monkeypatch.setattr(sweeps, "processes", lambda *_: nullcontext(Dying(at_once=at_once)))
     result = run() if command == "gate" else CliRunner().invoke(main, ["sweep", "--event-log", "events.sqlite"])
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (
         2,
