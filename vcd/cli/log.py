@@ -18,13 +18,12 @@ import msgspec
 from vcd.cli import Group
 from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of, print_note
-from vcd.cli.inputs import COUNT, NUMBER, event_log_and_out, event_log_argument, event_log_path
+from vcd.cli.inputs import COUNT, NUMBER, as_span, event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import LogVerification, restore
 from vcd.cli.output import Listing, list_output, print_listing, table_output
 from vcd.cli.printing import print_json, print_lines, printable
 from vcd.model.quantity import QuantityError, parse_units
 from vcd.timetravel import logfile
-from vcd.timetravel.times import BadTime, span_of
 
 TYPES = (
     "put",
@@ -88,14 +87,6 @@ class LogCompaction(msgspec.Struct):
     removed: int
     before: int
     after: int
-
-
-def _span(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """Parse a duration like 36h or 14d to nanoseconds."""
-    try:
-        return None if value is None else span_of(value)
-    except BadTime as error:
-        raise click.BadParameter(str(error)) from None
 
 
 def _size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
@@ -258,7 +249,7 @@ def export(event_log: EventLog, out: Path, first: int | None, last: int | None, 
 
 @log.command("compact")
 @event_log_path
-@click.option("--max-age", callback=_span, help="First remove history older than this, such as 14d.")
+@click.option("--max-age", callback=as_span, help="First remove history older than this, such as 14d.")
 @click.option("--max-size", callback=_size, help="First remove old history until the file is no larger, such as 20Gi.")
 @table_output
 @report_errors
