@@ -47,7 +47,7 @@ from vcd.model.codec import as_plain, encode_payload, from_manifest
 from vcd.model.controllers import GROUP_NAME
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.requests import pod_requests
-from vcd.model.words import rfc3339
+from vcd.model.words import SECOND, rfc3339
 from vcd.scheduling.configuration import read_policy
 from vcd.state.records import Settings
 from vcd.timetravel.parallel import Part, in_order, processors
@@ -56,7 +56,7 @@ from vcd.timetravel.whatif.forecasts import Span, Submission
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.submit import etas, submit
-from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
+from vcd.timetravel.whatif.workload import GroupLife, Unit, Workload
 from vcd.timetravel.whatif.workloadreader import workload_of
 
 KINDS = {"nodes": "Node", "queues": "Queue", "podgroups": "PodGroup", "pods": "Pod"}

@@ -16,6 +16,7 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject
 from vcd.model.objects import PodGroup
 from vcd.model.podgroups import QUEUE_ANNOTATION
+from vcd.model.words import SECOND
 from vcd.scheduling.framework.policy import PolicyError
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.planning import state_of
@@ -23,7 +24,7 @@ from vcd.timetravel.whatif.forecasts import Forecast, Span, Submission
 from vcd.timetravel.whatif.present import PresentWorkload, present
 from vcd.timetravel.whatif.submit import eta, submit
 from vcd.timetravel.whatif.submitted import submitted
-from vcd.timetravel.whatif.workload import SECOND, Workload
+from vcd.timetravel.whatif.workload import Workload
 from vcd.timetravel.whatif.workloadreader import workload_of
 from vcd.timetravel.workloads import Work
 

@@ -15,7 +15,7 @@ from tests.timetravel.histories import START, Scheduler, scheduler
 from tests.timetravel.plays import CONF
 from tests.timetravel.shadowed import bind, job, shadow
 from vcd.eventlog import LogReader
-from vcd.model.words import rfc3339
+from vcd.model.words import SECOND, rfc3339
 from vcd.scheduling.configuration import read_policy
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import opened as history_of
@@ -26,7 +26,7 @@ from vcd.timetravel.whatif.onejob import job_whatif
 from vcd.timetravel.whatif.runs import Comparison, Variant, whatif
 from vcd.timetravel.whatif.runtimes import RunTimes
 from vcd.timetravel.whatif.sweep import sweep
-from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
+from vcd.timetravel.whatif.workload import Unit, Workload
 from vcd.timetravel.whatif.workloadreader import PROMPT, workload_of
 
 GATE = "scheduling.volcano.sh/queue-allocation-gate"

@@ -24,6 +24,7 @@ from vcd.model.manifests import plain
 from vcd.model.plainjson import TOO_MANY_DIGITS
 from vcd.model.words import SECOND
 from vcd.model.yamltext import YamlError, read_documents
+from vcd.timetravel.times import BadTime, span_of
 
 Manifest = dict[str, Any]
 
@@ -70,6 +71,16 @@ MOST_RUNS = 10_000
 RUN_COUNT = click.IntRange(1, MOST_RUNS)
 """A number of runs, or of processes."""
 DAY = 86_400
+
+
+def as_span(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """Parse a duration like 36h or 14d to nanoseconds."""
+    try:
+        return None if value is None else span_of(value)
+    except BadTime as error:
+        raise click.BadParameter(str(error)) from None
+
+
 period_option = click.option(
     "--period",
     type=FiniteRange(0.001, DAY),

@@ -1,4 +1,4 @@
-"""``vcd log``: list, verify, export, merge and compact event logs.
+"""``vcd log``: list, verify, export and compact event logs.
 
 Exit codes: 0 done, 1 ``verify`` found problems, 2 a wrong option or a file that cannot be used.
 """
@@ -18,11 +18,11 @@ import msgspec
 from vcd.cli import Group
 from vcd.cli.errors import report_errors
 from vcd.cli.fromcluster import EventLog, FollowedLog, files_of, print_note
-from vcd.cli.inputs import COUNT, NUMBER, event_log_and_out, event_log_argument, event_log_path
+from vcd.cli.inputs import COUNT, NUMBER, as_span, event_log_and_out, event_log_argument, event_log_path
 from vcd.cli.logrestore import LogVerification, restore
 from vcd.cli.output import Listing, list_output, print_listing, table_output
 from vcd.cli.printing import print_json, print_lines, printable
-from vcd.model.words import SECOND
+from vcd.model.quantity import QuantityError, parse_units
 from vcd.timetravel import logfile
 
 TYPES = (
@@ -40,8 +40,6 @@ TYPES = (
     "session",
     "outcome",
 )
-_SPANS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_SIZES = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 
 
 class LogEvent(msgspec.Struct):
@@ -91,22 +89,12 @@ class LogCompaction(msgspec.Struct):
     after: int
 
 
-def _span(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """Parse a duration like 36h or 14d to nanoseconds."""
-    if value is None:
-        return None
-    if not (match := re.fullmatch(r"(\d+)([smhdw])", value)):
-        raise click.BadParameter(f"{value!r} is no length of time; write one like 90m, 36h or 14d")
-    return int(match[1]) * _SPANS[match[2]] * SECOND
-
-
 def _size(context: click.Context, option: click.Parameter, value: str | None) -> int | None:
     """Parse a size like 500Mi or 20Gi to bytes."""
-    if value is None:
-        return None
-    if not (match := re.fullmatch(r"(\d+)(?:([kmgt])i?)?b?", value.lower())):
-        raise click.BadParameter(f"{value!r} is no size; write one like 500Mi or 20Gi")
-    return int(match[1]) << _SIZES[match[2] or ""]
+    try:
+        return None if value is None else parse_units(value)
+    except QuantityError:
+        raise click.BadParameter(f"{value!r} is no size; write one like 500Mi or 20Gi") from None
 
 
 def _head(context: click.Context, option: click.Parameter, value: str | None) -> logfile.Head | None:
@@ -120,7 +108,7 @@ def _head(context: click.Context, option: click.Parameter, value: str | None) ->
 
 @click.group(cls=Group)
 def log() -> None:
-    """List, verify, export, merge and compact event logs."""
+    """List, verify, export and compact event logs."""
 
 
 @log.command("ls")
@@ -261,7 +249,7 @@ def export(event_log: EventLog, out: Path, first: int | None, last: int | None, 
 
 @log.command("compact")
 @event_log_path
-@click.option("--max-age", callback=_span, help="First remove history older than this, such as 14d.")
+@click.option("--max-age", callback=as_span, help="First remove history older than this, such as 14d.")
 @click.option("--max-size", callback=_size, help="First remove old history until the file is no larger, such as 20Gi.")
 @table_output
 @report_errors

@@ -18,6 +18,7 @@ from vcd.cli.inputs import (
     COUNT,
     NUMBER,
     RUN_COUNT,
+    as_span,
     end_by,
     event_log_argument,
     gpu_option,
@@ -29,7 +30,6 @@ from vcd.cli.inputs import (
 from vcd.cli.output import text_output
 from vcd.cli.printing import print_lines, print_result
 from vcd.cli.runs import print_comparison, refused
-from vcd.scheduling.framework.arguments import parse_duration
 from vcd.timetravel.parallel import processors
 from vcd.timetravel.whatif.edits import read_edits
 from vcd.timetravel.whatif.forecasts import Submission
@@ -38,17 +38,6 @@ from vcd.timetravel.whatif.runs import whatif as run_whatif
 from vcd.timetravel.whatif.submit import RUNS
 from vcd.timetravel.whatif.submit import submit as forecast_submission
 from vcd.timetravel.whatif.submitted import NO_POD, NothingSubmitted
-
-
-def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | None:
-    """Parse a duration to nanoseconds. Raises BadParameter."""
-    try:
-        found = None if text is None else parse_duration(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{error}; write it like 90s, 30m or 1h30m") from error
-    if found is not None and found <= 0:
-        raise click.BadParameter("it must be greater than zero")
-    return found
 
 
 @click.command()
@@ -71,7 +60,7 @@ def _duration(_: click.Context, __: click.Parameter, text: str | None) -> int | 
 @click.option(
     "--run",
     "runs_for",
-    callback=_duration,
+    callback=as_span,
     metavar="DURATION",
     help="With --submit: how long its pods run, such as 30m.",
 )

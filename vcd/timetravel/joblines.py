@@ -12,6 +12,7 @@ import numpy as np
 
 from vcd.model import events as ev
 from vcd.model.status import READY_STATUSES, STATUSES, TERMINATED_STATUSES, Phase, TaskStatus
+from vcd.model.words import SECOND
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
@@ -22,7 +23,6 @@ from vcd.text.reasons import reasons_text
 STATES = ("waiting", "partial", "starting", "running", "terminating", "completed", "failed")
 """The states of a job: see `_state`."""
 WAITING_STATES = ("waiting", "partial")
-_SECOND = 1_000_000_000
 _NEVER = np.iinfo(np.int64).max
 _UNPLACED = (TaskStatus.PENDING, TaskStatus.PIPELINED)
 
@@ -143,7 +143,7 @@ def _since(record: GroupRecord, pods: int, oldest: int, now: int) -> int | None:
     ahead."""
     if pods and oldest == _NEVER:
         return None
-    return min((oldest if pods else record.created) * _SECOND, now)
+    return min((oldest if pods else record.created) * SECOND, now)
 
 
 def _reasons(session: Session, plan: ev.Plan) -> dict[str, str]:

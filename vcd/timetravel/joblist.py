@@ -11,7 +11,7 @@ import numpy as np
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait, diagnosed_waits, job_name
 from vcd.model import events as ev
 from vcd.model.status import TERMINATED_STATUSES
-from vcd.model.words import did_you_mean
+from vcd.model.words import SECOND, did_you_mean
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.session import Session
 from vcd.state.records import GroupRecord
@@ -20,8 +20,6 @@ from vcd.text.phrases import UNKNOWN
 from vcd.timetravel.history import History
 from vcd.timetravel.joblines import WAITING_STATES, JobLine, job_lines, task_nodes, task_statuses
 from vcd.timetravel.logwriter import as_of
-
-_SECOND = 1_000_000_000
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -121,8 +119,8 @@ def _row(record: GroupRecord, line: JobLine, wait: DiagnosedWait | None, pods: _
         state=line.state,
         queue=line.queue,
         needs=pods.needs(line.key) if wait is None else wait.needs,
-        age=max(0, as_of // _SECOND - record.created) if record.created else None,
-        waited=(as_of - line.since) // _SECOND if is_waiting and line.since is not None else None,
+        age=max(0, as_of // SECOND - record.created) if record.created else None,
+        waited=(as_of - line.since) // SECOND if is_waiting and line.since is not None else None,
         cause="" if wait is None else str(wait.cause),
         why=(UNKNOWN if line.state == "waiting" else "") if wait is None else wait.why,
         text="" if wait is None else wait.text,

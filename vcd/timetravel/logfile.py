@@ -1,4 +1,4 @@
-"""Operations on log files: list, verify, export, merge, compact."""
+"""Operations on log files: list, verify, export, compact."""
 
 from __future__ import annotations
 

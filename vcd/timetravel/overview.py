@@ -10,7 +10,7 @@ import numpy as np
 from vcd.diagnosis.diagnosedwaits import DiagnosedWait, diagnosed_waits
 from vcd.model import events as ev
 from vcd.model.status import STATUSES, TERMINATED_STATUSES, TaskStatus
-from vcd.model.words import did_you_mean
+from vcd.model.words import SECOND, did_you_mean
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.nodeview import all_nodes
 from vcd.scheduling.session.session import Session
@@ -23,7 +23,6 @@ from vcd.timetravel.remarks import remarks
 
 DIAGNOSED = 20
 """Jobs whose cause is searched, at most: each one examines all nodes."""
-_SECOND = 1_000_000_000
 _RECENT = 60
 """Sessions over which their rate is computed."""
 
@@ -92,7 +91,7 @@ def glances(history: History) -> Iterator[Glance]:
                 last = overview(history, number)
                 waits = longest_waits(history, number, last.jobs)
             span = recent[-1].time - recent[0].time if recent else 0
-            rate = (len(recent) - 1) * 60 * _SECOND / span if span else 0.0
+            rate = (len(recent) - 1) * 60 * SECOND / span if span else 0.0
             ends, until, stands = (reader.head(), reader.last_time()), as_of(reader), standing(reader.path)
             glance = Glance(*ends, number, rate, last, remarks(reader), stands, waits, until)
         yield glance

@@ -6,13 +6,13 @@ import re
 from datetime import UTC, datetime, timedelta
 
 from vcd.eventlog import LogReader
+from vcd.model.words import SECOND
 from vcd.scheduling.framework.arguments import parse_duration
 from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 
 _MILLISECOND = 1_000_000
-_SECOND = 1_000_000_000
-_DAY = 86_400 * _SECOND
+_DAY = 86_400 * SECOND
 _LATEST = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SAYABLE = tuple((datetime(*day, tzinfo=UTC) - _EPOCH).days * _DAY for day in ((1, 1, 1), (9999, 12, 31)))
@@ -77,7 +77,7 @@ def _moment(text: str, end: int) -> int | None:
 
 
 def _nanoseconds(when: datetime) -> int:
-    return (when - _EPOCH) // timedelta(seconds=1) * _SECOND
+    return (when - _EPOCH) // timedelta(seconds=1) * SECOND
 
 
 def _fraction(digits: str | None) -> int:

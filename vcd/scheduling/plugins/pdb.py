@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from vcd.model.status import TaskStatus
+from vcd.model.words import SECOND
 from vcd.scheduling.eviction.budgets import KIND, Budgets, Disruptions
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.victims import victim_rule
@@ -15,7 +16,6 @@ from vcd.state.deletion import asked_since
 SETTLING = 10
 """Seconds after an eviction request until the budget's status is trusted to include it."""
 
-_SECOND = 10**9
 _NOWHERE = -1
 
 
@@ -52,7 +52,7 @@ class PdbPlugin(Plugin):
         tasks = session.snapshot.tasks
         for row in np.flatnonzero((tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE)).tolist():
             pod = tasks.pods[row]
-            if pod is not None and session.now < asked_since(pod, session.now) + SETTLING * _SECOND:
+            if pod is not None and session.now < asked_since(pod, session.now) + SETTLING * SECOND:
                 self._budgets.take(self._budgets.of(pod, int(tasks.labels[row])))
 
     # --- points -----------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from vcd.model.words import SECOND
 from vcd.text.times import moment
 from vcd.timetravel.history import opened
 from vcd.timetravel.shadow.following import ShadowFold, Track
@@ -27,7 +28,6 @@ SHADOW_KINDS: dict[str, str] = {
     "undecided": "bound before a session said anything of it",
 }
 """The kinds of a compared pod, each in words."""
-_SECOND = 1_000_000_000
 
 
 class NoShadow(ValueError):
@@ -159,7 +159,7 @@ def _difference(fold: ShadowFold, track: Track) -> ShadowDifference | None:
         return ShadowDifference(*who, kind, "", "", session, *bound, None, cause, why, 0, not track.late)
     session, now, node = track.given
     kind = "only-vcd" if not track.bound_to else "same-node" if node == track.bound_to else "other-node"
-    seconds = ((track.bound_at or track.gone_at or fold.time) - now) / _SECOND
+    seconds = ((track.bound_at or track.gone_at or fold.time) - now) / SECOND
     given = (node, moment(now), session)
     return ShadowDifference(*who, kind, *given, *bound, seconds, "", "", track.withdrawn, not track.late)
 
@@ -178,7 +178,7 @@ def _of_queue(queue: str, found: list[ShadowDifference]) -> QueueComparison:
 def _admissions(fold: ShadowFold) -> Admissions:
     groups = [group for group in fold.groups if group.pending and not group.late]
     earlier = [
-        (group.admitted - group.given) / _SECOND for group in groups if group.given and group.given < group.admitted
+        (group.admitted - group.given) / SECOND for group in groups if group.given and group.given < group.admitted
     ]
     admitted = sum(group.admitted > 0 for group in groups)
     only = sum(group.given > 0 and not group.admitted for group in groups)

@@ -13,7 +13,7 @@ import msgspec
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import PodGroup, PodStatus, altered
-from vcd.model.words import rfc3339
+from vcd.model.words import SECOND, rfc3339
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
@@ -27,7 +27,7 @@ from vcd.state.snapshot import SnapshotMaker
 from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
-from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
+from vcd.timetravel.whatif.workload import GroupLife, Unit, Workload
 
 PERIOD = SECOND
 """Events within one period are decided together, as by vc-scheduler."""

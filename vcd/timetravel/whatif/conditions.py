@@ -12,10 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from vcd.model.words import did_you_mean
+from vcd.model.words import SECOND, did_you_mean
 from vcd.scheduling.framework.arguments import parse_duration
-
-SECOND = 1_000_000_000
 
 Unit = Literal["seconds", "count", "part", "hours", "cards", "index"]
 """The unit of a metric; ``part`` is of the whole, ``index`` has no unit."""

@@ -11,10 +11,10 @@ from statistics import fmean, median
 
 import msgspec
 
-from vcd.model.words import span_in_words
+from vcd.model.words import SECOND, span_in_words
 from vcd.text.outcomes import SENTENCES, baseline_sentence, differing_jobs
 from vcd.timetravel.whatif.shifts import JobWaits
-from vcd.timetravel.whatif.workload import SECOND, Workload
+from vcd.timetravel.whatif.workload import Workload
 
 _SLACK = 10
 """Seconds within which a start at the log's end may not be recorded yet."""

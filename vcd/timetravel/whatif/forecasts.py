@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from vcd.model.words import counted, some, span_in_words
+from vcd.model.words import SECOND, counted, some, span_in_words
 from vcd.scheduling.framework.reasons import Told
 from vcd.text.forecasts import FORECASTS
 from vcd.text.outcomes import delay_sentence
 from vcd.text.reasons import reasons_text
 from vcd.text.times import clock
 from vcd.timetravel.whatif.runtimes import HIGH, LOW, Estimate
-from vcd.timetravel.whatif.workload import SECOND
 
 LONGER = 60 * SECOND
 """By how much (ns) a job's start must change to be reported."""

@@ -10,11 +10,11 @@ from vcd.model.codec import encode_payload
 from vcd.model.objects import Pod
 from vcd.model.requests import pod_requests
 from vcd.model.status import Phase
+from vcd.model.words import SECOND
 from vcd.state.cluster import ClusterState
 from vcd.timetravel.history import History
 from vcd.timetravel.whatif.expectedpods import ExpectedPods
 from vcd.timetravel.whatif.workload import (
-    SECOND,
     GroupLife,
     Unit,
     Workload,

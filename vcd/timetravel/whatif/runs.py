@@ -14,6 +14,7 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject
 from vcd.model.objects import Node
 from vcd.model.requests import names_in_order
+from vcd.model.words import SECOND
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.plugin import CALLS
 from vcd.scheduling.framework.policy import Policy
@@ -28,7 +29,7 @@ from vcd.timetravel.whatif.fidelity import Fidelity, fidelity
 from vcd.timetravel.whatif.measure import GPU, Course, JobRun, Measure, Waits
 from vcd.timetravel.whatif.runtimes import Accuracy, RunTimes, accuracy
 from vcd.timetravel.whatif.shifts import Shift, WaitChanges, effect_of, largest, shifts_of
-from vcd.timetravel.whatif.workload import SECOND, Workload
+from vcd.timetravel.whatif.workload import Workload
 from vcd.timetravel.whatif.workloadreader import workload_of
 
 RECORDED = "recorded"

@@ -21,8 +21,9 @@ import msgspec
 
 from vcd.model.objects import Pod
 from vcd.model.requests import pod_requests
+from vcd.model.words import SECOND
 from vcd.state.records import task_role
-from vcd.timetravel.whatif.workload import SECOND, Unit, Workload, name_in_log
+from vcd.timetravel.whatif.workload import Unit, Workload, name_in_log
 
 ENOUGH = 5
 """Ended jobs of a class that are needed to estimate from the class alone."""

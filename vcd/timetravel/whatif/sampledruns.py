@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from vcd.model import events as ev
+from vcd.model.words import SECOND
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.policy import Policy
 from vcd.timetravel.parallel import Part, in_order
@@ -22,7 +23,7 @@ from vcd.timetravel.whatif.cluster import UNKNOWN_RUN, SimulatedCluster, Simulat
 from vcd.timetravel.whatif.delays import Delays
 from vcd.timetravel.whatif.measure import Measure
 from vcd.timetravel.whatif.runtimes import RunTimes
-from vcd.timetravel.whatif.workload import SECOND, Unit, Workload
+from vcd.timetravel.whatif.workload import Unit, Workload
 
 PAIRED = 5
 """Runs that are repeated without the submitted jobs, to see the effect on others."""

@@ -16,7 +16,7 @@ from vcd.model import events as ev
 from vcd.model.codec import encode_payload
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.requests import pod_requests
-from vcd.model.words import counted, rfc3339, some, span_in_words
+from vcd.model.words import SECOND, counted, rfc3339, some, span_in_words
 from vcd.scheduling.closing import plan_of
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run as decide
@@ -44,7 +44,7 @@ from vcd.timetravel.whatif.present import Present, PresentWorkload, present
 from vcd.timetravel.whatif.runtimes import ENOUGH, Estimate, RunTimes
 from vcd.timetravel.whatif.sampledruns import PAIRED, SampledRun, SampledRuns, hopeless
 from vcd.timetravel.whatif.submitted import job_name, submitted
-from vcd.timetravel.whatif.workload import SECOND, GroupLife, Unit, Workload
+from vcd.timetravel.whatif.workload import GroupLife, Unit, Workload
 from vcd.timetravel.whatif.workloadreader import workload_of
 from vcd.timetravel.workloads import Work
 

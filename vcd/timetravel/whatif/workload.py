@@ -9,12 +9,12 @@ import msgspec
 
 from vcd.model import events as ev
 from vcd.model.objects import Object, Pod, PodGroup, PodStatus, altered
+from vcd.model.words import SECOND
 from vcd.state.backoff import RefusalBackoff
 from vcd.state.cluster import ClusterState
 from vcd.state.immunity import Immunity
 from vcd.state.records import Settings, seconds_of
 
-SECOND = 1_000_000_000
 EVICTED = "evicted"
 _AGAIN = "~"
 """The separator before the number of a name that is used again; no Kubernetes name contains it."""

@@ -14,12 +14,12 @@ from vcd.model.objects import Pod, PodGroup, PodGroupStatus, Queue, QueueStatus,
 from vcd.model.quantity import QuantityError
 from vcd.model.requests import pod_requests
 from vcd.model.status import Phase, phase_of
+from vcd.model.words import SECOND
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QUEUE_ADMISSION_GATE, Settings, task_role
 from vcd.timetravel.history import History, object_in
 from vcd.timetravel.whatif.workload import (
     EVICTED,
-    SECOND,
     GroupLife,
     Unit,
     Workload,

@@ -12,7 +12,7 @@ import numpy as np
 from vcd.model.objects import Pod, altered
 from vcd.model.reasons import shown
 from vcd.model.requests import format_sum
-from vcd.model.words import rfc3339, some
+from vcd.model.words import SECOND, rfc3339, some
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.framework.registry import plugins
@@ -35,7 +35,6 @@ from vcd.timetravel.why.verdict import verdict_on
 from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of
 
 MOST_DECISIONS = 50
-_SECOND = 1_000_000_000
 _TERMS = {
     "nodeSelector": "node_selector",
     "affinity": "affinity",
@@ -290,7 +289,7 @@ def _read_facts(at: _At) -> Iterator[tuple[str, str]]:
     yield "priority", f"{job.priority}"
     yield "minMember", f"{job.min_available}"
     yield "pods", f"{job.task_count}"
-    yield "created", rfc3339(job.created * _SECOND)
+    yield "created", rfc3339(job.created * SECOND)
     if task is not None:
         yield "a pod requests", _requests_text(at.session, task)
         yield from _of_pod(task.pod)

@@ -15,7 +15,7 @@ from vcd.eventlog import LogError, Logged, SessionInfo
 from vcd.model.diagnosis import Diagnosis
 from vcd.model.objects import PodGroup
 from vcd.model.reasons import Cause
-from vcd.model.words import counted, span_in_words
+from vcd.model.words import SECOND, counted, span_in_words
 from vcd.text.causes import said, shortened
 from vcd.text.remedies import remedy_of
 from vcd.text.times import moment
@@ -33,7 +33,6 @@ ASKED = 12
 DAY = 24 * 3600 * 1_000_000_000
 """The examined part of the log by default (ns)."""
 _HOUR = 3600 * 1_000_000_000
-_SECOND = 1_000_000_000
 _OF_ROOM = (Cause.SHAPE, Cause.NODE_ROOM, Cause.FRAGMENTATION, Cause.CLUSTER_FULL)
 """Causes that are about a resource, not about its holders."""
 _MAIN_ROLES = ("clause", "term", "claim", "quota", "card", "gate", "ahead", "owner", "holder", "node", "field")
@@ -302,7 +301,7 @@ def _cause(found: list[_DiagnosedLoss], total: int) -> FirstCause:
     for one in found:
         by_subject[one.subject] = by_subject.get(one.subject, 0) + one.loss.lost
     worst = max(found, key=lambda one: (one.loss.lost, one.loss.group))
-    span = span_in_words(round(worst.loss.held.weight / _SECOND, 6))
+    span = span_in_words(round(worst.loss.held.weight / SECOND, 6))
     return FirstCause(
         worst.diagnosis.cause,
         lost / _HOUR,

@@ -21,7 +21,7 @@ from vcd.model.diagnosis import Diagnosis, FunnelLine
 from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import Phase
-from vcd.model.words import span_in_words
+from vcd.model.words import SECOND, span_in_words
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import precedence
 from vcd.scheduling.session.session import Session
@@ -37,7 +37,6 @@ from vcd.timetravel.why.waits import first_placement, wait_at
 if TYPE_CHECKING:
     from vcd.timetravel.why.counterfactual import Counterfactual
 
-_SECOND = 1_000_000_000
 _ENDED = ("Succeeded", "Failed")
 _MOST_JOBS = 500
 """Jobs that are checked for whether they were created later, at most."""
@@ -165,7 +164,7 @@ def verdict_on(
     return msgspec.structs.replace(
         _build_verdict(group, diagnosis, wait.start, wait.length, found.length, session, verb),
         earlier=len(earlier),
-        earlier_waited=sum(one.length for one in earlier) / _SECOND,
+        earlier_waited=sum(one.length for one in earlier) / SECOND,
         looked=round(found.looked / wait.length, 3),
         older=wait.older,
         still=still,
@@ -185,7 +184,7 @@ def _build_verdict(
     group: str, found: Diagnosis, since: int, waited: int, held: int, session: int, verb: str
 ) -> Verdict:
     """Return a diagnosis as a verdict without a change, whose cause ``held`` that long; times in ns."""
-    seconds = round(waited / _SECOND, 6)  # a wait without duration counts as 1 ns
+    seconds = round(waited / SECOND, 6)  # a wait without duration counts as 1 ns
     why = said(found)
     text = shortened(f"{cut(group.partition('/')[2])} {verb} {span_in_words(seconds)}: {why}")
     share = round(held / waited, 3) if waited else 1.0
