@@ -60,6 +60,17 @@ def test_an_answer_does_not_depend_on_what_was_asked_before(last: str) -> None:
     assert ask(asked) == ask(facts()) == answer
 
 
+@pytest.mark.parametrize(("wanted", "examined"), [({}, 1), ({"rank": "2"}, 2), ({"rank": "7"}, 1)], ids=str)
+def test_a_selector_costs_no_more_than_the_labels_of_nodes(
+    monkeypatch: pytest.MonkeyPatch, wanted: dict[str, str], examined: int
+) -> None:
+    asked, keys = facts(), list[str]()
+    label = asked.label
+    monkeypatch.setattr(asked, "label", lambda key: keys.append(key) or label(key))  # type: ignore[func-returns-value]
+    assert not asked.matches_labels({**wanted, **{f"none-{number}": "1" for number in range(5000)}}).any()
+    assert len(keys) == examined
+
+
 def test_each_seed_orders_nodes_in_its_own_way() -> None:
     asked = facts()
     orders = {tuple(asked.ties(seed).tolist()) for seed in range(1, 30)}

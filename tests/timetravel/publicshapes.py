@@ -460,6 +460,14 @@ SHAPES: dict[str, Shape] = {
         1,
         ("there is no PodGroup default/g: Deployment default/w, spec.template.metadata.annotations[",),
     ),
+    "executors of a group that is not given": Shape(
+        [spark({}, {"annotations": grouped("a", "g")["metadata"]["annotations"]}), pod()],
+        1,
+        ("there is no PodGroup default/g: SparkApplication default/w, spec.executor",),
+    ),
+    "a volcano job whose template names a group": Shape(
+        [volcano_job(1, tasks=[{"replicas": 1, "template": {**POD, "metadata": grouped("a", "g")["metadata"]}}])], 1
+    ),
     "a pod that cannot be": Shape([pod("bad", nodeSelector="x"), pod()], 1, ("Pod default/bad: ",)),
     "a number that is a word": Shape(
         [obj("apps/v1", "Deployment", spec={"replicas": "many", **SET}), pod()], 1, ("Deployment default/w: spec.rep",)

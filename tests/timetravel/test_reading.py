@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from tests.dsl import Manifest, node, planned
-from tests.timetravel.publicshapes import DEPLOYMENT, SHAPES, Shape, grouped, obj, pod
+from tests.timetravel.publicshapes import DEPLOYMENT, SHAPES, SPEC, Shape, grouped, job, obj, pod, spark
 from vcd.cli.sim import CONTROLLED
 from vcd.embedded.bootstrap import volcano_definitions
 from vcd.embedded.clock import ClusterClock
@@ -97,6 +97,20 @@ def test_what_a_webhook_of_volcano_refuses_no_command_takes() -> None:
         submitted([job], STATE, CREATED)
 
 
+@pytest.mark.parametrize(
+    ("manifest", "note"),
+    [
+        (job(suspend=True), "Job default/w is suspended, and makes no pods"),
+        (obj("apps/v1", "DaemonSet", spec={"template": {"spec": {**SPEC, "nodeSelector": {"no": "node"}}}}), "no node"),
+    ],
+    ids=["suspended", "nowhere"],
+)
+def test_a_submission_of_no_pods_says_why(manifest: Manifest, note: str) -> None:
+    with pytest.raises(NothingSubmitted, match=note) as raised:
+        submitted([manifest], STATE, CREATED)
+    assert [note in each for each in raised.value.notes] == [True]
+
+
 def test_definitions_that_the_embedded_server_has_are_replaced() -> None:
     clock = ClusterClock(speed=None)
     store = Store(clock.now, Random(1))
@@ -150,7 +164,7 @@ def test_a_training_job_is_in_the_queue_that_its_policy_names() -> None:
     ],
 )
 def test_a_spark_pod_has_memory_beyond_its_heap(role: Manifest, memory: int) -> None:
-    made = with_spark_templates({"spec": {"driver": role}})["spec"]["driver"]["template"]["spec"]
+    made = with_spark_templates(spark(role, {}))["spec"]["driver"]["template"]["spec"]
     assert made["containers"][0]["resources"]["requests"] == {"cpu": "1", "memory": str(memory)}
 
 

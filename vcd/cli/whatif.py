@@ -168,6 +168,7 @@ def _expecting_pods(*, strict: bool) -> Iterator[None]:
     try:
         yield
     except NothingSubmitted as error:
+        print_lines((f"note: {note}" for note in error.notes), err=True)
         print_reading(error.refused, error.unknown, strict=strict)
         raise Unusable(f"{NO_POD}; give manifests of pods or of workloads") from None
 

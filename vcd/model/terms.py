@@ -1,4 +1,4 @@
-"""Count the terms with which a pod's spec restricts its nodes."""
+"""Count the terms with which a pod's spec restricts its nodes, and those by which a group divides its pods."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable
 
 from msgspec.structs import force_setattr
 
-from vcd.model.objects import Affinity, PodAffinityTerm, PodSpec
+from vcd.model.objects import Affinity, PodAffinityTerm, PodGroupSpec, PodSpec
 from vcd.model.selectors import LabelSelector, NodeSelectorTerm
 
 MOST = 500
-"""Pods with more in one field have to wait: they would take the session's time of all other pods."""
+"""Pods with more in one field have to wait: they would take the session's time of all other pods. A PodGroup with more
+is set aside."""
 
 _NO_LABELS: dict[str, str] = {}
 
@@ -39,6 +40,11 @@ def share_equal_parts(spec: PodSpec) -> None:
 def terms_in_spread(spec: PodSpec) -> int:
     """Return the number of topology spread constraints, plus the requirements of their selectors."""
     return sum(1 + _of_selector(each.label_selector) for each in spec.topology_spread_constraints)
+
+
+def terms_in_sub_groups(spec: PodGroupSpec) -> int:
+    """Return the number of a group's sub-group policies, plus their keys and the requirements of their selectors."""
+    return sum(1 + len(each.match_label_keys) + _of_selector(each.label_selector) for each in spec.sub_group_policy)
 
 
 def _node_terms(affinity: Affinity) -> Iterable[NodeSelectorTerm]:

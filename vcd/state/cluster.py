@@ -10,6 +10,7 @@ from typing import cast
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_payload, encode_payload, payload_digest
@@ -43,6 +44,11 @@ from vcd.state.turns import TurnsTaken, after_news, after_session
 
 _amounts_key = msgspec.msgpack.Encoder(order="deterministic").encode
 _ALWAYS = ("cpu", "memory", "pods")
+_SET_BACK = 5_000_000_000
+"""Nanoseconds between two sessions by which the clock must be set back until times of holds move with it.
+
+Smaller corrections are no jumps (``SteadyClock.JUMP``).
+"""
 _VOID = -1
 """The turn of a nomination that no longer holds."""
 
@@ -597,6 +603,8 @@ class ClusterState:
 
     def _intend(self, decided: ev.SessionDecided) -> Iterator[None]:
         self.session = decided.session
+        if self._decided_at - decided.now > _SET_BACK:
+            self._move_times(decided.now)
         self._decided_at = decided.now
         for namespace in [name for name, until in self.held_namespaces.items() if until <= decided.now]:
             del self.held_namespaces[namespace]
@@ -609,6 +617,27 @@ class ClusterState:
         if not self.settings.shadow:  # a shadow executes nothing: its next session sees the cluster as it is
             yield from self._take_over(decided, plan)
         yield from self._wait(plan.waiting)
+
+    def _move_times(self, now: int) -> None:
+        """Move the times of holds after the clock was set back, so that none lasts longer than it states (law 8).
+
+        Times that the old clock cannot have given stay: they are from after the change.
+        """
+        last, by = self._decided_at, self._decided_at - now
+
+        def end(until: int) -> int:
+            return until - by if until > last else until
+
+        def start(since: int) -> int:
+            return since - by if since > now else since
+
+        for backoffs in (self.backoffs, self.released):
+            backoffs.update({key: replace(one, until=end(one.until)) for key, one in backoffs.items()})
+        self.late.update({name: replace(one, until=end(one.until)) for name, one in self.late.items()})
+        self.held_namespaces.update({name: end(until) for name, until in self.held_namespaces.items()})
+        self.admissions.update({key: replace(one, since=start(one.since)) for key, one in self.admissions.items()})
+        for starts in (self.stranded, self.rounds):
+            starts.update({key: start(since) for key, since in starts.items()})
 
     def _end_admissions(self, lapsed: Iterable[str]) -> None:
         """End reservations, and set the start of admissions older than the first session."""

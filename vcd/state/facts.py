@@ -161,7 +161,9 @@ class NodeFacts:
         result = np.ones(len(self), np.bool_)
         for key, text in wanted.items():
             codes, values = self.label(key)
-            result &= codes == _code_of(values, text)
+            if (code := _code_of(values, text)) == _NOT_FOUND:
+                return np.zeros(len(self), np.bool_)  # so a pod costs no more than the keys that nodes have
+            result &= codes == code
         return result
 
     def matches_term(self, term: NodeSelectorTerm) -> Mask:

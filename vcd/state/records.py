@@ -25,7 +25,7 @@ from vcd.model.requests import (
     within_bounds,
 )
 from vcd.model.status import Phase, TaskStatus, phase_of
-from vcd.model.terms import share_equal_parts, terms_in_affinity, terms_in_spread
+from vcd.model.terms import MOST, share_equal_parts, terms_in_affinity, terms_in_spread, terms_in_sub_groups
 from vcd.model.unsupported import demands, wishes
 
 TASK_SPEC = "volcano.sh/task-spec"
@@ -165,23 +165,31 @@ class _GroupSpec(NamedTuple):
 def _group_spec(encoded: bytes) -> _GroupSpec:
     """Decode a spec; the result is shared and must not be changed.
 
-    Raises QuantityError, and ValueError for other bytes.
+    Raises ValueError with the field.
     """
     spec = msgspec.msgpack.decode(encoded, type=PodGroupSpec)
-    if spec.min_resources is not None and len(spec.min_resources) > MOST_RESOURCES:
-        raise QuantityError(f"{len(spec.min_resources):,} resources are more than the limit of {MOST_RESOURCES:,}")
-    minimum = None if spec.min_resources is None else within_bounds(resource_values(spec.min_resources))
+    if (number := terms_in_sub_groups(spec)) > MOST:
+        what = "policies, keys and requirements"
+        raise ValueError(f"spec.subGroupPolicy: {number:,} {what} are more than the limit of {MOST:,}")
+    minimum = None
+    if spec.min_resources is not None:
+        if (number := len(spec.min_resources)) > MOST_RESOURCES:
+            raise ValueError(f"spec.minResources: {number:,} resources are more than the limit of {MOST_RESOURCES:,}")
+        try:
+            minimum = within_bounds(resource_values(spec.min_resources))
+        except ValueError as error:
+            raise ValueError(f"spec.minResources: {error}") from error
     return _GroupSpec(spec.queue, minimum, demands("PodGroup", spec), wishes("PodGroup", spec))
 
 
 def _age_and_spec(group: PodGroup | None, created: str | None, encoded: bytes) -> tuple[int, _GroupSpec]:
-    field = "metadata.creationTimestamp"
+    field = "metadata.creationTimestamp: "
     try:
         age = seconds_of(created)
-        field = "spec.minResources"
+        field = ""
         return age, _group_spec(encoded)
     except ValueError as error:
-        raise BadObject("PodGroup", "" if group is None else group.key, f"{field}: {error}") from error
+        raise BadObject("PodGroup", "" if group is None else group.key, f"{field}{error}") from error
 
 
 def readable_group_queue(payload: bytes) -> str:

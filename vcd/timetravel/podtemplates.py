@@ -185,9 +185,12 @@ _KIBI = {"": 1 << 20, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 <
 def with_spark_templates(manifest: Manifest) -> Manifest:
     """Return a SparkApplication whose driver and executor have whole templates, as its operator creates their pods.
 
-    The spec of a ScheduledSparkApplication becomes that of the application that it creates. Whole templates stay as
-    they are.
+    The spec of a ScheduledSparkApplication becomes that of the application that it creates. Whole templates and other
+    kinds stay as they are.
     """
+    group = str(manifest.get("apiVersion") or "").partition("/")[0]
+    if group != "sparkoperator.k8s.io" or not isinstance(manifest.get("spec"), Mapping):
+        return manifest
     spec = _mapping(value_at(manifest, "spec.template") or manifest.get("spec"))
     roles = {name: _mapping(spec[name]) for name in ("driver", "executor") if name in spec}
     return {**manifest, "spec": {**spec, **{name: _with_template(role, spec) for name, role in roles.items()}}}

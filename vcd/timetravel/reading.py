@@ -47,6 +47,8 @@ _FIRST = ("Namespace", "CustomResourceDefinition", "PriorityClass", "StorageClas
 """The kinds that others depend on, in the order in which they are created."""
 _VERSIONS = {"DaemonSet": "apps/v1", "Deployment": "apps/v1"}
 """The versions of kinds that no scheduler reads, for objects that state none."""
+_VOLCANO_JOBS = "batch.volcano.sh"
+"""The API group of Volcano's Jobs and CronJobs."""
 _LABEL = "kubernetes.io/metadata.name"
 _SIMULATION = "vcd.sim/"
 """Prefix of annotations that a simulation reads."""
@@ -228,10 +230,9 @@ def _admit(manifest: Manifest, admission: PlanAdmission, reading: Reading, scrat
 def _with_scheduler(manifest: Manifest) -> Manifest:
     """Set this scheduler for pods that state none: a simulation has no other one."""
     is_pod = kind_of(manifest) == ("Pod", "")
-    if not (is_pod or is_workload(manifest)) or kind_of(manifest)[1] == "batch.volcano.sh":
+    if not (is_pod or is_workload(manifest)) or kind_of(manifest)[1] == _VOLCANO_JOBS:
         return manifest
-    if kind_of(manifest)[1] == "sparkoperator.k8s.io" and isinstance(manifest.get("spec"), Mapping):
-        manifest = with_spark_templates(manifest)
+    manifest = with_spark_templates(manifest)
     if all(template["spec"].get("schedulerName") for _, template in templates_in(manifest)):
         return manifest
     new: Manifest = copy.deepcopy(manifest)
@@ -373,10 +374,14 @@ def _with_groups(manifests: Iterable[Manifest], groups: Collection[str], found: 
 
 
 def _groups_named(manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Yield the path and the key of each PodGroup that unplaced pods name."""
+    """Yield the path and the key of each PodGroup that unplaced pods name.
+
+    Volcano's controller creates the group of a Volcano Job, whatever the annotations of its templates are.
+    """
     is_pod = kind_of(manifest) == ("Pod", "")
+    names_groups = is_pod or (is_workload(manifest) and kind_of(manifest)[1] != _VOLCANO_JOBS)
     space = _key(manifest).partition("/")[0]
-    for path, template in templates_in(manifest) if is_pod or is_workload(manifest) else ():
+    for path, template in templates_in(with_spark_templates(manifest)) if names_groups else ():
         meta = template.get("metadata")
         marks = meta.get("annotations") if isinstance(meta, Mapping) else None
         is_placed = is_pod and template["spec"].get("nodeName")

@@ -298,8 +298,7 @@ def _add_by_table(manifest: Manifest, found: Work, cluster: ExpansionContext) ->
     """Add the pods of a kind that the table describes."""
     shape = SHAPES[kind_of(manifest)]
     _check_spec(manifest)
-    if kind_of(manifest)[1] == "sparkoperator.k8s.io":
-        manifest = with_spark_templates(manifest)
+    manifest = with_spark_templates(manifest)
     if shape.suspend and value_at(manifest, shape.suspend) is True:
         found.notes.append(f"{called(manifest)} is suspended, and makes no pods")
         return

@@ -33,12 +33,12 @@ NO_POD = "there is no pod in what is submitted"
 
 
 class NothingSubmitted(BadObject):
-    """The submitted manifests contain no pod; the text states why, as do ``refused`` and ``unknown``."""
+    """The submitted manifests contain no pod; the text states why, as do ``refused``, ``unknown`` and ``notes``."""
 
-    def __init__(self, refused: list[str], unknown: list[str]) -> None:
+    def __init__(self, work: Work) -> None:
         super().__init__("Pod", "", "")
-        self.refused, self.unknown = refused, unknown
-        self.message = "; ".join([*refused, *unknown, NO_POD])
+        self.refused, self.unknown, self.notes = work.refused, work.unknown, work.notes
+        self.message = "; ".join([*work.refused, *work.unknown, *work.notes, NO_POD])
         self.args = (self.message,)
 
 
@@ -75,7 +75,7 @@ def submitted(manifests: Iterable[Any], state: ClusterState, created: str) -> Wo
     found.unknown = [*reading.unknown, *admission.unknown()]
     found.refused = [*reading.refused(), *admission.refused()]
     if not found.pods:
-        raise NothingSubmitted(found.refused, found.unknown)
+        raise NothingSubmitted(found)
     return found
 
 
