@@ -26,13 +26,6 @@ def test_a_node_without_a_place_for_a_pod_takes_none() -> None:
     assert result.why["default/g"][0]["reason"] == "Too many pods"
 
 
-def test_a_best_effort_pod_behind_a_bad_one_still_binds() -> None:
-    """Volcano #4028."""
-    bad = pod("a-bad", group="g", spec={"schedulingGates": [{"name": "wait"}]})
-    result = planned(node("n"), group("g"), bad, pod("b-good", group="g"), conf=CONF)
-    assert result.binds == {"default/b-good": "n"}
-
-
 def test_best_effort_pods_count_towards_the_gang() -> None:
     result = planned(
         node("n", cpu=2),

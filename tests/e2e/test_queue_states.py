@@ -11,6 +11,7 @@ from tests.e2e.cluster import GROUPS, QUEUES, Cluster, Daemon, Obj, failed, grou
 from tests.e2e.standalone import FLAG, alone
 from tests.e2e.test_leadership import two
 from tests.sizes import some
+from vcd.model import events as ev
 
 MARK = "volcano.sh/closed-by-parent"
 
@@ -39,6 +40,12 @@ def counts(cluster: Cluster, name: str) -> Obj:
 def write_state(cluster: Cluster, name: str, value: str) -> None:
     """What ``kubectl patch queue NAME --subresource=status`` does."""
     cluster.store.patch(QUEUES, None, name, {"status": {"state": value}}, "status")
+
+
+def last_seen(daemon: Daemon, name: str) -> bytes:
+    """The payload of a queue as the daemon's log has it last."""
+    puts = [event for event in daemon.events("put") if isinstance(event, ev.ObjectPut)]
+    return [put.payload for put in puts if (put.kind, put.key) == ("Queue", name)][-1]
 
 
 def writes_of_queues(cluster: Cluster) -> int:
@@ -87,11 +94,13 @@ async def test_without_the_flag_only_what_is_allocated_is_written_and_the_contro
 async def test_a_queue_is_closed_once_its_groups_are_gone_and_opened_again(tmp_path: Path) -> None:
     async with alone(tmp_path) as cluster:
         add_queue(cluster, "q")
-        await cluster.started("a", FLAG)
+        daemon = await cluster.started("a", FLAG)
         await until(lambda: state(cluster, "q") == "Open", what="it is open")
         cluster.store.create(GROUPS, group("g", 1, queue="q"))
         await until(lambda: counts(cluster, "q").get("inqueue") == 1, what="its group is admitted")
         write_state(cluster, "q", "Closing")
+        # each kind has a watch of its own: a group that is seen before the state is admitted
+        await until(lambda: b"Closing" in last_seen(daemon, "q"), what="the state is seen")
         cluster.store.create(GROUPS, group("late", 1, queue="q"))
         await until(lambda: counts(cluster, "q").get("pending") == 1, what="nothing new is admitted")
         assert state(cluster, "q") == "Closing"

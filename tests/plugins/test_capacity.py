@@ -429,24 +429,6 @@ def test_the_user_guides_example() -> None:
     assert (len(world.placed("one")), len(world.placed("two")), len(world.evicted)) == (2, 6, 6)
 
 
-def test_no_eviction_loop() -> None:
-    """Volcano #4947: 8 CPU; q1 deserves 3 and runs one 4-CPU pod; q2 deserves 5, runs 1 CPU and wants 4 more."""
-    world = World(
-        node("n", cpu=8),
-        *[deserves("q1", 3), deserves("q2", 5)],
-        gang("one", 1, members=0, queue="q1", on=["n"], cpu=4, phase="Running"),
-        gang("two", 1, queue="q2", on=["n"], cpu=1, phase="Running"),
-        gang("more", 1, queue="q2", cpu=4),
-        conf=RECLAIM,
-    )
-    world.cycle()
-    assert world.evicted == ["default/one-0"]
-    world.put(pod("one-again", group="one", cpu=4, created=99))
-    world.rest()
-    assert world.placed() == {"two-0": "n", "more-0": "n"}
-    assert world.evicted == ["default/one-0"]
-
-
 def after_reclaim(taken: Manifest, again: int, *others: Any) -> Session:
     """q2 (deserves 5) reclaimed the 4 CPU of q1 (``taken``); a pod of ``again`` CPU took the place of what went."""
     world = World(

@@ -261,7 +261,8 @@ async def slowed(path: Path) -> Path:
     return path
 
 
-async def test_the_change_that_made_waits_longer_is_found(tmp_path: Path) -> None:
+async def test_the_change_that_made_waits_longer_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be changes taken back one by one or, of many, by halves."""
     found = bisect_waits(await slowed(tmp_path / "log"), "small")
     assert found.found is not None
     assert found.found.change.key == "small"
@@ -273,14 +274,9 @@ async def test_the_change_that_made_waits_longer_is_found(tmp_path: Path) -> Non
     assert bisect_waits(tmp_path / "log", "", 1, 29).found is None  # that one changed nothing
     with pytest.raises(NotFound, match="no job was in queue none"):
         bisect_waits(tmp_path / "log", "none")
-
-
-async def test_halves_of_many_changes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = await slowed(tmp_path / "log")
-    each = bisect_waits(path, "small")
     monkeypatch.setattr(bisect, "ONE_BY_ONE", 1)
-    halves = bisect_waits(path, "small")
-    assert (halves.found, [one.key for one in halves.set_aside]) == (each.found, [])
+    halves = bisect_waits(tmp_path / "log", "small")
+    assert (halves.found, [one.key for one in halves.set_aside]) == (found.found, [])
 
 
 async def test_a_configuration_that_made_waits_longer(tmp_path: Path) -> None:
