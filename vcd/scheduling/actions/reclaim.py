@@ -105,13 +105,13 @@ class ReclaimAction(Action):
         """
         row = search.node_without_eviction(task)
         if row is not None:
-            statement.pipeline(task, row)
+            statement.pipeline([task], [row])
             return
         save_point, is_failure_shared = statement.save(), search.is_failure_shared(task)
         refused, remaining = list[int](), list[int]()
         while nodes:
             if search.swap_victim(statement, task, nodes[-1]) or _evict_candidates(search, statement, task, nodes[-1]):
-                if statement.pipeline(task, nodes[-1]):
+                if statement.pipeline([task], [nodes[-1]]):
                     break
                 statement.undo(save_point)  # a plugin refused it: evict no pod in vain
                 refused.append(nodes[-1])

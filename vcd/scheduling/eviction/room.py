@@ -172,7 +172,7 @@ def fits_on(framework: Framework, task: Task, node: int, candidates: Candidates)
     session = framework.session
     return (
         session.nodes.will_have_room(node, task.floor)
-        and framework.allocatable(task.job.queue, task) is None
+        and framework.allocatable(task.job.queue, task, 1) is None
         and candidates.passes_on(node)
     )
 
@@ -310,7 +310,7 @@ class VictimFinder:
         if mask is None or self.moves(task):
             mask = self.candidates(task).resolvable()
             mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._freeable.initial)
-            if self.framework.allocatable(task.job.queue, task) is not None:
+            if self.framework.allocatable(task.job.queue, task, 1) is not None:
                 mask &= self._freeable.initial.any(axis=0)  # at its limit, a queue needs an eviction
             self._resolvable[kind] = mask
         return mask
@@ -320,7 +320,7 @@ class VictimFinder:
 
         They may not if its queue, or one above, is at its limit: an eviction elsewhere may make the difference.
         """
-        return self.framework.allocatable(task.job.queue, task) is None
+        return self.framework.allocatable(task.job.queue, task, 1) is None
 
     def reach(self, task: Task) -> npt.NDArray[np.bool_]:
         """Return nodes that would have capacity for a task if all remaining candidates were evicted."""
@@ -358,7 +358,7 @@ class VictimFinder:
         known, changes, mask = self._open
         if known is not task or changes != session.trial.changes:
             mask, self._is_full = None, False
-            if self.framework.allocatable(task.job.queue, task) is None:
+            if self.framework.allocatable(task.job.queue, task, 1) is None:
                 found = session.nodes.with_room(task.floor) & self.candidates(task).static.mask
                 self._is_full = not found.any()
                 mask = None if self._is_full else found
@@ -478,7 +478,7 @@ class VictimFinder:
         if count < 2 or not self._follows(last, first):
             return []
         alike = list(takewhile(lambda task: task.labels == first.labels, islice(tasks, count)))
-        return alike if self.framework.allocatable_together(self.job.queue, first, len(alike)) else []
+        return alike if self.framework.allocatable(self.job.queue, first, len(alike)) is None else []
 
     def swap_several(self, statement: Statement, tasks: list[Task]) -> int:
         """Swap as many of the first ``tasks`` (from ``swappable_tasks``) at once as possible; return how many."""

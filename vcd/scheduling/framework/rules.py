@@ -75,27 +75,13 @@ def first_difference_for(participants: Participants) -> Callable[[Queue, Queue],
     return lambda queue, preemptor: tuple([method(queue, preemptor) for method in methods])
 
 
-def first_refusal(participants: Participants) -> Callable[[Any], Refused | None]:
+def first_refusal(participants: Participants) -> Callable[..., Refused | None]:
     """One refusal refuses."""
     methods = participants.methods
 
-    def combine(subject: Any) -> Refused | None:
+    def combine(*subject: Any) -> Refused | None:
         for method in methods:
-            refusal = method(subject)
-            if refusal is not None:
-                return plugin_of(method).name, refusal
-        return None
-
-    return combine
-
-
-def first_refusal_for(participants: Participants) -> Callable[[Queue, Any], Refused | None]:
-    """One refusal refuses."""
-    methods = participants.methods
-
-    def combine(queue: Queue, wanted: Any) -> Refused | None:
-        for method in methods:
-            refusal = method(queue, wanted)
+            refusal = method(*subject)
             if refusal is not None:
                 return plugin_of(method).name, refusal
         return None
@@ -125,12 +111,6 @@ def any_of(participants: Participants) -> Callable[[Any], bool]:
         return any(answers)
 
     return combine
-
-
-def unanimous_for(participants: Participants) -> Callable[[Queue, Task, int], bool]:
-    """All must accept."""
-    methods = participants.methods
-    return lambda queue, task, count: all(method(queue, task, count) for method in methods)
 
 
 def most(participants: Participants) -> Callable[[Any], int]:
@@ -254,14 +234,14 @@ def broadcast(participants: Participants) -> Callable[..., None]:
     return combine
 
 
-def consent(participants: Participants) -> Callable[[Task, int], list[Refused]]:
+def consent(participants: Participants) -> Callable[[list[Task], list[int]], list[Refused]]:
     """All are notified; if one refuses, the placement is undone."""
     methods = participants.methods
 
-    def combine(task: Task, row: int) -> list[Refused]:
+    def combine(tasks: list[Task], rows: list[int]) -> list[Refused]:
         refused = []
         for method in methods:
-            refusal = method(task, row)
+            refusal = method(tasks, rows)
             if refusal is not None:
                 refused.append((plugin_of(method).name, refusal))
         return refused

@@ -270,18 +270,16 @@ class Trace:
         found: list[tuple[Task, int | None, int]] = []
         for number, (point, asked, _, _) in enumerate(self.questions):
             if point == "on_allocate":
-                found.append((asked[0], asked[1], number))
-            elif point == "on_deallocate":
-                found.append((asked[0], None, number))
-            elif point == "on_allocate_together":
                 found += [(task, row, number) for task, row in zip(*asked, strict=True)]
+            elif point == "on_deallocate":
+                found += [(task, None, number) for task in asked[0]]
         return found
 
 
 GATES_AND_MOVES: Final = frozenset(
     (
         *("job_valid", "job_enqueueable", "job_enqueued", "overused", "preemptive", "pre_predicate"),
-        *("allocatable", "allocatable_together", "on_allocate", "on_allocate_together", "on_deallocate"),
+        *("allocatable", "on_allocate", "on_deallocate"),
     )
 )
 """The points at which something is refused, admitted, placed or removed."""

@@ -119,14 +119,16 @@ class TaskTopologyPlugin(Plugin):
         if weight and self._jobs:
             yield TaskTopology(self, weight)
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """Count the task on the node."""
-        topology = self._jobs.get(task.job.index)
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Count the tasks on their nodes."""
+        topology = self._jobs.get(tasks[0].job.index)
         if topology is not None:
-            topology.placed(task, row)
+            for task, row in zip(tasks, rows, strict=True):
+                topology.placed(task, row)
 
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """Stop counting the task on the node."""
-        topology = self._jobs.get(task.job.index)
+    def on_deallocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Stop counting the tasks on their nodes."""
+        topology = self._jobs.get(tasks[0].job.index)
         if topology is not None:
-            topology.removed(task, row)
+            for task, row in zip(tasks, rows, strict=True):
+                topology.removed(task, row)
