@@ -488,7 +488,7 @@ def _place_until_ready(
     session, job = framework.session, statement.job
     together = unit is job and framework.can_place_together(job)
     while tasks:
-        count = max(1, min(len(tasks), framework.missing_tasks(job))) if together else 1
+        count: int = max(1, min(len(tasks), framework.missing_tasks(job))) if together else 1
         task = tasks.popleft()
         refused = framework.allocatable(queue, task, count)
         while refused is not None and count > 1:

@@ -137,7 +137,8 @@ class Framework(Points):
 
     def in_task_order(self, tasks: list[Task]) -> list[Task]:
         """Return tasks of one job, the first to be placed first."""
-        return ordered_tasks(self._task_key, tasks)
+        are_equivalent = bool(tasks) and self.can_place_together(tasks[0].job)
+        return ordered_tasks(None if are_equivalent else self._task_key, tasks)
 
     def _task_key(self, task: Task) -> tuple[Any, ...]:
         return (*self.task_order(task), task.refused_until)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -249,13 +249,15 @@ class JobQueue:
         return (*turn.key[:-2], int(jobs.created[index]), jobs.keys[index])
 
 
-def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]], tasks: list[Task]) -> list[Task]:
-    """Return tasks of one job, the first to be placed first: by the plugins' key, then by index, age and name."""
+def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]] | None, tasks: list[Task]) -> list[Task]:
+    """Return tasks of one job, the first to be placed first: by the plugins' key, if any, then by index, age and
+    name."""
     if len(tasks) < 2:
         return tasks
     keys, ages = [task.key for task in tasks], [task.created for task in tasks]
-    last = alike_in_order(keys, ages, lambda: [task.uid for task in tasks])
-    order = [(plugin_key(task), own) for task, own in zip(tasks, last, strict=True)]
+    order: Sequence[Any] = alike_in_order(keys, ages, lambda: [task.uid for task in tasks])
+    if plugin_key is not None:
+        order = [(plugin_key(task), last) for task, last in zip(tasks, order, strict=True)]
     return [task for _, task in sorted(zip(order, tasks, strict=True), key=itemgetter(0))]
 
 

@@ -90,6 +90,7 @@ class TaskTopologyPlugin(Plugin):
                 self._errors[index] = error
             else:
                 self._jobs[index] = JobTopology(topology, tasks)
+                session.classes.distinguish_pods(index)  # by their buckets
 
     def close(self, session: Session) -> None:
         """Note invalid annotations on their jobs."""
