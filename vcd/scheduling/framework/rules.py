@@ -251,9 +251,7 @@ def consent(participants: Participants) -> Callable[[list[Task], list[int]], lis
 
 def intersection(participants: Participants) -> Callable[[Any, list[Task]], Victims]:
     """All plugins of a tier, and all that protect, must allow a victim; the first tier that allows one decides."""
-    plugins = [plugin_of(method) for method in (*participants.methods, *participants.protecting)]
-    lasts = not any(plugin.depends_on_exchanges() for plugin in plugins)
-    tiers = [victims_of_tier(participants, tier, lasts) for tier in participants.tiers]
+    tiers = [victims_of_tier(participants, tier) for tier in participants.tiers]
 
     def combine(asker: Any, tasks: list[Task]) -> Victims:
         refusals = []
@@ -267,9 +265,7 @@ def intersection(participants: Participants) -> Callable[[Any, list[Task]], Vict
     return combine
 
 
-def victims_of_tier(
-    participants: Participants, tier: list[Method], lasts: bool = False
-) -> Callable[[Any, list[Task]], Victims]:
+def victims_of_tier(participants: Participants, tier: list[Method]) -> Callable[[Any, list[Task]], Victims]:
     """Return a function that returns the victims that one tier and the protecting plugins of other tiers allow; none if
     the tier has no opinion."""
     point = participants.point
@@ -284,7 +280,7 @@ def victims_of_tier(
         if not answers:
             return Victims(())
         answers += [(name, method(point, asker, tasks)) for name, method in others]
-        return Victims(tasks, answers, lasts)
+        return Victims(tasks, answers)
 
     return combine
 

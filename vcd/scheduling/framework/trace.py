@@ -192,7 +192,6 @@ class Trace:
         victims = call(asker, tasks)
         job = getattr(asker, "job", None)  # ``asker`` is a task or a context; third-party actions may pass anything
         if self._follows_any(tasks) or (isinstance(job, Job) and self.follows(job)):
-            victims.lasts = False  # each equivalent preemptor is recorded with a call of its own
             answers = self._answers[begin:]
             tier = max((each.tier for each in answers if each.tier != PROTECTS and each.answer is not None), default=0)
             last = next((place for place, each in enumerate(answers) if each.tier == tier), 0)

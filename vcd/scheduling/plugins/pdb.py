@@ -57,10 +57,6 @@ class PdbPlugin(Plugin):
 
     # --- points -----------------------------------------------------------------------------------------------------
 
-    def depends_on_exchanges(self) -> bool:
-        """Return False: the budgets depend on the number of victims only."""
-        return False
-
     @victim_rule("those whose budgets allow it, each that goes taking from what is left for the others")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> Disruptions:
         """Permit victims while their budgets last; each victim uses one disruption of its budgets."""

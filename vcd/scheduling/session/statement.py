@@ -144,24 +144,6 @@ class Statement:
         trial.changes += 1
         trial.hooks.deallocated([task], [task.node])
 
-    def exchange(self, tasks: list[Task], victims: list[Task], node: int, reason: str) -> None:
-        """Evict several tasks of a node, and pipeline one of several equivalent tasks in place of each."""
-        trial, count = self._trial, len(tasks)
-        change = tasks[0].deltas.pipeline * count
-        for task, victim in zip(tasks, victims, strict=True):
-            self._operations.append(_Operation("evict", victim, node, victim.status, node, reason))
-            self._operations.append(_Operation("pipeline", task, node, _PENDING, task.node, ""))
-            change += victim.deltas.evict
-            victim.job.moved((victim,), _RELEASING)
-            task.node = node
-        self.job.moved(tasks, _PIPELINED)
-        trial.nodes.change([node], change, None, 1)
-        trial.changes += 2 * count
-        self._count(count)
-        for victim in victims:
-            trial.hooks.deallocated([victim], [node])
-        trial.hooks.allocated(tasks, [node] * count)
-
     # --- reverse ----------------------------------------------------------------------------------------------------
 
     def save(self) -> int:

@@ -448,10 +448,6 @@ class CapacityPlugin(KeepsShares):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
-    def depends_on_exchanges(self) -> bool:
-        """Return whether queues form a tree: then the preemptor's new resources count for common ancestors, too."""
-        return self.flags.get("enableHierarchy", False)
-
     @victim_rule("tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
         """Permit victims of queues that hold more than they deserve, until they reach it; guarantees are retained."""
