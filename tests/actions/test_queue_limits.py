@@ -148,7 +148,7 @@ def test_a_limit_that_counts_no_resources_is_noticed_at_last(monkeypatch: pytest
     low = [job(f"low-{i}", "low", 1, on=["n0"], phase="Running") for i in range(3)]
     cluster = world("drf", "gangpreempt", *low, job("new", "high", 9, created=9))
 
-    def allocatable(self: DrfPlugin, queue: Queue, task: Task) -> Reason | None:
+    def allocatable(self: DrfPlugin, queue: Queue, task: Task, count: int) -> Reason | None:
         others = [other for other in placed_tasks(self._session).all_on(0) if other.job is not task.job]
         return FULL() if others else None
 

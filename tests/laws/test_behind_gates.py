@@ -134,7 +134,7 @@ def test_what_raises_once_and_not_again_is_raised(monkeypatch: pytest.MonkeyPatc
     """It would be found by nobody, were the second attempt's plan taken."""
     calls: list[None] = []
 
-    def once(self: Any, task: Any, row: int) -> None:
+    def once(self: Any, tasks: Any, rows: Any) -> None:
         calls.append(None)
         if len(calls) == 1:
             fails()

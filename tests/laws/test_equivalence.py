@@ -193,9 +193,9 @@ def place(session: Session, name: str, row: int) -> None:
     task = task_of(session, name)
     statement = Statement(session.trial, "trial", task.job)
     if session.nodes.has_room(row, task.floor):
-        statement.allocate(task, row)
+        statement.allocate([task], [row])
     else:
-        statement.pipeline(task, row)
+        statement.pipeline([task], [row])
 
 
 def look(world: World, memory: Memory, rand: random.Random) -> int:

@@ -80,7 +80,7 @@ def test_a_resource_that_the_node_lacks_adds_nothing_but_its_weight() -> None:
 def test_pods_that_wait_for_room_do_not_count() -> None:
     session = opened(node("n", cpu=8), pod("a", cpu=4), pod("b", cpu=2))
     first = pending(session, "a")
-    Statement(session.trial, "allocate", first.job).pipeline(first, 0)
+    Statement(session.trial, "allocate", first.job).pipeline([first], [0])
     assert points(session, "binpack", "b") == {"n": 25}
 
 

@@ -118,7 +118,7 @@ def test_at_equal_shares_a_queue_that_deserves_something_comes_first() -> None:
 
 def test_the_share_follows_placements() -> None:
     session = opened(deserves("q1", 4), deserves("q2", 4), wants("q1", 2), wants("q2", 2))
-    Statement(session.trial, "test", job_of(session, "q1")).allocate(task_of(session, "q1-0"), 0)
+    Statement(session.trial, "test", job_of(session, "q1")).allocate([task_of(session, "q1-0")], [0])
     assert (gauge(session, "share", "q1"), first(session, "q1", "q2")) == (0.25, "q2")
 
 
@@ -485,8 +485,8 @@ def test_admission_does_not_block_what_is_guaranteed() -> None:
 def test_accounts_follow_placements_and_their_reverse() -> None:
     session = opened(deserves("q", 4), wants("q", 4, running=1))
     statement = Statement(session.trial, "test", job_of(session, "q"))
-    statement.allocate(task_of(session, "q-1"), 0)
-    statement.pipeline(task_of(session, "q-2"), 0)
+    statement.allocate([task_of(session, "q-1")], [0])
+    statement.pipeline([task_of(session, "q-2")], [0])
     statement.evict(task_of(session, "q-0"), "test")
     assert (cpus(session, "allocated", "q"), gauge(session, "share", "q")) == (2, 0.5)
     statement.discard()
@@ -507,42 +507,42 @@ def test_a_pod_whose_gate_is_lifted_holds_its_quota() -> None:
         gang("pod-3", 1, queue="q", cpu=1),
     )
     q = queue_of(session, "q")
-    assert plugin(session).allocatable(q, task_of(session, "pod-2-0")) is None
-    assert plugin(session).allocatable(q, task_of(session, "pod-3-0")) is not None
+    assert plugin(session).allocatable(q, task_of(session, "pod-2-0"), 1) is None
+    assert plugin(session).allocatable(q, task_of(session, "pod-3-0"), 1) is not None
 
 
 def test_a_pod_without_the_annotation_holds_nothing() -> None:
     session = opened(
         queue("q", capability={"cpu": "1"}), gang("a", 1, queue="q", cpu=1), gang("b", 1, queue="q", cpu=1)
     )
-    assert plugin(session).allocatable(queue_of(session, "q"), task_of(session, "b-0")) is None
+    assert plugin(session).allocatable(queue_of(session, "q"), task_of(session, "b-0"), 1) is None
 
 
 def test_a_lifted_pod_that_is_placed_counts_once() -> None:
     session = opened(queue("q", capability={"cpu": "2"}), lifted("a"), gang("b", 1, queue="q", cpu=1))
     q, b = queue_of(session, "q"), task_of(session, "b-0")
     statement = Statement(session.trial, "test", job_of(session, "a"))
-    statement.allocate(task_of(session, "a-0"), 0)
-    assert plugin(session).allocatable(q, b) is None
+    statement.allocate([task_of(session, "a-0")], [0])
+    assert plugin(session).allocatable(q, b, 1) is None
     statement.discard()
-    assert plugin(session).allocatable(q, b) is None
+    assert plugin(session).allocatable(q, b, 1) is None
 
 
 def test_a_lifted_pod_that_is_taken_back_holds_its_quota_again() -> None:
     session = opened(queue("q", capability={"cpu": "1"}), lifted("a"), gang("b", 1, queue="q", cpu=1))
     statement = Statement(session.trial, "test", job_of(session, "a"))
-    statement.allocate(task_of(session, "a-0"), 0)
+    statement.allocate([task_of(session, "a-0")], [0])
     statement.discard()
-    assert plugin(session).allocatable(queue_of(session, "q"), task_of(session, "b-0")) is not None
+    assert plugin(session).allocatable(queue_of(session, "q"), task_of(session, "b-0"), 1) is not None
 
 
 def test_of_gated_pods_no_more_are_let_through_than_have_room() -> None:
     gates = {"schedulingGates": [{"name": GATE}]}
     session = opened(queue("q", capability={"cpu": "1"}), lifted("a", spec=gates), lifted("b", spec=gates))
     q = queue_of(session, "q")
-    assert plugin(session).allocatable(q, task_of(session, "a-0")) is None
-    assert plugin(session).allocatable(q, task_of(session, "b-0")) is not None
-    assert plugin(session).allocatable(q, task_of(session, "a-0")) is None
+    assert plugin(session).allocatable(q, task_of(session, "a-0"), 1) is None
+    assert plugin(session).allocatable(q, task_of(session, "b-0"), 1) is not None
+    assert plugin(session).allocatable(q, task_of(session, "a-0"), 1) is None
 
 
 _steps = st.lists(st.tuples(st.sampled_from(["allocate", "pipeline", "evict", "undo"]), st.integers(0, 7)), max_size=25)
@@ -565,7 +565,7 @@ def test_accounts_are_what_the_tasks_add_up_to(steps: list[tuple[str, int]], run
             statement.evict(task, "test")
             gone.add(task.name)
         elif verb in ("allocate", "pipeline") and task.node < 0:
-            (statement.allocate if verb == "allocate" else statement.pipeline)(task, 0)
+            (statement.allocate if verb == "allocate" else statement.pipeline)([task], [0])
     expected = sum(task.node >= 0 and task.name not in gone for task in tasks)
     assert cpus(session, "allocated", "q") == expected
     assert gauge(session, "share", "q") == expected / 4

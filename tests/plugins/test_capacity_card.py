@@ -92,7 +92,7 @@ def enqueue_reason(session: Session, name: str) -> str | None:
 
 def allocate_reason(session: Session, name: str) -> str | None:
     task = task_of(session, name)
-    refused = framework_of(session).allocatable(task.job.queue, task)
+    refused = framework_of(session).allocatable(task.job.queue, task, 1)
     return None if refused is None else refused[1].words
 
 
@@ -266,10 +266,10 @@ def test_unlimited_cpu_and_memory_is_for_pods_with_cards_only() -> None:
     objects = [card_queue("q", {A: 8}, capability={"cpu": 4}), carded("n", A)]
     session = opened(*objects, users("g", 1, A, cpu=4), gang("c", 1, queue="q", cpu=4), cardUnlimitedCpuMemory="true")
     card = task_of(session, "g-0")
-    Statement(session.trial, "allocate", card.job).allocate(card, 0)
+    Statement(session.trial, "allocate", card.job).allocate([card], [0])
     assert allocate_reason(session, "c-0") is None
     cpu = task_of(session, "c-0")
-    Statement(session.trial, "allocate", cpu.job).allocate(cpu, 0)
+    Statement(session.trial, "allocate", cpu.job).allocate([cpu], [0])
     assert gauges(session)["volcano_queue_allocated_milli_cpu", "q"] == 4000
 
 
@@ -568,7 +568,7 @@ def test_a_pod_that_names_no_card_is_charged_for_the_one_it_gets() -> None:
     objects = [carded("a", A), carded("b", B), users("g", 3, None)]
     assert sorted(planned(card_queue("q", {B: 2}), *objects, conf=card_conf()).binds.values()) == ["b", "b"]
     session = opened(card_queue("q", {}), *objects)
-    refused = framework_of(session).allocatable(queue_of(session, "q"), task_of(session, "g-0"))
+    refused = framework_of(session).allocatable(queue_of(session, "q"), task_of(session, "g-0"), 1)
     assert refused is not None
     assert refused[1].detail == {"or": "name one card in volcano.sh/card.name"}
 
@@ -589,8 +589,8 @@ def test_placements_and_their_reverses_are_charged() -> None:
     session = opened(card_queue("q", {A: 2}), carded("a", A), users("g", 3, A))
     first, second = task_of(session, "g-0"), task_of(session, "g-1")
     statement = Statement(session.trial, "allocate", first.job)
-    statement.allocate(first, 0)
-    statement.pipeline(second, 0)
+    statement.allocate([first], [0])
+    statement.pipeline([second], [0])
     assert allocate_reason(session, "g-2") is not None
     assert gauges(session)["vcd_queue_card_allocated", "q", A] == 2
     statement.discard()
@@ -1135,7 +1135,7 @@ def alike(cards: str, count: int) -> tuple[bool, bool]:
     task, plugin = task_of(session, "g-0"), plugin_of(session, CapacityCardPlugin)
     model = next(part for part in plugin.predicates() if part.name == "CardModel")
     assert framework_of(session).many_at_once
-    return plugin.allocatable_together(queue_of(session, "q"), task, count), model.stable_for(task, count)
+    return plugin.allocatable(queue_of(session, "q"), task, count) is None, model.stable_for(task, count)
 
 
 def test_alike_pods_are_placed_at_once_as_far_as_each_has_the_choice_that_the_first_has() -> None:
@@ -1151,7 +1151,8 @@ def test_alike_pods_are_placed_at_once_as_far_as_cpu_goes() -> None:
     assert alike(f"NVIDIA-X|{B}", 4) == (True, True)
     session = opened(card_queue("q", {A: 9}, capability={"cpu": 4}), carded("a", A), users("g", 5, A, cpu=1))
     plugin, task = plugin_of(session, CapacityCardPlugin), task_of(session, "g-0")
-    assert [plugin.allocatable_together(queue_of(session, "q"), task, count) for count in (4, 5)] == [True, False]
+    assert plugin.allocatable(queue_of(session, "q"), task, 4) is None
+    assert plugin.allocatable(queue_of(session, "q"), task, 5) is not None
 
 
 def test_where_nobody_is_refused_for_cards_each_still_has_to_have_the_same_choice() -> None:

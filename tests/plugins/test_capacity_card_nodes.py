@@ -179,7 +179,7 @@ def test_pods_without_cards_are_not_tested() -> None:
 def test_a_cluster_without_cards_has_no_tests_of_cards() -> None:
     session = opened(card_queue("q", {A: 2}), node("n"), users("g", 1, None))
     assert named(session, "CardModel") == []
-    assert plugin_of(session, CapacityCardPlugin).allocatable(session.queues["q"], pending(session)) is None
+    assert plugin_of(session, CapacityCardPlugin).allocatable(session.queues["q"], pending(session), 1) is None
 
 
 def test_another_card_is_unresolvable_and_a_used_up_quota_is_not() -> None:

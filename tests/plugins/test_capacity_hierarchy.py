@@ -172,7 +172,7 @@ def test_only_leaves_take_work() -> None:
     refusal = ("queue dept is not a leaf: submit to a queue below it", {"child queues": "a, b"})
     dept, task = queue_of(session, "dept"), task_of(session, "dept-1")
     point = plugin(session)
-    assert told(point.allocatable(dept, task)) == told(point.preemptive(dept, [task])) == refusal
+    assert told(point.allocatable(dept, task, 1)) == told(point.preemptive(dept, [task])) == refusal
     assert told(point.job_enqueueable(job_of(session, "dept"))) == refusal
     assert cpus(session, "allocated", "root") == 1
 
@@ -359,7 +359,7 @@ def test_an_invalid_subtree_rejects_itself_only() -> None:
     below = queue_of(session, "below")
     refusal = ("queue below is misconfigured", {"problem": plugin(session).barred["below"]})
     point, task = plugin(session), task_of(session, "below-0")
-    assert told(point.allocatable(below, task)) == told(point.preemptive(below, [task])) == refusal
+    assert told(point.allocatable(below, task, 1)) == told(point.preemptive(below, [task])) == refusal
     assert told(point.job_enqueueable(job_of(session, "below"))) == refusal
 
 
@@ -440,7 +440,7 @@ def test_parents_shares_stay_as_the_session_found_them() -> None:
     session = opened(*DEPARTMENTS, wants("b", 3), wants("c", 1, running=1))
     statement = Statement(session.trial, "test", job_of(session, "b"))
     for task in tasks_of(session, *names("b", 3)):
-        statement.allocate(task, 0)
+        statement.allocate([task], [0])
     assert gauge(session, "share", "d1") == 3 / 8
     assert first(session, "a", "c") == "a"
     assert first(session, "a", "b") == "a"
@@ -735,7 +735,7 @@ def amounts_of(manifest: Manifest) -> dict[str, str]:
 def test_accounts_of_all_ancestors_follow_placements_and_their_reverse() -> None:
     session = opened(q("dept"), q("a", "dept"), wants("a", 2, running=1))
     statement = Statement(session.trial, "test", job_of(session, "a"))
-    statement.allocate(task_of(session, "a-1"), 0)
+    statement.allocate([task_of(session, "a-1")], [0])
     assert [cpus(session, "allocated", name) for name in ("a", "dept", "root")] == [2, 2, 2]
     statement.discard()
     assert [cpus(session, "allocated", name) for name in ("a", "dept", "root")] == [1, 1, 1]

@@ -249,7 +249,7 @@ def test_an_annotation_that_cannot_be_read_holds_nothing(ids: str) -> None:
 def test_a_discarded_trial_gives_its_cards_back() -> None:
     session = opened(gpus("n", card("A")), vpod("p", memory=9000), vpod("q", memory=9000))
     statement = Statement(session.trial, "allocate", pending(session, "p").job)
-    statement.allocate(pending(session, "p"), 0)
+    statement.allocate([pending(session, "p")], [0])
     assert passing(session, "deviceshare", "q") == set()
     statement.discard()
     assert passing(session, "deviceshare", "q") == {"n"}
@@ -275,7 +275,7 @@ def test_an_evicted_pods_card_counts_later_only_and_comes_back_with_undo() -> No
     statement = Statement(session.trial, "preempt", pending(session).job)
     statement.evict(task_of(session, "a"), "preempted")
     assert passing(session, "deviceshare") == {"n"}
-    statement.pipeline(pending(session), 0)
+    statement.pipeline([pending(session)], [0])
     statement.undo()
     assert passing(session, "deviceshare") == set()
 
@@ -284,7 +284,7 @@ def test_a_pod_that_waits_keeps_its_card_from_others() -> None:
     leaving = vpod("a", on="n", memory=9000, ids="A,NVIDIA,9000,0:", deleting=True)
     full = gpus("n", card("A"), **{MEMORY: 16000})
     session = opened(full, leaving, vpod("p", memory=9000), vpod("q", memory=7001))
-    Statement(session.trial, "allocate", pending(session, "p").job).pipeline(pending(session, "p"), 0)
+    Statement(session.trial, "allocate", pending(session, "p").job).pipeline([pending(session, "p")], [0])
     assert passing(session, "deviceshare", "q") == set()
 
 
@@ -689,14 +689,14 @@ def test_an_eviction_gives_its_queue_room_and_its_undo_takes_it_back() -> None:
     )
     asking, home = pending(session), queue_of(session, "q")
     plugin = plugin_of(session, DeviceSharePlugin)
-    assert framework_of(session).allocatable(home, asking) is not None
+    assert framework_of(session).allocatable(home, asking, 1) is not None
     assert plugin.preemptive(home, [asking]) is not None
     statement = Statement(session.trial, "reclaim", asking.job)
     statement.evict(task_of(session, "a"), "reclaimed")
-    assert framework_of(session).allocatable(home, asking) is None
+    assert framework_of(session).allocatable(home, asking, 1) is None
     assert plugin.preemptive(home, [asking]) is None
     statement.discard()
-    assert framework_of(session).allocatable(home, asking) is not None
+    assert framework_of(session).allocatable(home, asking, 1) is not None
 
 
 # --- MIG ----------------------------------------------------------------------------------------------------------
@@ -733,7 +733,7 @@ def placed_ids(session: Session, *names: str, row: int = 0) -> list[str]:
     found = []
     for name in names:
         task = task_of(session, name)
-        Statement(session.trial, "allocate", task.job).allocate(task, row)
+        Statement(session.trial, "allocate", task.job).allocate([task], [row])
         found.append(session.trial.hooks.annotations(task, row).get(IDS, ""))
     return found
 
@@ -892,7 +892,7 @@ def test_a_trial_that_is_taken_back_leaves_the_node_to_others() -> None:
     session = opened(gpus("n", card("A")), vpod("p", memory=1000), vpod("q", memory=1000), **LOCK)
     first = task_of(session, "p")
     statement = Statement(session.trial, "allocate", first.job)
-    statement.allocate(first, 0)
+    statement.allocate([first], [0])
     assert passing(session, "one pod at a time", "q") == set()
     statement.discard()
     assert passing(session, "one pod at a time", "q") == {"n"}
@@ -1146,7 +1146,7 @@ def test_what_is_kept_up_to_date_is_what_is_computed_anew(moves: list[tuple[int,
         fitting = plugin.fittings.of(task)
         if task.node >= 0 or not fitting.later[row] or (now and not fitting.now[row]):
             continue
-        (statement.allocate if now else statement.pipeline)(task, row)
+        (statement.allocate if now else statement.pipeline)([task], [row])
         for other in range(6):
             check_fresh(session, plugin, task_of(session, f"p{other}"))
     statement.discard()
@@ -1178,7 +1178,7 @@ def test_queues_accounts_are_the_sums_of_what_their_pods_hold(moves: list[tuple[
         elif number < 4 and task.status == TaskStatus.RUNNING:
             statement.evict(task, "")
         elif number >= 4 and task.node < 0:
-            statement.allocate(task, number % 2)
+            statement.allocate([task], [number % 2])
         here = [number for number in range(8) if holds(task_of(session, f"p{number}"))]
         memory = sum(7 + number if number < 4 else 2 * number for number in here)
         cores = sum(5 if number < 4 else 6 for number in here)

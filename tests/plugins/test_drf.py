@@ -82,7 +82,7 @@ def test_job_order_off_leaves_it_to_age() -> None:
 def test_shares_follow_placements_and_their_reverse() -> None:
     session = session_of(node("n", cpu=8), gang("g", 1, cpu=2), conf=CONF)
     statement = Statement(session.trial, "test", job_of(session, "g"))
-    statement.allocate(task_of(session, "g-0"), 0)
+    statement.allocate([task_of(session, "g-0")], [0])
     assert share(session, "g") == 0.25
     statement.discard()
     assert share(session, "g") == 0.0
@@ -90,7 +90,7 @@ def test_shares_follow_placements_and_their_reverse() -> None:
 
 def test_a_task_that_waits_for_room_holds_its_share() -> None:
     session = session_of(node("n", cpu=8), gang("g", 1, cpu=2), conf=CONF)
-    Statement(session.trial, "test", job_of(session, "g")).pipeline(task_of(session, "g-0"), 0)
+    Statement(session.trial, "test", job_of(session, "g")).pipeline([task_of(session, "g-0")], [0])
     assert share(session, "g") == 0.25
 
 

@@ -254,7 +254,7 @@ def test_a_place_is_saturated_when_all_below_it_is() -> None:
     )
     assert standing(session, "a") == [(False, 0.25), (True, 0.125)]
     statement = Statement(session.trial, "test", job_of(session, "gb"))
-    statement.allocate(task_of(session, "gb-1"), 0)
+    statement.allocate([task_of(session, "gb-1")], [0])
     assert standing(session, "a") == [(True, 0.375), (True, 0.125)]
 
 
@@ -337,7 +337,7 @@ def test_queues_that_wait_in_a_heap_move_with_what_is_placed_beside_them() -> No
     )
     b, c = (framework_of(session).queue_key(queue_of(session, name)) for name in "bc")
     assert b < c
-    Statement(session.trial, "test", job_of(session, "ga")).allocate(task_of(session, "ga-0"), 0)
+    Statement(session.trial, "test", job_of(session, "ga")).allocate([task_of(session, "ga-0")], [0])
     assert c < b
 
 
@@ -390,7 +390,7 @@ def test_asking_changes_nothing() -> None:
     before = standing(session, "rich"), standing(session, "poor")
     assert reclaimable(session, "p-2", "r-0", "r-1") == ["r-0", "r-1"]
     statement = Statement(session.trial, "test", job_of(session, "other"))
-    statement.allocate(task_of(session, "other-0"), 0)
+    statement.allocate([task_of(session, "other-0")], [0])
     statement.discard()
     assert (standing(session, "rich"), standing(session, "poor")) == before
 
@@ -589,7 +589,7 @@ def test_the_sums_kept_are_those_of_the_recursion(
         if tasks:
             task = tasks[which % len(tasks)]
             statements.append(Statement(session.trial, "test", task.job))
-            statements[-1].allocate(task, 0) if allocates else statements[-1].evict(task, "test")
+            statements[-1].allocate([task], [0]) if allocates else statements[-1].evict(task, "test")
             check(session, weight_of)
     for statement in reversed(statements):
         statement.discard()
@@ -607,7 +607,7 @@ def test_where_a_queue_stood_stays_what_it_was_then() -> None:
     assert before.key == framework_of(session).queue_key(first)
     (figures,) = [each.shown() for each in before.said if each.plugin == "drf"]
     task = next(iter(next(job for job in session.all_jobs() if job.queue is first).tasks()))
-    Statement(session.trial, "test", task.job).allocate(task, 0)
+    Statement(session.trial, "test", task.job).allocate([task], [0])
     assert framework_of(session).queue_key(first) > framework_of(session).queue_key(second)
     assert [each.shown() for each in before.said if each.plugin == "drf"] == [figures]
     assert before.key < standing_of_queue(who, first).key

@@ -385,7 +385,7 @@ def test_only_the_node_that_changed_is_asked_about_again() -> None:
     framework_of(session).pre_predicate(second)
     assert framework_of(session).candidates(second).passing().all()
     assert len(told.asked) == 3
-    Statement(session.trial, "allocate", first.job).allocate(first, 1)
+    Statement(session.trial, "allocate", first.job).allocate([first], [1])
     assert framework_of(session).candidates(second).passing().all()
     (request,) = [request for _, request in told.asked[3:]]
     assert list(request["node"]["Tasks"]) == ["default/g-0"]
@@ -397,7 +397,7 @@ def test_what_was_asked_is_not_asked_again_once_a_trial_is_taken_back() -> None:
     first, second = tasks_of(session, "g-0", "g-1")
     framework_of(session).candidates(second).passing()
     statement = Statement(session.trial, "allocate", first.job)
-    statement.allocate(first, 1)
+    statement.allocate([first], [1])
     framework_of(session).candidates(second).passing()
     statement.discard()
     framework_of(session).candidates(second).passing()
@@ -408,7 +408,7 @@ def test_everything_is_asked_again_once_it_was_told_of_an_event() -> None:
     session, told = opened({"predicate": {}, "allocateFunc": {}}, NODES, gang("g", 2, cpu=1))
     first, second = tasks_of(session, "g-0", "g-1")
     framework_of(session).candidates(second).passing()
-    Statement(session.trial, "allocate", first.job).allocate(first, 1)
+    Statement(session.trial, "allocate", first.job).allocate([first], [1])
     framework_of(session).candidates(second).passing()
     assert len(told.requests("predicate")) == 6
 

@@ -104,7 +104,7 @@ def test_a_job_is_ready_at_its_minimum() -> None:
     session = opened(member("a", on="n"), member("b", cpu=1), members=2)
     gang_plugin, job = plugin(session), job_of(session, "g")
     assert not gang_plugin.job_ready(job)
-    Statement(session.trial, "test", job).allocate(task_of(session, "b"), 0)
+    Statement(session.trial, "test", job).allocate([task_of(session, "b")], [0])
     assert gang_plugin.job_ready(job)
 
 
@@ -119,7 +119,7 @@ def test_a_job_is_not_ready_before_each_role_is() -> None:
     job = job_of(session, "g")
     assert job.is_ready()
     assert not plugin(session).job_ready(job)
-    Statement(session.trial, "test", job).allocate(task_of(session, "m"), 0)
+    Statement(session.trial, "test", job).allocate([task_of(session, "m")], [0])
     assert plugin(session).job_ready(job)
 
 
@@ -162,7 +162,7 @@ def test_a_job_may_wait_when_its_minimum_has_room_or_waits() -> None:
     session = opened(member("a", on="n"), member("b", cpu=1), members=2)
     job = job_of(session, "g")
     assert plugin(session).job_pipelined(job) is Vote.REJECT
-    Statement(session.trial, "test", job).pipeline(task_of(session, "b"), 0)
+    Statement(session.trial, "test", job).pipeline([task_of(session, "b")], [0])
     assert plugin(session).job_pipelined(job) is Vote.PERMIT
     assert not plugin(session).job_ready(job)
 
@@ -186,7 +186,7 @@ def test_a_job_starves_below_its_minimum() -> None:
     session = opened(member("a", on="n"), member("b", cpu=1), member("c", cpu=1), members=2)
     job = job_of(session, "g")
     assert plugin(session).job_starving(job)
-    Statement(session.trial, "test", job).pipeline(task_of(session, "b"), 0)
+    Statement(session.trial, "test", job).pipeline([task_of(session, "b")], [0])
     assert not plugin(session).job_starving(job)
 
 
@@ -309,7 +309,7 @@ def test_a_job_is_ready_with_its_minimum_of_ready_sub_groups_of_each_policy() ->
     gang_plugin, job = plugin(session), job_of(session, "g")
     statement = Statement(session.trial, "test", job)
     for name, ready in [("w0", False), ("m", False), ("w1", True)]:
-        statement.allocate(task_of(session, name), 0)
+        statement.allocate([task_of(session, name)], [0])
         assert job.is_ready()
         assert gang_plugin.job_ready(job) == ready
     statement.undo(2)
@@ -320,9 +320,9 @@ def test_a_job_is_pipelined_with_its_minimum_of_sub_groups_that_wait() -> None:
     session = opened(*of_sub_group(0, "a", "b", cpu=1), subGroupPolicy=[sub_groups(2, 1)])
     gang_plugin, job = plugin(session), job_of(session, "g")
     statement = Statement(session.trial, "test", job)
-    statement.allocate(task_of(session, "a"), 0)
+    statement.allocate([task_of(session, "a")], [0])
     assert gang_plugin.job_pipelined(job) is Vote.REJECT
-    statement.pipeline(task_of(session, "b"), 0)
+    statement.pipeline([task_of(session, "b")], [0])
     assert gang_plugin.job_pipelined(job) is Vote.PERMIT
     assert not gang_plugin.job_ready(job)
 
@@ -346,7 +346,7 @@ def test_a_sub_job_is_ready_and_pipelined_at_its_size() -> None:
     statement = Statement(session.trial, "test", job_of(session, "g"))
     seen = [(gang_plugin.sub_job_ready(sub_job), gang_plugin.sub_job_pipelined(sub_job))]
     for place, name in ((statement.allocate, "a"), (statement.pipeline, "b")):
-        place(task_of(session, name), 0)
+        place([task_of(session, name)], [0])
         seen.append((gang_plugin.sub_job_ready(sub_job), gang_plugin.sub_job_pipelined(sub_job)))
     assert seen == [(False, Vote.REJECT), (False, Vote.REJECT), (False, Vote.PERMIT)]
 

@@ -411,7 +411,7 @@ def test_trials_and_evictions_are_counted_and_taken_back() -> None:
     session = session_of(of_group("a", "A"), q, running, gang("g", 2, queue="q", cpu=2), conf=conf())
     first, second, old = (task_of(session, name) for name in ("g-0", "g-1", "r-0"))
     statement = Statement(session.trial, "allocate", first.job)
-    statement.allocate(first, 0)
+    statement.allocate([first], [0])
     assert allowed(session, "g-1") == set()
     point = statement.save()
     statement.evict(old, "test")
@@ -427,7 +427,7 @@ def test_a_pod_that_waits_for_room_counts() -> None:
     q = limited("q", '{"A": {"cpu": "3"}}', required=["A"])
     session = session_of(of_group("a", "A"), q, gang("g", 2, queue="q", cpu=2), conf=conf())
     first = task_of(session, "g-0")
-    Statement(session.trial, "allocate", first.job).pipeline(first, 0)
+    Statement(session.trial, "allocate", first.job).pipeline([first], [0])
     assert allowed(session, "g-1") == set()
 
 

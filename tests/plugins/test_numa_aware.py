@@ -353,7 +353,7 @@ def test_without_its_test_of_nodes_it_rates_and_hands_out_nothing() -> None:
 def test_a_placement_taken_back_frees_them() -> None:
     session = opened(*numa("n", 4), guaranteed("p", 3, policy="best-effort"), guaranteed("q", 3, policy="best-effort"))
     statement = Statement(session.trial, "allocate", pending(session, "p").job)
-    statement.allocate(pending(session, "p"), 0)
+    statement.allocate([pending(session, "p")], [0])
     assert passing(session, "numa-aware", "q") == set()
     statement.discard()
     assert passing(session, "numa-aware", "q") == {"n"}
@@ -596,7 +596,7 @@ def test_what_is_kept_up_to_date_is_what_is_computed_anew(moves: list[tuple[int,
     for number, row in moves:
         task = task_of(session, f"p{number}")
         if task.node < 0 and plugin.fitting_of(task).passed[row]:
-            statement.allocate(task, row)
+            statement.allocate([task], [row])
         for other in range(6):
             ask = task_of(session, f"p{other}")
             kept = plugin.fitting_of(ask)

@@ -139,7 +139,7 @@ def test_an_eviction_taken_back_is_not_spent() -> None:
 def test_placements_spend_nothing() -> None:
     session = opened(budget("web", 1), web("a"), pod("q", group="want", labels={"app": "web"}, cpu=1))
     statement = Statement(session.trial, "allocate", job_of(session, "want"))
-    statement.allocate(task_of(session, "q"), 0)
+    statement.allocate([task_of(session, "q")], [0])
     assert victims(session, "a") == ["a"]
     statement.discard()
     assert victims(session, "a") == ["a"]

@@ -186,8 +186,8 @@ def test_nothing_is_reclaimed_from_a_queue_within_what_it_deserves() -> None:
 def test_accounts_follow_placements_and_their_reverse() -> None:
     session = session_of(node("n", cpu=8), queue("q"), wants("q", 4, running=1), conf=CONF)
     statement = Statement(session.trial, "test", job_of(session, "q"))
-    statement.allocate(task_of(session, "q-1"), 0)
-    statement.pipeline(task_of(session, "q-2"), 0)
+    statement.allocate([task_of(session, "q-1")], [0])
+    statement.pipeline([task_of(session, "q-2")], [0])
     statement.evict(task_of(session, "q-0"), "test")
     assert (cpus(session, "allocated", "q"), gauge(session, "share", "q")) == (2, 0.5)
     statement.discard()

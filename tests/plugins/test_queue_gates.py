@@ -117,7 +117,7 @@ def test_allocatable_off_lets_the_queue_go_beyond(name: str, flags: list[str]) -
 def test_a_queue_that_is_not_open_takes_nothing(name: str, state: str) -> None:
     session = opened(name, queue("q", state=state), wants("q", 1))
     q, task, refusal = queue_of(session, "q"), task_of(session, "q-0"), (f"queue is {state}", {})
-    assert told(plugin(session).allocatable(q, task)) == refusal
+    assert told(plugin(session).allocatable(q, task, 1)) == refusal
     assert told(plugin(session).job_enqueueable(job_of(session, "q"))) == refusal
     if name == "capacity":
         assert told(plugin(session).preemptive(q, [task])) == refusal

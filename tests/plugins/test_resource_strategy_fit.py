@@ -130,7 +130,7 @@ def test_a_resource_that_the_node_lacks_adds_nothing_but_its_weight() -> None:
 def test_pods_that_wait_for_room_do_not_count() -> None:
     session = session_of(node("n", cpu=8), pod("a", cpu=4), pod("p", cpu=2), conf=conf(**only(cpu=MOST)))
     first = pending(session, "a")
-    Statement(session.trial, "allocate", first.job).pipeline(first, 0)
+    Statement(session.trial, "allocate", first.job).pipeline([first], [0])
     assert total(session) == {"n": 25}
 
 

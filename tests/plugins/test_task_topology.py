@@ -292,11 +292,11 @@ def test_what_is_there_and_what_is_shunned_counts() -> None:
     session = opened(*THREE, job(*TENSORFLOW, affinity="ps,worker", anti="ps"), weight=3)
     first = task_of(session, "ps0")
     statement = Statement(session.trial, "allocate", first.job)
-    statement.allocate(first, 2)
+    statement.allocate([first], [2])
     assert points(session, SCORE, "worker0") == {"n1": 200, "n2": 100, "n3": 300}
-    statement.allocate(task_of(session, "worker0"), 2)
+    statement.allocate([task_of(session, "worker0")], [2])
     assert points(session, SCORE, "worker2") == {"n1": 100, "n2": 100, "n3": 300}
-    statement.allocate(task_of(session, "worker2"), 2)
+    statement.allocate([task_of(session, "worker2")], [2])
     assert points(session, SCORE, "ps1") == {"n1": 200, "n2": 100, "n3": 0}
 
 
@@ -414,8 +414,8 @@ def test_what_is_placed_in_trial_and_taken_back_leaves_no_trace() -> None:
     names = ["ps1", "worker1"]
     before, first = figures(session, names), order(session)
     statement = Statement(session.trial, "allocate", task_of(session, "ps0").job)
-    statement.allocate(task_of(session, "ps0"), 2)
-    statement.pipeline(task_of(session, "worker0"), 0)
+    statement.allocate([task_of(session, "ps0")], [2])
+    statement.pipeline([task_of(session, "worker0")], [0])
     assert figures(session, names) != before
     assert order(session) != first
     statement.discard()
@@ -443,7 +443,7 @@ def test_tasks_of_other_jobs_change_nothing() -> None:
     before = points(session, SCORE, "a0")
     other = task_of(session, "k-0")
     statement = Statement(session.trial, "allocate", other.job)
-    statement.allocate(other, 2)
+    statement.allocate([other], [2])
     assert points(session, SCORE, "a0") == before
 
 
@@ -552,7 +552,7 @@ def test_buckets_and_points_are_the_specifications(
     statement = Statement(session.trial, "allocate", task_of(session, "t0").job)
     for i, at in trials:
         if i < len(drawn) and naive.at[i] is None and at < len(rooms):
-            statement.pipeline(task_of(session, f"t{i}"), at)
+            statement.pipeline([task_of(session, f"t{i}")], [at])
             naive.place(i, at)
     for i in range(len(drawn)):
         if naive.at[i] is None and naive.bucket_of(i) is not None:

@@ -255,7 +255,7 @@ def test_a_job_may_wait_when_its_minimum_has_room(placed: int, vote: Vote) -> No
     session = session_of(node("n"), gang("g", 3, members=2, cpu=1), conf=configured())
     statement = Statement(session.trial, "test", job_of(session, "g"))
     for index in range(placed):
-        statement.pipeline(task_of(session, f"g-{index}"), 0)
+        statement.pipeline([task_of(session, f"g-{index}")], [0])
     assert plugin_of(session, TdmPlugin).job_pipelined(job_of(session, "g")) is vote
 
 

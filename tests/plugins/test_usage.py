@@ -281,7 +281,7 @@ def test_a_pod_that_was_just_placed_counts_by_its_request() -> None:
     session = opened({"n": (10, 10)}, node("n", cpu=10), POD)
     task = task_of(session, "p")
     statement = Statement(session.trial, "allocate", task.job)
-    statement.allocate(task, 0)
+    statement.allocate([task], [0])
     assert cpu_part(session) == pytest.approx(0.1 + 0.7 * 1 / 10)
     statement.discard()
     assert cpu_part(session) == pytest.approx(0.1)
@@ -291,7 +291,7 @@ def test_an_estimate_changes_the_score_of_the_next_pod() -> None:
     session = opened({"a": (10, 10), "b": (10, 10)}, node("a", cpu=10), node("b", cpu=10), gang("g", 2, cpu=2))
     first, second = task_of(session, "g-0"), task_of(session, "g-1")
     before = points(session, "usage", second.name)
-    Statement(session.trial, "allocate", first.job).allocate(first, 0)
+    Statement(session.trial, "allocate", first.job).allocate([first], [0])
     after = points(session, "usage", second.name)
     assert before["a"] == before["b"] == after["b"]
     assert after["a"] == pytest.approx(before["a"] - 0.14 / 2 * 500)
@@ -306,10 +306,10 @@ def test_pods_that_are_placed_at_once_count_as_if_they_were_placed_one_by_one() 
         statement = Statement(session.trial, "allocate", tasks[0].job)
         before = points(session, "usage", "g-3")
         if at_once:
-            statement.allocate_together(tasks, rows)
+            statement.allocate(tasks, rows)
         else:
             for task, row in zip(tasks, rows, strict=True):
-                statement.allocate(task, row)
+                statement.allocate([task], [row])
         found.append([cpu_part(session, "a"), cpu_part(session, "b"), points(session, "usage", "g-3")])
         statement.discard()
         assert points(session, "usage", "g-3") == before
@@ -339,7 +339,7 @@ def test_the_estimate_of_a_pod(estimator: dict[str, Any], expected: float) -> No
     spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}}}]}
     session = opened({"n": (20, 20)}, node("n", cpu=100), pod("p", spec=spec), estimator=estimator)
     task = task_of(session, "p")
-    Statement(session.trial, "allocate", task.job).allocate(task, 0)
+    Statement(session.trial, "allocate", task.job).allocate([task], [0])
     assert plugin_of(session, UsagePlugin)._load.estimated[0, 0] == pytest.approx(expected)
 
 
@@ -354,7 +354,7 @@ def test_the_estimate_of_a_pod(estimator: dict[str, Any], expected: float) -> No
 def test_the_estimate_of_a_best_effort_pod(estimator: dict[str, Any], cpu: float, memory: float) -> None:
     session = opened({"n": (20, 20)}, node("n", cpu=100), pod("p"), estimator=estimator)
     task = task_of(session, "p")
-    Statement(session.trial, "backfill", task.job).allocate(task, 0)
+    Statement(session.trial, "backfill", task.job).allocate([task], [0])
     estimated = plugin_of(session, UsagePlugin)._load.estimated
     assert (estimated[0, 0], estimated[1, 0]) == (cpu, memory)
 
@@ -424,7 +424,7 @@ def test_the_whole_of_a_node_is_its_capacity() -> None:
     made["status"]["capacity"]["cpu"] = "16"
     session = opened({"n": (0, 0)}, made, POD)
     task = task_of(session, "p")
-    Statement(session.trial, "allocate", task.job).allocate(task, 0)
+    Statement(session.trial, "allocate", task.job).allocate([task], [0])
     assert cpu_part(session) == pytest.approx(0.7 / 16)
 
 

@@ -34,7 +34,11 @@ APPS = ("web", "db", "cache")
 
 def following(index: PodIndex) -> Hooks:
     """Statements tell an index what moves, as they tell plugins."""
-    return Hooks(consent(Participants("on_allocate", [[index.placed]], [])), index.removed)
+
+    def placed(tasks: list[Task], rows: list[int]) -> None:
+        index.move(tasks, rows, 1)
+
+    return Hooks(consent(Participants("on_allocate", [[placed]], [])), lambda tasks, rows: index.move(tasks, rows, -1))
 
 
 class Twins:
@@ -68,7 +72,7 @@ class Twins:
             self._follow(task, row, not came)
         elif task.node < 0 and not busy and task.status == 0:
             row = self.random.randrange(len(self.names))
-            self.random.choice((statement.allocate, statement.pipeline))(task, row)
+            self.random.choice((statement.allocate, statement.pipeline))([task], [row])
             self._undo.append((statement, task, row, True))
             self._follow(task, row, True)
         elif not busy and task.key in self._on(task.node):

@@ -163,9 +163,9 @@ def test_applies_while_a_pod_of_this_session_shuns_the_task(placed: bool) -> Non
     session, task, predicate = asked(pod("db", spec=far(WEB)), pod("new", labels=WEB))
     assert not predicate.applies(task)
     index, other = index_of(session), tasks_of(session)["default/db"]
-    index.placed(other, 0)
+    index.move([other], [0], 1)
     if not placed:
-        index.removed(other, 0)
+        index.move([other], [0], -1)
     assert predicate.applies(task) is placed
 
 

@@ -47,7 +47,7 @@ def test_pods_that_leave_still_count() -> None:
 def test_pods_that_wait_for_room_count() -> None:
     session = opened(node("n", pods=1), pod("first", created=1), pod("second", created=2))
     first = pending(session, "first")
-    Statement(session.trial, "allocate", first.job).pipeline(first, 0)
+    Statement(session.trial, "allocate", first.job).pipeline([first], [0])
     assert passing(session, "NodePodNumber", "second") == set()
 
 

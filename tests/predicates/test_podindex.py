@@ -120,8 +120,8 @@ def test_pipelined_and_allocated_tasks_count_until_taken_back() -> None:
     index, tasks = index_of(session), tasks_of(session)
     session.trial.hooks = following(index)
     statement = Statement(session.trial, "test", tasks["default/g-0"].job)
-    statement.allocate(tasks["default/g-0"], 0)
-    statement.pipeline(tasks["default/g-1"], 2)
+    statement.allocate([tasks["default/g-0"]], [0])
+    statement.pipeline([tasks["default/g-1"]], [2])
     assert counted(session) == [1, 0, 1]
     statement.discard()
     assert counted(session) == [0, 0, 0]
@@ -166,14 +166,14 @@ def test_selectors_that_many_label_sets_match_follow_placements() -> None:
     many = [pod(f"p{i}", on="n1" if i else "", labels={"app": "web", "i": str(i)}) for i in range(1100)]
     session = session_of(*NODES, *many)
     assert counted(session) == [1099, 0, 0]
-    index_of(session).placed(tasks_of(session)["default/p0"], 1)
+    index_of(session).move([tasks_of(session)["default/p0"]], [1], 1)
     assert counted(session) == [1099, 1, 0]
 
 
 def test_nothing_is_computed_before_it_is_asked_for() -> None:
     session = session_of(*NODES, web("a", on="n1"))
     index = index_of(session)
-    index.placed(tasks_of(session)["default/a"], 0)
+    index.move([tasks_of(session)["default/a"]], [0], 1)
     assert not {"placed_rows", "_rows_by_labels", "_label_sets", "_terminating"} & set(vars(index))
 
 

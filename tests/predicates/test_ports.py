@@ -72,9 +72,9 @@ def test_ended_pods_hold_none() -> None:
 def test_a_placement_of_the_session_takes_the_port_and_its_reverse_frees_it() -> None:
     session = session_of(*NODES, pod("a", spec=using(80)), pod("new", spec=using(80)))
     tasks, predicate = tasks_of(session), NodePorts(session)
-    index_of(session).placed(tasks["default/a"], 1)
+    index_of(session).move([tasks["default/a"]], [1], 1)
     assert predicate.mask(tasks["default/new"], session.nodes.usage).tolist() == [True, False]
-    index_of(session).removed(tasks["default/a"], 1)
+    index_of(session).move([tasks["default/a"]], [1], -1)
     assert predicate.mask(tasks["default/new"], session.nodes.usage).tolist() == [True, True]
 
 

@@ -99,7 +99,7 @@ def test_who_does_not_match_its_constraint_is_not_counted() -> None:
 def test_follows_placements_of_the_session() -> None:
     session, task, predicate = asked(*ZONES, pod("other", labels=WEB), pod("new", labels=WEB, spec=spread()))
     assert predicate.mask(task, session.nodes.usage).tolist() == [True, True, True, False]
-    index_of(session).placed(tasks_of(session)["default/other"], 1)
+    index_of(session).move([tasks_of(session)["default/other"]], [1], 1)
     assert predicate.mask(task, session.nodes.usage).tolist() == [True, False, True, False]
 
 

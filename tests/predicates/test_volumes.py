@@ -38,7 +38,7 @@ def place(session: Session, task: str, on: str, verb: str = "allocate") -> State
     """Place a pending task in trial."""
     found = pending(session, task)
     statement = Statement(session.trial, "allocate", found.job)
-    getattr(statement, verb)(found, session.nodes.facts.row_of[on])
+    getattr(statement, verb)([found], [session.nodes.facts.row_of[on]])
     return statement
 
 

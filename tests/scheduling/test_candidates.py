@@ -107,9 +107,9 @@ def test_tables_kept_up_to_date_equal_fresh_ones(seed: int, scores: list[Score])
             if row is not None:
                 statement = Statement(session.trial, "test", task.job)
                 if session.nodes.has_room(row, task.request) and rand.random() < 0.9:
-                    statement.allocate(task, row)
+                    statement.allocate([task], [row])
                 else:
-                    statement.pipeline(task, row)
+                    statement.pipeline([task], [row])
                 open_statements.append(statement)
         checked = rand.choice(tasks)
         kept = framework_of(session).candidates(checked).keys().copy()
@@ -172,7 +172,7 @@ def both_jobs(first: Session, second: Session) -> list[tuple[Job, Job]]:
 
 def put(session: Session, task: Task, row: int, now: bool) -> Statement:
     statement = Statement(session.trial, "test", task.job)
-    (statement.allocate if now else statement.pipeline)(task, row)
+    (statement.allocate if now else statement.pipeline)([task], [row])
     return statement
 
 
@@ -183,7 +183,7 @@ def test_tables_of_an_earlier_session_equal_fresh_ones(seed: int) -> None:
     for task in tasks[:9]:
         row = framework_of(first).candidates(task).best()
         if row is not None and first.nodes.has_room(row, task.request):
-            Statement(first.trial, "test", task.job).allocate(task, row)
+            Statement(first.trial, "test", task.job).allocate([task], [row])
     second, _ = opened(seed, [])
     second.nodes.facts = first.nodes.facts
     use_evaluator(second, Evaluator(second, [EvenCpu()], [Fullness(2), Name()], memory))
@@ -255,7 +255,7 @@ def test_tables_in_which_no_node_passes_share_one_column_and_do_not_disturb_each
     assert [framework_of(rows[1]).candidates(task).best() for task in tasks] == [None, None]
     assert all(framework_of(rows[1]).candidates(task).is_light for task in tasks)
     old = next(job for job in rows[1].all_jobs() if job.name == "old").tasks()[0]
-    rows[1].nodes.change(0, -old.deltas.allocate + tasks[0].deltas.allocate * 4, None, 1)
+    rows[1].nodes.change([0], -old.deltas.allocate + tasks[0].deltas.allocate * 4, None, 1)
     assert [framework_of(rows[1]).candidates(task).best() for task in tasks] == [0, None]
 
 

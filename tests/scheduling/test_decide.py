@@ -203,8 +203,8 @@ class FailsInTrial(_Failing):
     def open(self, session: Session) -> None:
         self.count = 0
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        self.count += 1
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> None:
+        self.count += len(tasks)
         if self.count == 3:
             raise RuntimeError("no")
 
@@ -217,7 +217,7 @@ class FailsToMake(_Failing):
 class Answers(_Failing):
     """Does not fail: refuses all."""
 
-    def allocatable(self, queue: Queue, task: Task) -> Reason | None:
+    def allocatable(self, queue: Queue, task: Task, count: int) -> Reason | None:
         return because("not today")
 
 

@@ -181,7 +181,7 @@ def test_a_trial_that_is_undone_leaves_nothing() -> None:
     statement = Statement(session.trial, "test", job_of(session, "new"))
     task, room = task_of(session, "new-0"), room_for(session)
     assert room.evict_for(statement, task, 0, room.victim_candidates(task, 0))
-    statement.pipeline(task, 0)
+    statement.pipeline([task], [0])
     assert picture(session) != before
     statement.discard()
     assert picture(session) == before

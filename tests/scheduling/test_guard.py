@@ -114,7 +114,6 @@ WRONG: list[tuple[str, Any, str]] = [
     *[("job_pipelined", answer, "a Vote") for answer in (None, True, 1)],
     *[("sub_job_pipelined", answer, "a Vote") for answer in (None, False, 0)],
     *[("job_ready", answer, "True or False") for answer in (None, 1, "yes", Vote.PERMIT)],
-    *[("allocatable_together", answer, "True or False") for answer in (None, 1, "yes", because())],
     *[("missing_tasks", answer, "0 or more") for answer in (None, -1, 1.0, True, "one", np.float64(1))],
     *[("sub_job_ready", answer, "True or False") for answer in (None, 1)],
     *[("job_starving", answer, "True or False") for answer in (None, 0)],
@@ -152,7 +151,6 @@ RIGHT: list[tuple[str, Any, Any]] = [
     ("job_enqueueable", Vote.ABSTAIN, Vote.ABSTAIN),
     ("job_enqueueable", Vote.REJECT, Reason("rejected")),
     ("job_ready", np.True_, True),
-    ("allocatable_together", np.False_, False),
     ("missing_tasks", 0, 0),
     ("missing_tasks", np.int64(3), 3),
     ("pre_bind", [ev.VolumeChoice("ns/claim")], (ev.VolumeChoice("ns/claim"),)),
@@ -610,7 +608,7 @@ def test_an_action_that_puts_a_node_over_is_left_out(monkeypatch: pytest.MonkeyP
     def execute(session: Session) -> None:
         job = job_of(session, "c")
         statement = Statement(session.trial, "odd", job)
-        statement.allocate(job.pending()[0], 1)
+        statement.allocate([job.pending()[0]], [1])
         statement.commit()
 
     act(monkeypatch, execute)
@@ -629,7 +627,7 @@ def test_an_action_that_places_nowhere_is_left_out(monkeypatch: pytest.MonkeyPat
     def execute(session: Session) -> None:
         job = job_of(session, "a")
         statement = Statement(session.trial, "odd", job)
-        statement.allocate(job.pending()[0], -1)
+        statement.allocate([job.pending()[0]], [-1])
         statement.commit()
 
     act(monkeypatch, execute)

@@ -42,7 +42,6 @@ def test_what_no_flag_turns_off() -> None:
         "hyper_node_limits",
         "job_valid",
         "on_allocate",
-        "on_allocate_together",
         "on_deallocate",
         "unified_evictable",
         "victim_queue_order",
@@ -143,7 +142,7 @@ def _first_refusals() -> dict[str, Callable[[Session], Any]]:
     return {
         "job_valid": lambda s: framework_of(s).job_valid(job_of(s, "a")),
         "overused": lambda s: framework_of(s).overused(queue_of(s, "default")),
-        "allocatable": lambda s: framework_of(s).allocatable(queue_of(s, "default"), task_of(s, "a-0")),
+        "allocatable": lambda s: framework_of(s).allocatable(queue_of(s, "default"), task_of(s, "a-0"), 1),
         "pre_predicate": lambda s: framework_of(s).pre_predicate(task_of(s, "a-0")),
     }
 

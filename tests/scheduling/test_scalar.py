@@ -117,8 +117,8 @@ def test_a_node_shows_what_is_done_in_trial() -> None:
     assert len(b.tasks) == 1
     first, second = tasks_of(opened, "new-0", "new-1")
     statement = Statement(opened.trial, "test", job_of(opened, "new"))
-    statement.allocate(first, 1)
-    statement.pipeline(second, 0)
+    statement.allocate([first], [1])
+    statement.pipeline([second], [0])
     assert ([task.name for task in a.tasks], a.pods) == (["new-1", "old-0", "old-1"], 3)
     assert ([task.name for task in b.tasks], b.used["cpu"]) == (["new-0", "old-2"], 2000)
     statement.evict(task_of(opened, "old-2"), "test")
@@ -146,7 +146,7 @@ def test_the_tasks_of_nodes_are_those_of_a_slow_search(seed: int) -> None:
         step, task = chance.random(), chance.choice(tasks)
         if step < 0.5 and task.node < 0:
             statements.append(Statement(opened.trial, "test", task.job))
-            getattr(statements[-1], chance.choice(["allocate", "pipeline"]))(task, chance.randrange(4))
+            getattr(statements[-1], chance.choice(["allocate", "pipeline"]))([task], [chance.randrange(4)])
         elif step < 0.7 and task.node >= 0 and task.status == TaskStatus.RUNNING:
             statements.append(Statement(opened.trial, "test", task.job))
             statements[-1].evict(task, "test")

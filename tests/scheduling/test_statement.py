@@ -62,7 +62,7 @@ def used(session: Session, row: int) -> int:
 def test_allocate_takes_idle_room_and_counts_the_task_as_allocated() -> None:
     session = opened()
     task, job = task_of(session, "a-2"), job_of(session, "a")
-    Statement(session.trial, "test", job).allocate(task, 0)
+    Statement(session.trial, "test", job).allocate([task], [0])
     assert (task.status, task.node) == (TaskStatus.ALLOCATED, 0)
     assert used(session, 0) == 2000 + 1000 + 2000
     assert job.ready_count == 3
@@ -72,7 +72,7 @@ def test_allocate_takes_idle_room_and_counts_the_task_as_allocated() -> None:
 def test_pipeline_takes_future_room_only() -> None:
     session = opened()
     task, job = task_of(session, "a-2"), job_of(session, "a")
-    Statement(session.trial, "test", job).pipeline(task, 1)
+    Statement(session.trial, "test", job).pipeline([task], [1])
     usage = session.nodes.usage
     assert (task.status, task.node) == (TaskStatus.PIPELINED, 1)
     assert (int(usage.idle[0, 1]), int(usage.future_idle[0, 1])) == (14000, 12000)
@@ -90,13 +90,16 @@ def test_evict_makes_room_that_is_being_freed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("operation", "name", "argument"), [("allocate", "a-2", 0), ("pipeline", "b-1", 1), ("evict", "a-0", "why")]
+    ("operation", "name", "node"), [("allocate", "a-2", 0), ("pipeline", "b-1", 1), ("evict", "a-0", None)]
 )
-def test_each_reverse_restores_all(operation: str, name: str, argument: Any) -> None:
+def test_each_reverse_restores_all(operation: str, name: str, node: int | None) -> None:
     session = opened()
     before = picture(session)
     statement = Statement(session.trial, "test", task_of(session, name).job)
-    getattr(statement, operation)(task_of(session, name), argument)
+    if node is None:
+        statement.evict(task_of(session, name), "why")
+    else:
+        getattr(statement, operation)([task_of(session, name)], [node])
     assert picture(session) != before
     statement.discard()
     assert picture(session) == before
@@ -105,10 +108,10 @@ def test_each_reverse_restores_all(operation: str, name: str, argument: Any) -> 
 def test_undo_goes_back_to_the_save_point_only() -> None:
     session = opened()
     statement = Statement(session.trial, "test", job_of(session, "a"))
-    statement.allocate(task_of(session, "a-2"), 0)
+    statement.allocate([task_of(session, "a-2")], [0])
     there, kept = statement.save(), picture(session)
     statement.evict(task_of(session, "b-0"), "why")
-    statement.pipeline(task_of(session, "a-3"), 0)
+    statement.pipeline([task_of(session, "a-3")], [0])
     statement.undo(there)
     assert picture(session) == kept
     assert len(statement) == 1
@@ -117,7 +120,7 @@ def test_undo_goes_back_to_the_save_point_only() -> None:
 def step(session: Session, statement: Statement, task: Task, choice: str, row: int) -> None:
     """Do what is possible for a task."""
     if task.status == TaskStatus.PENDING:
-        getattr(statement, "allocate" if choice == "allocate" else "pipeline")(task, row)
+        getattr(statement, "allocate" if choice == "allocate" else "pipeline")([task], [row])
     elif task.status in (TaskStatus.RUNNING, TaskStatus.ALLOCATED):
         statement.evict(task, "why")
 
@@ -155,8 +158,8 @@ def test_any_way_back_restores_exactly_what_was_at_the_save_point(steps: list[tu
 def test_commit_turns_allocated_tasks_into_binding_ones() -> None:
     session = opened()
     statement = Statement(session.trial, "test", job_of(session, "a"))
-    statement.allocate(task_of(session, "a-2"), 0)
-    statement.pipeline(task_of(session, "a-3"), 1)
+    statement.allocate([task_of(session, "a-2")], [0])
+    statement.pipeline([task_of(session, "a-3")], [1])
     statement.commit()
     assert task_of(session, "a-2").status == TaskStatus.BINDING
     assert task_of(session, "a-3").status == TaskStatus.PIPELINED
@@ -182,8 +185,8 @@ def test_what_was_taken_back_leaves_no_operation() -> None:
 def test_operations_name_pod_uid_node_and_reason() -> None:
     session = opened()
     statement = Statement(session.trial, "test", job_of(session, "a"))
-    statement.allocate(task_of(session, "a-2"), 1)
-    statement.pipeline(task_of(session, "a-3"), 0)
+    statement.allocate([task_of(session, "a-2")], [1])
+    statement.pipeline([task_of(session, "a-3")], [0])
     statement.evict(task_of(session, "b-0"), "for a-3")
     statement.commit()
     assert [(op.verb, op.key, op.uid, op.node, op.reason) for op in statement.operations()] == [
@@ -196,8 +199,8 @@ def test_operations_name_pod_uid_node_and_reason() -> None:
 def test_a_pipelined_job_holds_room_but_nothing_is_bound() -> None:
     session = opened()
     statement = Statement(session.trial, "test", job_of(session, "a"))
-    statement.allocate(task_of(session, "a-2"), 0)
-    statement.pipeline(task_of(session, "a-3"), 1)
+    statement.allocate([task_of(session, "a-2")], [0])
+    statement.pipeline([task_of(session, "a-3")], [1])
     statement.stay_pipelined()
     assert used(session, 0) == 5000
     assert [op.verb for op in statement.operations()] == ["pipeline"]
@@ -207,7 +210,7 @@ def test_what_was_pipelined_can_be_committed_later() -> None:
     session = opened()
     job = job_of(session, "a")
     statement = Statement(session.trial, "test", job)
-    statement.allocate(task_of(session, "a-2"), 0)
+    statement.allocate([task_of(session, "a-2")], [0])
     statement.stay_pipelined()
     session.commit_pipelined(job)
     assert [op.verb for op in statement.operations()] == ["bind"]

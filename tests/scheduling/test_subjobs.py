@@ -184,14 +184,14 @@ def test_counts_of_a_sub_job_and_of_its_policy_follow_trials_and_their_reverse()
     partition = partition_of(session)
     (sub_job,) = partition.sub_jobs
     statement = Statement(session.trial, "test", partition.job)
-    statement.allocate(task_of(session, "a0"), 0)
+    statement.allocate([task_of(session, "a0")], [0])
     assert (sub_job.is_ready(), sub_job.is_pipelined(), sub_job.margin) == (False, False, -1)
-    statement.pipeline(task_of(session, "b0"), 0)
+    statement.pipeline([task_of(session, "b0")], [0])
     assert (sub_job.is_ready(), sub_job.is_pipelined()) == (False, True)
     assert (partition.are_ready(), partition.are_pipelined()) == (False, True)
     statement.undo(1)
     assert not partition.are_pipelined()
-    statement.allocate(task_of(session, "b0"), 0)
+    statement.allocate([task_of(session, "b0")], [0])
     assert (sub_job.is_ready(), partition.are_ready()) == (True, True)
     statement.discard()
     assert (sub_job.counts[TaskStatus.PENDING], sub_job.ready_count, partition.are_ready()) == (2, 0, False)
@@ -227,7 +227,7 @@ def test_counts_are_those_of_the_tasks_at_any_time(trial: list[tuple[str, int]])
         elif verb == "evict" and task.status == TaskStatus.RUNNING:
             statement.evict(task, "test")
         elif verb != "evict" and task.status == TaskStatus.PENDING:
-            getattr(statement, verb)(task, 0)
+            getattr(statement, verb)([task], [0])
         for groups in partition.policies:
             own = [each for each in partition.sub_jobs if each.groups is groups]
             assert groups.ready == sum(reached(each, READY_STATUSES) for each in own)

@@ -134,7 +134,7 @@ def test_pod_level_requests_of_pods_on_the_node_count() -> None:
 def test_pods_that_wait_for_room_count() -> None:
     session = opened(node("n", cpu=10, memory="10Gi"), pod("a", cpu=5, memory="5Gi"), pod("b", cpu=1, memory="1Gi"))
     first = pending(session, "a")
-    Statement(session.trial, "allocate", first.job).pipeline(first, 0)
+    Statement(session.trial, "allocate", first.job).pipeline([first], [0])
     assert points(session, "leastrequested", "b") == {"n": 40}
     assert points(session, "balancedresource", "b") == {"n": 75}
 

@@ -42,13 +42,13 @@ class LaunchAction(Action):
         for task in framework.in_task_order([task for task in job.pending() if task.status == TaskStatus.PENDING]):
             if is_held(framework.session, task, task.gated):
                 continue
-            refused = framework.allocatable(job.queue, task)
+            refused = framework.allocatable(job.queue, task, 1)
             if refused is not None:
                 job.note("queue", *refused, task=task)
                 continue
             row = self._emptiest(framework, task)
             if row is not None:
-                statement.allocate(task, row)
+                statement.allocate([task], [row])
         if framework.job_ready(job):
             statement.commit()
         else:

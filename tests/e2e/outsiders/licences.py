@@ -54,26 +54,29 @@ class LicencesPlugin(Plugin):
         for job in session.all_jobs():
             for task in job.tasks():
                 if task.status in ALLOCATED_STATUSES:
-                    self.on_allocate(task, task.node)
+                    self.on_allocate([task], [task.node])
 
-    def allocatable(self, queue, task):
-        """Whether a licence is left."""
+    def allocatable(self, queue, task, count):
+        """Whether enough licences are left."""
         name = licence_of(task)
         held, limit = self.held[queue.name, name], self.limits[queue.name].get(name, 0)
-        if not name or held + ONE <= limit:
+        if not name or held + count * ONE <= limit:
             return None
-        told = {"asks": ONE, "allocated": held, QUOTA.name: limit}
+        told = {"asks": count * ONE, "allocated": held, QUOTA.name: limit}
         return NONE_LEFT({"queue": queue.name}, [(role, name, amount) for role, amount in told.items()])
 
-    def on_allocate(self, task, row):
-        """A licence is taken."""
-        if licence_of(task):
-            self.held[task.job.queue.name, licence_of(task)] += ONE
+    def on_allocate(self, tasks, rows):
+        """Licences are taken."""
+        self._count(tasks, ONE)
 
-    def on_deallocate(self, task, row):
-        """A licence is given back."""
-        if licence_of(task):
-            self.held[task.job.queue.name, licence_of(task)] -= ONE
+    def on_deallocate(self, tasks, rows):
+        """Licences are given back."""
+        self._count(tasks, -ONE)
+
+    def _count(self, tasks, each):
+        for task in tasks:
+            if licence_of(task):
+                self.held[task.job.queue.name, licence_of(task)] += each
 
     def gauges(self):
         """What queues hold."""

@@ -392,7 +392,7 @@ class _QueueShortage:
     def refuses(self, place: int) -> bool:
         """Whether the queue refuses the task at ``place`` after the earlier ones were placed; remember a refusal."""
         task = self._tasks[place]
-        if self._framework.allocatable(task.job.queue, task) is None:
+        if self._framework.allocatable(task.job.queue, task, 1) is None:
             return False
         self._requested, self._remaining = task.request > 0, _sum(self._tasks[place:]) - task.request
         return True
@@ -496,7 +496,7 @@ def _place_at(framework: Framework, statement: Statement, task: Task, node: int)
     """Pipeline a task on a node if queue, resources and every predicate allow it."""
     if not fits_on(framework, task, node, framework.candidates(task)):
         return False
-    return statement.pipeline(task, node)
+    return statement.pipeline([task], [node])
 
 
 def _place_all(framework: Framework, statement: Statement, tasks: list[Task], queue: _QueueShortage) -> bool:
@@ -508,7 +508,7 @@ def _place_all(framework: Framework, statement: Statement, tasks: list[Task], qu
             if queue.refuses(places[task.row]) or framework.pre_predicate(task) is not None:
                 return False
             row = framework.best_to_wait(task, framework.candidates(task))
-            if row is None or not statement.pipeline(task, row):
+            if row is None or not statement.pipeline([task], [row]):
                 return False
         return True
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import TypeVar
 
 import numpy as np
@@ -284,7 +285,7 @@ class AllocateAction(Action):
         for sub_job, tasks in units(framework, job, others):
             save_point = statement.save()
             for task in tasks:
-                if framework.allocatable(queue, task) is not None or not place(framework, statement, task):
+                if framework.allocatable(queue, task, 1) is not None or not place(framework, statement, [task]):
                     continue
                 if framework.job_ready(job) and (sub_job is None or framework.sub_job_ready(sub_job)):
                     statement.commit()
@@ -480,54 +481,35 @@ def _place_until_ready(
     ready: Callable[[Unit], bool],
     more: Callable[[Unit], bool],
 ) -> None:
-    """Place tasks of a job or sub-job until it is ``ready``, or cannot become so by ``more``."""
-    session = framework.session
-    at_once = unit is statement.job and framework.can_place_together(statement.job)
-    while tasks:
-        if at_once and _place_together(framework, queue, statement, tasks) and ready(unit):
-            break
-        if not tasks:
-            break
-        task = tasks.popleft()
-        refused = framework.allocatable(queue, task)
-        if refused is not None:
-            task.job.note("queue", *refused, task=task)
-            task.job.wants_second_round |= len(statement) > 0  # without placements of its own, a retry cannot help
-            continue
-        if is_held(session, task, task.gated):
-            continue
-        if unit.failed_roles and task.role and task.role in unit.failed_roles:
-            continue
-        if not place(framework, statement, task):
-            task.job.wants_second_round = True
-            unit.failed_roles.add(task.role)
-            if not len(statement):  # else the job's own placements may be in the way
-                task.job.failed.append(task)
-            if not more(unit):
-                break
-            continue
-        if ready(unit):
-            break
+    """Place tasks of a job or sub-job until it is ``ready``, or cannot become so by ``more``.
 
-
-def _place_together(framework: Framework, queue: Queue, statement: Statement, tasks: deque[Task]) -> bool:
-    """Place equivalent tasks in one batch; return whether there were any.
-
-    The batch ends before the first task that could be refused or make the job ready. Each task gets the node that it
-    would get if placed alone.
+    Equivalent tasks are placed together, but no more than could be refused by their queue, or make the job ready.
     """
-    job, first = statement.job, tasks[0]
-    count = min(len(tasks), framework.missing_tasks(job))
-    if not queue.is_open or first.role in job.failed_roles:
-        return False
-    if count < 2 or framework.pre_predicate(first) is not None:
-        return False
-    while count > 1 and not framework.allocatable_together(queue, first, count):
-        count //= 2
-    rows = framework.candidates(first).best_in_turn(count) if count > 1 else []
-    if rows:
-        statement.allocate_together([tasks.popleft() for _ in rows], rows)
-    return bool(rows)
+    session, job = framework.session, statement.job
+    together = unit is job and framework.can_place_together(job)
+    while tasks:
+        count: int = max(1, min(len(tasks), framework.missing_tasks(job))) if together else 1
+        task = tasks.popleft()
+        refused = framework.allocatable(queue, task, count)
+        while refused is not None and count > 1:
+            count //= 2
+            refused = framework.allocatable(queue, task, count)
+        if refused is not None:
+            job.note("queue", *refused, task=task)
+            job.wants_second_round |= len(statement) > 0  # without placements of its own, a retry cannot help
+        elif not (is_held(session, task, task.gated) or (task.role and task.role in unit.failed_roles)):
+            placed = place(framework, statement, [task, *islice(tasks, count - 1)])
+            for _ in range(placed - 1):
+                tasks.popleft()
+            if not placed:
+                job.wants_second_round = True
+                unit.failed_roles.add(task.role)
+                if not len(statement):  # else the job's own placements may be in the way
+                    job.failed.append(task)
+                if not more(unit):
+                    break
+            elif ready(unit):
+                break
 
 
 def _admit_all(session: Session) -> None:
@@ -587,33 +569,37 @@ def _gate_reason(session: Session, task: Task) -> Reason:
     return _GATE_LIFTED()
 
 
-def place(framework: Framework, statement: Statement, task: Task, *, may_wait: bool = True) -> bool:
-    """Place a task on its best node, now or (``may_wait``) after releases; note the reasons if there is none.
+def place(framework: Framework, statement: Statement, tasks: list[Task], *, may_wait: bool = True) -> int:
+    """Place the first of equivalent tasks, or as many as idle resources suffice for, each on the best node at its turn.
+    Return how many; if no node takes the first one now or (``may_wait``) after releases, note the reasons.
 
-    If a plugin refuses that placement, the task stays pending, and no other node is tried.
+    If a plugin refuses to place the first one, it stays pending and counts as placed: no other node is tried.
     """
-    session = framework.session
+    session, task = framework.session, tasks[0]
     refused = framework.pre_predicate(task)
     if refused is not None:
         task.job.note("predicate", *refused, nodes=len(session.nodes), task=task)
-        return False
+        return 0
     candidates = framework.candidates(task)
+    rows = candidates.best_in_turn(len(tasks)) if len(tasks) > 1 else []
+    if rows and statement.allocate(tasks[: len(rows)], rows):
+        return len(rows)
     row = _after_refusals(framework, task, candidates) if task.row in session.snapshot.backoffs else None
     if row is None:
         row = _best_place(framework, task, candidates, may_wait)
     if row is None:
         _note_reasons(task, candidates)
-        return False
+        return 0
     if session.nodes.has_room(row, task.floor):
-        statement.allocate(task, row)
+        statement.allocate([task], [row])
     elif may_wait:
-        statement.pipeline(task, row)
+        statement.pipeline([task], [row])
     else:
         _note_reasons(task, candidates)
         nodes = int(candidates.passing().sum())
         task.job.note("predicate", "", _ROOM_LEAVING(), nodes=nodes, task=task)
-        return False
-    return True
+        return 0
+    return 1
 
 
 def _after_refusals(framework: Framework, task: Task, candidates: Candidates) -> int | None:

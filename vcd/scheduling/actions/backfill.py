@@ -40,13 +40,13 @@ class BackfillAction(Action):
         session = framework.session
         statement = framework.statement(self.name, job)
         for task in tasks:
-            refused = framework.allocatable(job.queue, task)
+            refused = framework.allocatable(job.queue, task, 1)
             if refused is not None:
                 job.note("queue", *refused, task=task)
                 continue
             if is_held(session, task, task.gated):
                 continue
-            if place(framework, statement, task, may_wait=False) and len(statement) and framework.job_ready(job):
+            if place(framework, statement, [task], may_wait=False) and len(statement) and framework.job_ready(job):
                 session.commit_pipelined(job)
                 statement.commit()
                 statement = framework.statement(self.name, job)

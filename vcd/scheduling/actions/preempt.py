@@ -153,7 +153,7 @@ class PreemptAction(Action):
         )
         row = search.node_without_eviction(task) if tries_without_eviction else None
         if row is not None:
-            return statement.pipeline(task, row)
+            return statement.pipeline([task], [row])
         resolvable = search.resolvable(task)
         if not resolvable.any() or _waits_for_nominated(session, task, resolvable):
             return False
@@ -169,7 +169,7 @@ class PreemptAction(Action):
             if search.evict_for(statement, task, node, search.victim_candidates(task, node)) is not None:
                 if is_failure_shared and not compares:
                     resolvable &= rating <= rating[node]  # nodes rated above it had no victims
-                if statement.pipeline(task, node):
+                if statement.pipeline([task], [node]):
                     return True
                 statement.undo(save_point)  # a plugin refused it: evict no pod in vain
                 return False

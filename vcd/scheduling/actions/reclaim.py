@@ -73,11 +73,6 @@ class ReclaimAction(Action):
         """The nodes to try for the tasks of a kind that the same nodes refused, in reverse order."""
 
         def take(tasks: deque[Task]) -> None:
-            several = search.swappable_tasks(tasks)
-            if several and framework.preemptive(queue, several) is None and framework.pre_predicate(tasks[0]) is None:
-                for _ in range(search.swap_several(statement, several)):
-                    tasks.popleft()
-                return
             task = tasks.popleft()
             if not may_preempt(task):
                 vetoes.add(NEVER_EVICTS)
@@ -105,13 +100,13 @@ class ReclaimAction(Action):
         """
         row = search.node_without_eviction(task)
         if row is not None:
-            statement.pipeline(task, row)
+            statement.pipeline([task], [row])
             return
         save_point, is_failure_shared = statement.save(), search.is_failure_shared(task)
         refused, remaining = list[int](), list[int]()
         while nodes:
-            if search.swap_victim(statement, task, nodes[-1]) or _evict_candidates(search, statement, task, nodes[-1]):
-                if statement.pipeline(task, nodes[-1]):
+            if _evict_candidates(search, statement, task, nodes[-1]):
+                if statement.pipeline([task], [nodes[-1]]):
                     break
                 statement.undo(save_point)  # a plugin refused it: evict no pod in vain
                 refused.append(nodes[-1])

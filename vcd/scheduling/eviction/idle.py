@@ -45,7 +45,7 @@ def _is_ready_with(framework: Framework, waits: Waits) -> bool:
     trial = framework.statement("", job)
     places = [(statement, task, task.node, statement.unpipeline(task)) for statement, task in waits]
     for _, task, node, _ in places:
-        trial.allocate(task, node)
+        trial.allocate([task], [node])
     ready = framework.job_ready(job)
     trial.discard()
     for statement, task, node, position in reversed(places):

@@ -6,11 +6,8 @@ budgets and queues are evaluated as they are after the evictions (Volcano #5022)
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property, partial
-from itertools import islice, takewhile
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -21,6 +18,7 @@ from vcd.scheduling.eviction.vetoes import IMMUNE, Vetoes
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.victims import Victims
 from vcd.scheduling.search.candidates import Candidates
+from vcd.scheduling.search.equivalence import EquivalenceKey
 from vcd.scheduling.session.immunity import immunity_of
 from vcd.scheduling.session.nodes import Ints, fits
 from vcd.scheduling.session.session import Session
@@ -172,7 +170,7 @@ def fits_on(framework: Framework, task: Task, node: int, candidates: Candidates)
     session = framework.session
     return (
         session.nodes.will_have_room(node, task.floor)
-        and framework.allocatable(task.job.queue, task) is None
+        and framework.allocatable(task.job.queue, task, 1) is None
         and candidates.passes_on(node)
     )
 
@@ -250,19 +248,6 @@ def _sort_by_share(victims: list[Task], lack: Ints, columns: npt.NDArray[np.bool
     return sorted(victims, key=lambda victim: -float((np.minimum(victim.request[columns], lack) / lack).sum()))
 
 
-class _Swap(NamedTuple):
-    """A swap: a task was evicted on a node for another task of the same size."""
-
-    preemptor: Task
-    kind: Hashable
-    node: int
-    verdict: Victims
-    rest: list[Task] | None
-    """The other candidates on the node, in eviction order. None if that order depends on earlier evictions."""
-    changes: int
-    """The session's count of changes once the preemptor waits there."""
-
-
 class VictimFinder:
     """The search for victims for one job's tasks.
 
@@ -293,10 +278,7 @@ class VictimFinder:
         self._immunity = immunity_of(framework.session)
         self._freeable = freeable
         self._resolvable: dict[Hashable, npt.NDArray[np.bool_]] = {}
-        self._candidates: tuple[Task, Candidates] | None = None
-        self._last_swap: _Swap | None = None
-        self._is_full = False
-        """Whether no node had capacity for the last task."""
+        self._table: tuple[Task, EquivalenceKey, Candidates] | None = None
         self._open: tuple[Task | None, int, npt.NDArray[np.bool_] | None] = (None, 0, None)
         self._passing: tuple[Task, int, npt.NDArray[np.bool_]] | None = None
 
@@ -310,7 +292,7 @@ class VictimFinder:
         if mask is None or self.moves(task):
             mask = self.candidates(task).resolvable()
             mask &= fits(task.floor, self.session.nodes.usage.future_idle + self._freeable.initial)
-            if self.framework.allocatable(task.job.queue, task) is not None:
+            if self.framework.allocatable(task.job.queue, task, 1) is not None:
                 mask &= self._freeable.initial.any(axis=0)  # at its limit, a queue needs an eviction
             self._resolvable[kind] = mask
         return mask
@@ -320,7 +302,7 @@ class VictimFinder:
 
         They may not if its queue, or one above, is at its limit: an eviction elsewhere may make the difference.
         """
-        return self.framework.allocatable(task.job.queue, task) is None
+        return self.framework.allocatable(task.job.queue, task, 1) is None
 
     def reach(self, task: Task) -> npt.NDArray[np.bool_]:
         """Return nodes that would have capacity for a task if all remaining candidates were evicted."""
@@ -328,7 +310,7 @@ class VictimFinder:
 
     def kind(self, task: Task) -> Hashable:
         """Return a key of the tasks that have the same feasible nodes and victims now."""
-        return self.framework.evaluator.key(task), task.labels  # victims may depend on the labels
+        return self._table_of(task)[1], task.labels  # victims may depend on the labels
 
     def moves(self, task: Task) -> bool:
         """Whether placements of the task's own job may make more nodes feasible, because of other pods' positions."""
@@ -339,10 +321,6 @@ class VictimFinder:
 
         Earlier evictions of the session may have left enough.
         """
-        last = self._last_swap
-        if last is not None and self._is_full and self._follows(last, task):
-            self._open = task, self.session.trial.changes, None  # still no capacity: nothing else happened since
-            return None
         if self._open_nodes(task) is None:
             return None
         candidates = self.candidates(task)
@@ -357,19 +335,23 @@ class VictimFinder:
         session = self.session
         known, changes, mask = self._open
         if known is not task or changes != session.trial.changes:
-            mask, self._is_full = None, False
-            if self.framework.allocatable(task.job.queue, task) is None:
+            mask = None
+            if self.framework.allocatable(task.job.queue, task, 1) is None:
                 found = session.nodes.with_room(task.floor) & self.candidates(task).static.mask
-                self._is_full = not found.any()
-                mask = None if self._is_full else found
+                mask = found if found.any() else None
             self._open = task, session.trial.changes, mask
         return mask
 
     def candidates(self, task: Task) -> Candidates:
         """Return the candidate table of a task, cached while the same task is tried."""
-        if self._candidates is None or self._candidates[0] is not task:
-            self._candidates = (task, self.framework.candidates(task))
-        return self._candidates[1]
+        return self._table_of(task)[2]
+
+    def _table_of(self, task: Task) -> tuple[Task, EquivalenceKey, Candidates]:
+        if self._table is None or self._table[0] is not task:
+            evaluator = self.framework.evaluator
+            key, parts = evaluator.keys.of(task)
+            self._table = task, key, evaluator.table_of(task, key, parts)
+        return self._table
 
     def victim_candidates(self, task: Task, node: int) -> list[Task]:
         """Return the candidates for eviction on a node, in eviction order."""
@@ -433,10 +415,6 @@ class VictimFinder:
             going, verdict = choose_victims(task, room, ask)
             self._trace_search(task, node, offered, going, verdict)
             chosen = self._evict_until_fit(statement, task, node, going)
-        elif chosen and verdict.lasts and len(going) == 1 and going[0].amounts == task.amounts:
-            jobs, queues = {other.job.index for other in offered}, {other.job.queue.index for other in offered}
-            rest = offered if len(jobs) == len(offered) and len(queues) == 1 else None
-            self._record_swap(task, self.kind(task), node, verdict, rest, going[0])
         if chosen is None:
             self.vetoes.add_protectors(verdict)
         return chosen
@@ -445,88 +423,6 @@ class VictimFinder:
         trace = self.framework.trace
         if trace is not None:
             trace.searched(task, self.job, victims, verdict, node, lambda: self.exemptions_on(task, node, offered))
-
-    def swap_victim(self, statement: Statement, task: Task, node: int) -> bool:
-        """Swap the next victim on the node of the last swap for an equivalent task of the same size.
-
-        The result is that of ``free``, without new verdicts of plugins. Return False, with nothing changed, if the
-        shortcut does not apply.
-        """
-        last, self._last_swap = self._last_swap, None
-        if last is None or last.node != node or not self._follows(last, task):
-            return False
-        victim = last.verdict.again(self.victim_candidates(task, node) if last.rest is None else last.rest).first
-        if victim is None or victim.amounts != task.amounts or not last.verdict.take(victim):
-            return False
-        self.candidates(task)  # build the table before the eviction
-        statement.evict(victim, self.why)
-        if not self.fits(task, node):
-            statement.undo(statement.save() - 1)
-            return False
-        self._record_swap(task, last.kind, node, last.verdict, last.rest, victim)
-        return True
-
-    def swappable_tasks(self, tasks: deque[Task]) -> list[Task]:
-        """Return the job's next equivalent tasks that may be swapped at once on the node of the last swap.
-
-        The job's last task is left out, since a job that is no longer starving may not take more.
-        """
-        last, first, count = self._last_swap, tasks[0], len(tasks) - 1
-        if last is None or not last.rest or not (self._is_full and self.framework.can_place_together(self.job)):
-            return []
-        count = min(count, len(last.rest))
-        if count < 2 or not self._follows(last, first):
-            return []
-        alike = list(takewhile(lambda task: task.labels == first.labels, islice(tasks, count)))
-        return alike if self.framework.allocatable_together(self.job.queue, first, len(alike)) else []
-
-    def swap_several(self, statement: Statement, tasks: list[Task]) -> int:
-        """Swap as many of the first ``tasks`` (from ``swappable_tasks``) at once as possible; return how many."""
-        last, self._last_swap = self._last_swap, None
-        assert last is not None and last.rest is not None
-        rest, victims = last.rest[:], []
-        for task in tasks:
-            victim = last.verdict.again(rest).first
-            if victim is None or victim.amounts != task.amounts or not last.verdict.take(victim):
-                break
-            rest.remove(victim)
-            victims.append(victim)
-        tasks = tasks[: len(victims)]
-        if not tasks or not self._fit_in_turn(tasks, victims, last.node):
-            return 0
-        save_point = statement.save()
-        statement.exchange(tasks, victims, last.node, self.why)
-        if not self.framework.job_starving(self.job):
-            statement.undo(save_point)
-            return 0
-        self._last_swap = last._replace(preemptor=tasks[-1], rest=rest, changes=self.session.trial.changes)
-        return len(tasks)
-
-    def _fit_in_turn(self, tasks: list[Task], victims: list[Task], node: int) -> bool:
-        """Whether equivalent tasks fit on a node in turn, each after its victim of equal size is evicted."""
-        usage = self.session.nodes.usage
-        changes = np.array([victim.deltas.evict for victim in victims])
-        changes[1:] += tasks[0].deltas.pipeline
-        stages = usage.take(np.full(len(victims), node))
-        stages.matrix += np.cumsum(changes, axis=0).T
-        enough = _suffices_alone(victims[0], usage.room_of(node), tasks[0])
-        return enough and self.candidates(tasks[0]).passes_in(stages)
-
-    def _record_swap(
-        self, task: Task, kind: Hashable, node: int, verdict: Victims, offered: list[Task] | None, victim: Task
-    ) -> None:
-        rest = None if offered is None else [other for other in offered if other is not victim]
-        self._last_swap = _Swap(task, kind, node, verdict, rest, self.session.trial.changes + 1)
-
-    def _follows(self, last: _Swap, task: Task) -> bool:
-        """Whether the last swap was for an equivalent task, which waits on its node, and nothing changed since."""
-        return (
-            last.changes == self.session.trial.changes
-            and last.preemptor.node == last.node
-            and self.session.classes.has_equivalent_pods(self.job.index)
-            and self.kind(task) == last.kind
-            and not self.moves(task)
-        )
 
     def _evict_until_fit(self, statement: Statement, task: Task, node: int, going: list[Task]) -> list[Task] | None:
         """Evict ``going`` one by one until the task fits, then spare victims that are not needed.

@@ -10,17 +10,13 @@ class KeepsAccounts(Plugin):
     """Base class of plugins whose accounts follow the tasks. Pipelined tasks count like allocated ones."""
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
-        """Count equivalent tasks of one job that are placed on nodes (``sign`` 1), or one that is removed (-1)."""
+        """Count equivalent tasks of one job that are placed on nodes (``sign`` 1) or removed (-1)."""
         raise NotImplementedError
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """Charge a placed task."""
-        self.charge([task], [row], 1)
-
-    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """Charge several placed tasks."""
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Charge placed tasks."""
         self.charge(tasks, rows, 1)
 
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """Release a removed task."""
-        self.charge([task], [row], -1)
+    def on_deallocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Release removed tasks."""
+        self.charge(tasks, rows, -1)

@@ -25,17 +25,12 @@ class FollowsPods(Plugin):
         if session.provided(_Follower, lambda: _Follower(self)).plugin is self:
             self._followed = index_of(session)
 
-    def on_allocate(self, task: Task, row: int) -> None:
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> None:
         """Update the index of pods, if this plugin is the first that needs it."""
         if self._followed is not None:
-            self._followed.placed(task, row)
+            self._followed.move(tasks, rows, 1)
 
-    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
+    def on_deallocate(self, tasks: list[Task], rows: list[int]) -> None:
         """Update the index of pods, if this plugin is the first that needs it."""
         if self._followed is not None:
-            self._followed.placed_together(tasks, rows)
-
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """Update the index of pods, if this plugin is the first that needs it."""
-        if self._followed is not None:
-            self._followed.removed(task, row)
+            self._followed.move(tasks, rows, -1)

@@ -65,9 +65,7 @@ class Framework(Points):
         self.plugins = [each for each in named if self.guard.failed.get(each.name) is not Failure.BROKEN]
         if trace is not None:
             trace.open(session, self.participants)
-        session.trial.hooks = Hooks(
-            self.on_allocate, self.on_deallocate, self.pre_bind, self.bind_annotations, self.on_allocate_together
-        )
+        session.trial.hooks = Hooks(self.on_allocate, self.on_deallocate, self.pre_bind, self.bind_annotations)
         session.provide(self)
         session.views.supported = frozenset(chain.from_iterable(plugin.supports for plugin in self.plugins))
         self.tell("open")
@@ -181,21 +179,10 @@ class Framework(Points):
 
     @cached_property
     def many_at_once(self) -> bool:
-        """Whether several equivalent tasks of one job can be placed at once.
-
-        This needs plugins that answer for several tasks wherever they answer for one (points named ``..._together``),
-        and no plugin that chooses nodes, or has a ``pre_predicate`` and no ``keys``.
-        """
-
-        def plugins_at(name: str) -> set[Plugin]:
-            return set(map(plugin_of, self.participants[name].methods))
-
-        return (
-            plugins_at("allocatable") == plugins_at("allocatable_together")
-            and plugins_at("on_allocate") == plugins_at("on_allocate_together")
-            and not any(ANY_KEY in plugin_of(method).keys for method in self.participants["pre_predicate"].methods)
-            and not self.participants["best_node"].methods
-        )
+        """Whether several equivalent tasks of one job can be placed at once: no plugin chooses nodes, or has a
+        ``pre_predicate`` and no ``keys``."""
+        testing = [plugin_of(method) for method in self.participants["pre_predicate"].methods]
+        return not (self.participants["best_node"].methods or any(ANY_KEY in plugin.keys for plugin in testing))
 
     def candidates(self, task: Task) -> Candidates:
         """Return the candidate nodes of a task."""

@@ -145,9 +145,8 @@ class Failure(Enum):
 
 
 _FOLLOWS_SESSION = frozenset(
-    ("__init__", "open", "on_allocate", "on_deallocate", "on_allocate_together", "job_enqueued", "pre_bind",
-     "bind_annotations")
-)  # fmt: skip
+    ("__init__", "open", "on_allocate", "on_deallocate", "job_enqueued", "pre_bind", "bind_annotations")
+)
 """Points at which a plugin follows the session, or contributes to binds."""
 
 

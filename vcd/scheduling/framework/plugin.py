@@ -107,15 +107,6 @@ class Plugin:
         answer: VictimsAnswer = method(asker, tasks)
         return answer
 
-    def depends_on_exchanges(self) -> bool:
-        """Return whether answers at ``preemptable`` and ``reclaimable`` can change after an exchange.
-
-        In an exchange, a victim is evicted and a task of the preempting job that requests exactly what the victim held
-        is pipelined in its place. If no plugin at the point depends on exchanges, one answer serves the equivalent
-        tasks of the job that follow.
-        """
-        return True
-
     @classmethod
     def limits_of_reason(cls, reason: Waiting) -> Iterable[QueueLimit]:
         """Return the limits, of queues or of the cluster, that a reason of this plugin is about. The reason may come

@@ -79,11 +79,11 @@ class Points:
     overused = Point[[Queue], Refused | None](
         rules.first_refusal, checks.refusal, "enabledOverused", closed=checks.refuses
     )
-    allocatable = Point[[Queue, Task], Refused | None](
-        rules.first_refusal_for, checks.refusal, "enabledAllocatable", closed=checks.refuses
+    allocatable = Point[[Queue, Task, int], Refused | None](
+        rules.first_refusal, checks.refusal, "enabledAllocatable", closed=checks.refuses
     )
     preemptive = Point[[Queue, list[Task]], Refused | None](
-        rules.first_refusal_for, checks.refusal, "enablePreemptive", closed=checks.refuses
+        rules.first_refusal, checks.refusal, "enablePreemptive", closed=checks.refuses
     )
     lend = Point[[bool], bool](rules.any_of, checks.truth, "enabledAllocatable", closed=checks.denies)
     job_ready = Point[[Job], bool](rules.unanimous, checks.truth, "enableJobReady", closed=checks.denies)
@@ -92,6 +92,7 @@ class Points:
     sub_job_pipelined = Point[[SubJob], bool](
         rules.no_reject, checks.vote, "enabledSubJobPipelined", closed=checks.rejects
     )
+    missing_tasks = Point[[Job], int](rules.most, checks.count, "enableJobReady")
     job_starving = Point[[Job], bool](
         rules.unanimous_first_tier, checks.truth, "enableJobStarving", closed=checks.denies
     )
@@ -132,18 +133,12 @@ class Points:
         protected_as="unified_evictable",
         closed=checks.no_victims,
     )
-    # Changes of a task on a node's row, in trial or committed. An eviction is a deallocate, and its reversal an
-    # allocate.
+    # Changes of equivalent tasks of one job, each on the node's row at its position, in trial or committed. An eviction
+    # is a deallocate, and its reversal an allocate.
     pre_bind = Point[[Task, int], tuple[VolumeChoice, ...]](rules.all_volumes, checks.volumes, "enablePredicate")
     bind_annotations = Point[[Task, int], dict[str, str]](rules.all_annotations, checks.texts)
-    on_allocate = Point[[Task, int], list[Refused]](rules.consent, checks.consent)
-    on_deallocate = Point[[Task, int], None](rules.broadcast, None)
-    # the same for several equivalent, pending tasks of one job, placed in sequence (``Framework.many_at_once``)
-    allocatable_together = Point[[Queue, Task, int], bool](
-        rules.unanimous_for, checks.truth, "enabledAllocatable", closed=checks.denies
-    )
-    missing_tasks = Point[[Job], int](rules.most, checks.count, "enableJobReady")
-    on_allocate_together = Point[[list[Task], list[int]], None](rules.broadcast, None)
+    on_allocate = Point[[list[Task], list[int]], list[Refused]](rules.consent, checks.consent)
+    on_deallocate = Point[[list[Task], list[int]], None](rules.broadcast, None)
 
 
 POINTS: Mapping[str, Point[..., Any]] = {name: each for name, each in vars(Points).items() if isinstance(each, Point)}

@@ -75,27 +75,13 @@ def first_difference_for(participants: Participants) -> Callable[[Queue, Queue],
     return lambda queue, preemptor: tuple([method(queue, preemptor) for method in methods])
 
 
-def first_refusal(participants: Participants) -> Callable[[Any], Refused | None]:
+def first_refusal(participants: Participants) -> Callable[..., Refused | None]:
     """One refusal refuses."""
     methods = participants.methods
 
-    def combine(subject: Any) -> Refused | None:
+    def combine(*subject: Any) -> Refused | None:
         for method in methods:
-            refusal = method(subject)
-            if refusal is not None:
-                return plugin_of(method).name, refusal
-        return None
-
-    return combine
-
-
-def first_refusal_for(participants: Participants) -> Callable[[Queue, Any], Refused | None]:
-    """One refusal refuses."""
-    methods = participants.methods
-
-    def combine(queue: Queue, wanted: Any) -> Refused | None:
-        for method in methods:
-            refusal = method(queue, wanted)
+            refusal = method(*subject)
             if refusal is not None:
                 return plugin_of(method).name, refusal
         return None
@@ -125,12 +111,6 @@ def any_of(participants: Participants) -> Callable[[Any], bool]:
         return any(answers)
 
     return combine
-
-
-def unanimous_for(participants: Participants) -> Callable[[Queue, Task, int], bool]:
-    """All must accept."""
-    methods = participants.methods
-    return lambda queue, task, count: all(method(queue, task, count) for method in methods)
 
 
 def most(participants: Participants) -> Callable[[Any], int]:
@@ -254,14 +234,14 @@ def broadcast(participants: Participants) -> Callable[..., None]:
     return combine
 
 
-def consent(participants: Participants) -> Callable[[Task, int], list[Refused]]:
+def consent(participants: Participants) -> Callable[[list[Task], list[int]], list[Refused]]:
     """All are notified; if one refuses, the placement is undone."""
     methods = participants.methods
 
-    def combine(task: Task, row: int) -> list[Refused]:
+    def combine(tasks: list[Task], rows: list[int]) -> list[Refused]:
         refused = []
         for method in methods:
-            refusal = method(task, row)
+            refusal = method(tasks, rows)
             if refusal is not None:
                 refused.append((plugin_of(method).name, refusal))
         return refused
@@ -271,9 +251,7 @@ def consent(participants: Participants) -> Callable[[Task, int], list[Refused]]:
 
 def intersection(participants: Participants) -> Callable[[Any, list[Task]], Victims]:
     """All plugins of a tier, and all that protect, must allow a victim; the first tier that allows one decides."""
-    plugins = [plugin_of(method) for method in (*participants.methods, *participants.protecting)]
-    lasts = not any(plugin.depends_on_exchanges() for plugin in plugins)
-    tiers = [victims_of_tier(participants, tier, lasts) for tier in participants.tiers]
+    tiers = [victims_of_tier(participants, tier) for tier in participants.tiers]
 
     def combine(asker: Any, tasks: list[Task]) -> Victims:
         refusals = []
@@ -287,9 +265,7 @@ def intersection(participants: Participants) -> Callable[[Any, list[Task]], Vict
     return combine
 
 
-def victims_of_tier(
-    participants: Participants, tier: list[Method], lasts: bool = False
-) -> Callable[[Any, list[Task]], Victims]:
+def victims_of_tier(participants: Participants, tier: list[Method]) -> Callable[[Any, list[Task]], Victims]:
     """Return a function that returns the victims that one tier and the protecting plugins of other tiers allow; none if
     the tier has no opinion."""
     point = participants.point
@@ -304,7 +280,7 @@ def victims_of_tier(
         if not answers:
             return Victims(())
         answers += [(name, method(point, asker, tasks)) for name, method in others]
-        return Victims(tasks, answers, lasts)
+        return Victims(tasks, answers)
 
     return combine
 

@@ -192,7 +192,6 @@ class Trace:
         victims = call(asker, tasks)
         job = getattr(asker, "job", None)  # ``asker`` is a task or a context; third-party actions may pass anything
         if self._follows_any(tasks) or (isinstance(job, Job) and self.follows(job)):
-            victims.lasts = False  # each equivalent preemptor is recorded with a call of its own
             answers = self._answers[begin:]
             tier = max((each.tier for each in answers if each.tier != PROTECTS and each.answer is not None), default=0)
             last = next((place for place, each in enumerate(answers) if each.tier == tier), 0)
@@ -270,18 +269,16 @@ class Trace:
         found: list[tuple[Task, int | None, int]] = []
         for number, (point, asked, _, _) in enumerate(self.questions):
             if point == "on_allocate":
-                found.append((asked[0], asked[1], number))
-            elif point == "on_deallocate":
-                found.append((asked[0], None, number))
-            elif point == "on_allocate_together":
                 found += [(task, row, number) for task, row in zip(*asked, strict=True)]
+            elif point == "on_deallocate":
+                found += [(task, None, number) for task in asked[0]]
         return found
 
 
 GATES_AND_MOVES: Final = frozenset(
     (
         *("job_valid", "job_enqueueable", "job_enqueued", "overused", "preemptive", "pre_predicate"),
-        *("allocatable", "allocatable_together", "on_allocate", "on_allocate_together", "on_deallocate"),
+        *("allocatable", "on_allocate", "on_deallocate"),
     )
 )
 """The points at which something is refused, admitted, placed or removed."""

@@ -85,20 +85,15 @@ class Victims:
         "_shared",
         "_tasks",
         "answers",
-        "lasts",
     )
 
     def __init__(
         self,
         tasks: Sequence[Task],
         answers: Iterable[tuple[str, VictimsAnswer]] = (),
-        lasts: bool = False,
         refusals: Sequence[Victims] = (),
     ) -> None:
         self.answers: list[tuple[str, list[Task] | Allowance]] = []
-        self.lasts = lasts
-        """Whether the answers also hold for the next equivalent preemptor (``Plugin.depends_on_exchanges``); see
-        ``again``."""
         self._candidates = tasks
         self._refusals = refusals
         """The answers of each tier, if no tier allows a victim."""
@@ -139,11 +134,6 @@ class Victims:
         for task in self._candidates:
             if (rows is None or task.row in rows) and self._is_permitted(task):
                 yield task
-
-    def again(self, tasks: Sequence[Task]) -> Victims:
-        """Apply the same answers to the remaining tasks, after the previous victims were evicted."""
-        self._candidates, self._tasks, self._first, self._is_spent = tasks, None, None, False
-        return self
 
     def _is_permitted(self, task: Task) -> bool:
         for allowance in self._shared:

@@ -43,10 +43,6 @@ class CdpPlugin(Plugin):
         self._ends: dict[int, None] = {}
         """When the cool-downs of protected candidates end (ns since the epoch)."""
 
-    def depends_on_exchanges(self) -> bool:
-        """Return False: a pod's cool-down does not depend on other victims."""
-        return False
-
     @victim_rule("all but those that cool down")
     def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
         """Return the candidates that are not cooling down."""

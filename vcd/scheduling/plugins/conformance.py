@@ -17,10 +17,6 @@ class ConformancePlugin(Plugin):
     keys = ()
     protects = True
 
-    def depends_on_exchanges(self) -> bool:
-        """Return False: a pod's protection does not depend on other victims."""
-        return False
-
     @victim_rule("all but the protected")
     def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
         """Return the candidates that are not protected."""

@@ -101,10 +101,6 @@ class GangPlugin(Plugin):
         """Return whether fewer tasks than the minimum are ready or pipelined."""
         return job.is_starving()
 
-    def depends_on_exchanges(self) -> bool:
-        """Return False: the surplus depends on the number of victims only."""
-        return False
-
     @victim_rule("of each job, as many as it has above its minimum")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _Surplus:
         """Permit as many victims of each job as it has ready tasks above its minimum."""

@@ -57,10 +57,6 @@ class PdbPlugin(Plugin):
 
     # --- points -----------------------------------------------------------------------------------------------------
 
-    def depends_on_exchanges(self) -> bool:
-        """Return False: the budgets depend on the number of victims only."""
-        return False
-
     @victim_rule("those whose budgets allow it, each that goes taking from what is left for the others")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> Disruptions:
         """Permit victims while their budgets last; each victim uses one disruption of its budgets."""
@@ -81,15 +77,14 @@ class PdbPlugin(Plugin):
             if all(waiting.reason != refusal for waiting in preemptor.job.why):
                 preemptor.job.note("invalid", self.name, refusal)
 
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """Charge an eviction to the pod's budgets; a placement that is rolled back costs nothing."""
-        if len(self._budgets) and task.status == TaskStatus.RELEASING:
-            budgets = self._evicted[task.row] = self._budgets.of(task.pod, task.labels)
-            self._budgets.take(budgets)
+    def on_deallocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Charge evictions to the pods' budgets; a placement that is rolled back costs nothing."""
+        for task in tasks if len(self._budgets) else ():
+            if task.status == TaskStatus.RELEASING:
+                budgets = self._evicted[task.row] = self._budgets.of(task.pod, task.labels)
+                self._budgets.take(budgets)
 
-    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
-        """Do nothing: new placements do not affect budgets."""
-
-    def on_allocate(self, task: Task, row: int) -> None:
-        """Refund the budgets when the pod's eviction is rolled back."""
-        self._budgets.give_back(self._evicted.pop(task.row, ()))
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Refund the budgets when evictions are rolled back."""
+        for task in tasks if self._evicted else ():
+            self._budgets.give_back(self._evicted.pop(task.row, ()))

@@ -220,22 +220,20 @@ class PredicatesPlugin(FollowsPods):
         """Return the volumes chosen on the node for the task's unbound claims."""
         return () if self._storage is None else self._storage.reserved(task)
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """Record a placed or pipelined task and its volumes on the node."""
-        super().on_allocate(task, row)
-        if not task.shape.spec.volumes:
-            return
-        if self._attachments is not None:
-            self._attachments.add(task, row)
-        if self._storage is not None and self.is_on("VolumeBinding"):
-            self._storage.reserve(task, row)
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Record placed or pipelined tasks and their volumes on the nodes."""
+        super().on_allocate(tasks, rows)
+        for task, row in zip(tasks, rows, strict=True) if tasks[0].shape.spec.volumes else ():
+            if self._attachments is not None:
+                self._attachments.add(task, row)
+            if self._storage is not None and self.is_on("VolumeBinding"):
+                self._storage.reserve(task, row)
 
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """Remove a task from the node."""
-        super().on_deallocate(task, row)
-        if not task.shape.spec.volumes:
-            return
-        if self._attachments is not None:
-            self._attachments.remove(task, row)
-        if self._storage is not None and self.is_on("VolumeBinding"):
-            self._storage.unreserve(task)
+    def on_deallocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Remove tasks from the nodes."""
+        super().on_deallocate(tasks, rows)
+        for task, row in zip(tasks, rows, strict=True) if tasks[0].shape.spec.volumes else ():
+            if self._attachments is not None:
+                self._attachments.remove(task, row)
+            if self._storage is not None and self.is_on("VolumeBinding"):
+                self._storage.unreserve(task)

@@ -35,10 +35,6 @@ class PriorityPlugin(Plugin):
         """Order tasks by priority, highest first."""
         return -task.priority
 
-    def depends_on_exchanges(self) -> bool:
-        """Return False: evictions do not change priorities."""
-        return False
-
     @victim_rule("tasks of jobs of lower priority; in the preemptor's own job, tasks of lower priority")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task]:
         """Return tasks of jobs of lower priority, and tasks of lower priority in the preemptor's own job."""

@@ -253,37 +253,26 @@ class PodIndex:
     # --- updates
     # ------------------------------------------------------------------------------------------------------
 
-    def placed(self, task: Task, row: int) -> None:
-        """Record that a task was placed on the node of a row."""
-        self._move(task.row, task.labels, row, 1)
-
-    def placed_together(self, tasks: Sequence[Task], nodes: Sequence[int]) -> None:
-        """Record that tasks of one shape were placed, each on the node of a row."""
+    def move(self, tasks: Sequence[Task], nodes: Sequence[int], times: int) -> None:
+        """Record that tasks of one shape were placed (``times`` 1), each on the node of a row, or left it (-1): their
+        placement was rolled back, or they are evicted."""
         shape = self.tasks.shape[tasks[0].row]
-        counted = bool(self._tallies) or any(counts.has_things(shape) for counts in self._held.values())
+        held = [counts for counts in self._held.values() if counts.has_things(shape)]
         for task, node in zip(tasks, nodes, strict=True):
-            if counted:
-                self.placed(task, node)
-            else:
-                self._moved.setdefault(task.labels, {})[task.row, node] = 1
+            moved = self._moved.setdefault(task.labels, {})
+            net = moved.pop((task.row, node), 0) + times
+            if net:
+                moved[task.row, node] = net
+            if self._tallies:
+                self._count_move(task, node, times)
+            for counts in held:
+                counts.move(task.row, node, times)
 
-    def removed(self, task: Task, row: int) -> None:
-        """Record that a task left the node of a row: its placement was rolled back, or it is evicted."""
-        self._move(task.row, task.labels, row, -1)
-
-    def _move(self, row: int, labels: int, node: int, times: int) -> None:
-        moved = self._moved.setdefault(labels, {})
-        net = moved.pop((row, node), 0) + times
-        if net:
-            moved[row, node] = net
-        if self._tallies:
-            namespace = int(self.tasks.namespace[row])
-            for tally in (*self._by_labels.get(labels, ()), *self._wide):
-                if tally.includes(labels, namespace, bool(self._terminating[row])):
-                    tally.add(node, times)
-        for counts in self._held.values():
-            if counts.may_exist:
-                counts.move(row, node, times)
+    def _count_move(self, task: Task, node: int, times: int) -> None:
+        labels, namespace = task.labels, int(self.tasks.namespace[task.row])
+        for tally in (*self._by_labels.get(labels, ()), *self._wide):
+            if tally.includes(labels, namespace, bool(self._terminating[task.row])):
+                tally.add(node, times)
 
     def moved(self) -> Iterable[tuple[int, int, int]]:
         """Yield this session's net changes: row of the pod, node, 1 for placed or -1 for removed."""

@@ -170,6 +170,7 @@ class EquivalenceClasses:
         self._position: Ints = np.zeros(0, np.int64)
         self._follows = np.zeros(len(jobs), np.bool_)
         self._kinds: Ints = np.zeros(0, np.int64)
+        self._of_different_pods: set[int] = set()
 
     def find(
         self,
@@ -224,9 +225,14 @@ class EquivalenceClasses:
                 self._follows[equivalents[1:]] = True
                 self.classes.append(EquivalenceClass(equivalents))
 
+    def distinguish_pods(self, index: int) -> None:
+        """Record that a plugin distinguishes the pods of a job from each other, even if their specs and keys are
+        equal."""
+        self._of_different_pods.add(index)
+
     def has_equivalent_pods(self, index: int) -> bool:
         """Return whether a job's pods are equivalent, too: all are pending and of one kind."""
-        return self._kinds.size > 0 and self._kinds.item(index) != _ALONE
+        return self._kinds.size > 0 and self._kinds.item(index) != _ALONE and index not in self._of_different_pods
 
     def of(self, index: int) -> tuple[EquivalenceClass, int] | None:
         """Return the class of a job and its position there; None if no other job is equivalent to it."""

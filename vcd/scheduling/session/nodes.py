@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -236,30 +237,21 @@ class Nodes:
             del self._masks_by_floor[next(iter(self._masks_by_floor))]
         return mask
 
-    def change(self, row: int, delta: Ints, shape: Shape | None, times: int) -> None:
-        """Add ``delta`` to a node ``times`` (1 or -1) times; ``shape`` is given for an allocation of that shape."""
-        if times > 0:
-            self.usage.matrix[:, row] += delta
-        else:
-            self.usage.matrix[:, row] -= delta
-        self.awaits_room |= shape is None
-        before, count = self._sole.get(row, (shape, 0))
-        self._sole[row] = (before, count + times) if before is shape and shape is not None else (_MIXED, 0)
-        self.log.append(row)
-
-    def change_together(self, rows: list[int], delta: Ints, shape: Shape) -> None:
-        """Apply ``change`` for an allocation of one shape to each of some rows, which may repeat."""
+    def change(self, rows: Sequence[int], delta: Ints, shape: Shape | None, sign: int) -> None:
+        """Add ``delta`` to each of some rows, which may repeat, or subtract it (``sign`` -1). ``shape`` is given for
+        allocations of that shape."""
         counts: dict[int, int] = {}
         for row in rows:
-            counts[row] = counts.get(row, 0) + 1
+            counts[row] = counts.get(row, 0) + sign
         if len(counts) > _FEW:
             self.usage.matrix[:, list(counts)] += delta[:, None] * np.fromiter(counts.values(), np.int64, len(counts))
         else:
             for row, times in counts.items():
                 self.usage.matrix[:, row] += delta if times == 1 else delta * times
+        self.awaits_room |= shape is None
         for row, times in counts.items():
             before, count = self._sole.get(row, (shape, 0))
-            self._sole[row] = (before, count + times) if before is shape else (_MIXED, 0)
+            self._sole[row] = (before, count + times) if before is shape and shape is not None else (_MIXED, 0)
         self.log.extend(counts)
 
     def sole(self, row: int, shape: Shape) -> int | None:

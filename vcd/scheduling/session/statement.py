@@ -23,18 +23,17 @@ _PLANNED_STATUS = {"bind": _BINDING, "pipeline": _PIPELINED}
 
 
 class Hooks(msgspec.Struct, frozen=True):
-    """Callbacks to plugins for a task and the row of its node.
+    """Callbacks to plugins for tasks and the rows of their nodes.
 
-    ``allocated`` is called after a placement, and returns the plugins that refuse it, with reasons; the placement is
-    then undone. Plugins cannot refuse in ``allocated_together``. An eviction calls ``deallocated``, and its reversal
-    ``allocated``. ``volumes`` and ``annotations`` return what is written with a bind.
+    ``allocated`` is called after equivalent tasks were placed, and returns the plugins that refuse it, with reasons;
+    the placement is then undone. An eviction calls ``deallocated``, and its reversal ``allocated``. ``volumes`` and
+    ``annotations`` return what is written with a bind.
     """
 
-    allocated: Callable[[Task, int], Sequence[tuple[str, Reason]]] = lambda task, node: ()
-    deallocated: Callable[[Task, int], None] = lambda task, node: None
+    allocated: Callable[[list[Task], list[int]], Sequence[tuple[str, Reason]]] = lambda tasks, nodes: ()
+    deallocated: Callable[[list[Task], list[int]], None] = lambda tasks, nodes: None
     volumes: Callable[[Task, int], tuple[ev.VolumeChoice, ...]] = lambda task, node: ()
     annotations: Callable[[Task, int], dict[str, str]] = lambda task, node: {}
-    allocated_together: Callable[[list[Task], list[int]], None] = lambda tasks, nodes: None
 
 
 class _Operation(msgspec.Struct, eq=False):
@@ -98,80 +97,52 @@ class Statement:
 
     # --- operations -------------------------------------------------------------------------------------------------
 
-    def allocate(self, task: Task, node: int) -> bool:
-        """Allocate a pending task on a node with enough idle resources. Return False if a plugin refused and it was
-        undone."""
-        return self._place("bind", task, node, _ALLOCATED)
+    def allocate(self, tasks: list[Task], nodes: list[int]) -> bool:
+        """Allocate equivalent pending tasks, each on the node at its position, which has enough idle resources. Return
+        False if a plugin refused and it was undone; only for a single task this is noted."""
+        return self._place("bind", tasks, nodes, _ALLOCATED)
 
-    def allocate_together(self, tasks: list[Task], nodes: list[int]) -> None:
-        """Allocate several equivalent pending tasks of the job, each on the node at its position."""
-        trial, first = self._trial, tasks[0]
-        self._operations.extend(
-            [_Operation("bind", task, node, _PENDING, task.node, "") for task, node in zip(tasks, nodes, strict=True)]
-        )
-        trial.nodes.change_together(nodes, first.deltas.allocate, first.shape)
-        self.job.moved(tasks, _ALLOCATED)
+    def pipeline(self, tasks: list[Task], nodes: list[int]) -> bool:
+        """Pipeline equivalent pending tasks, to wait for resources being freed. The result is as of ``allocate``."""
+        return self._place("pipeline", tasks, nodes, _PIPELINED)
+
+    def place_again(self, task: Task, node: int, status: int) -> None:
+        """Repeat a placement that was undone. Plugins are notified, but cannot refuse."""
+        self._place("bind" if status == _ALLOCATED else "pipeline", [task], [node], status, may_refuse=False)
+
+    def _place(
+        self, verb: ev.Verb, tasks: list[Task], nodes: list[int], status: int, *, may_refuse: bool = True
+    ) -> bool:
+        trial, first, save_point = self._trial, tasks[0], len(self._operations)
+        self._operations += [
+            _Operation(verb, task, node, task.status, task.node, "") for task, node in zip(tasks, nodes, strict=True)
+        ]
+        if status == _ALLOCATED:
+            trial.nodes.change(nodes, first.deltas.allocate, first.shape, 1)
+        else:
+            trial.nodes.change(nodes, first.deltas.pipeline, None, 1)
+        first.job.moved(tasks, status)
         for task, node in zip(tasks, nodes, strict=True):
             task.node = node
         trial.changes += len(tasks)
         self._count(len(tasks))
-        trial.hooks.allocated_together(tasks, nodes)
-
-    def pipeline(self, task: Task, node: int) -> bool:
-        """Pipeline a pending task on a node, to wait for resources being freed. Return False if a plugin refused and it
-        was undone."""
-        return self._place("pipeline", task, node, _PIPELINED)
-
-    def place_again(self, task: Task, node: int, status: int) -> None:
-        """Repeat a placement that was undone. Plugins are notified, but cannot refuse."""
-        self._place("bind" if status == _ALLOCATED else "pipeline", task, node, status, may_refuse=False)
-
-    def _place(self, verb: ev.Verb, task: Task, node: int, status: int, *, may_refuse: bool = True) -> bool:
-        self._operations.append(_Operation(verb, task, node, task.status, task.node, ""))
-        trial = self._trial
-        if status == _ALLOCATED:
-            trial.nodes.change(node, task.deltas.allocate, task.shape, 1)
-        else:
-            trial.nodes.change(node, task.deltas.pipeline, None, 1)
-        task.job.moved((task,), status)
-        task.node = node
-        trial.changes += 1
-        self._count(1)
-        refusals = trial.hooks.allocated(task, node)
-        if not may_refuse:
+        refusals = trial.hooks.allocated(tasks, nodes)
+        if not (refusals and may_refuse):
             return True
-        for name, refusal in refusals:
-            task.job.note("predicate", name, refusal, task=task)
-        if refusals:
-            self.undo(len(self._operations) - 1)
-        return not refusals
+        if len(tasks) == 1:
+            for name, refusal in refusals:
+                first.job.note("predicate", name, refusal, task=first)
+        self.undo(save_point)
+        return False
 
     def evict(self, task: Task, reason: str) -> None:
         """Evict a placed task. Its resources count as releasing from now on."""
         self._operations.append(_Operation("evict", task, task.node, task.status, task.node, reason))
         trial = self._trial
-        trial.nodes.change(task.node, task.deltas.evict, None, 1)
-        task.job.moved((task,), _RELEASING)
+        trial.nodes.change([task.node], task.deltas.evict, None, 1)
+        task.job.moved([task], _RELEASING)
         trial.changes += 1
-        trial.hooks.deallocated(task, task.node)
-
-    def exchange(self, tasks: list[Task], victims: list[Task], node: int, reason: str) -> None:
-        """Evict several tasks of a node, and pipeline one of several equivalent tasks in place of each."""
-        trial, count = self._trial, len(tasks)
-        change = tasks[0].deltas.pipeline * count
-        for task, victim in zip(tasks, victims, strict=True):
-            self._operations.append(_Operation("evict", victim, node, victim.status, node, reason))
-            self._operations.append(_Operation("pipeline", task, node, _PENDING, task.node, ""))
-            change += victim.deltas.evict
-            victim.job.moved((victim,), _RELEASING)
-            task.node = node
-        self.job.moved(tasks, _PIPELINED)
-        trial.nodes.change(node, change, None, 1)
-        trial.changes += 2 * count
-        self._count(count)
-        for victim in victims:
-            trial.hooks.deallocated(victim, node)
-        trial.hooks.allocated_together(tasks, [node] * count)
+        trial.hooks.deallocated([task], [task.node])
 
     # --- reverse ----------------------------------------------------------------------------------------------------
 
@@ -189,21 +160,21 @@ class Statement:
         self.undo(0)
 
     def _reverse(self, operation: _Operation) -> None:
-        trial, task = self._trial, operation.task
+        trial, task, nodes = self._trial, operation.task, [operation.node]
         trial.changes += 1
         if operation.verb == "evict":
-            trial.nodes.change(operation.node, task.deltas.evict, None, -1)
-            task.job.moved((task,), operation.status_before)
-            trial.hooks.allocated(task, operation.node)
+            trial.nodes.change(nodes, task.deltas.evict, None, -1)
+            task.job.moved([task], operation.status_before)
+            trial.hooks.allocated([task], nodes)
             return
         if operation.verb == "bind":
-            trial.nodes.change(operation.node, task.deltas.allocate, task.shape, -1)
+            trial.nodes.change(nodes, task.deltas.allocate, task.shape, -1)
         else:
-            trial.nodes.change(operation.node, task.deltas.pipeline, None, -1)
+            trial.nodes.change(nodes, task.deltas.pipeline, None, -1)
         self._count(-1)
-        task.job.moved((task,), operation.status_before)
+        task.job.moved([task], operation.status_before)
         task.node = operation.node_before
-        trial.hooks.deallocated(task, operation.node)
+        trial.hooks.deallocated([task], nodes)
 
     def placements(self, save_point: int) -> list[tuple[Task, int, int]]:
         """Return the tasks placed since a save point, each with its node and status, for ``place_again``."""

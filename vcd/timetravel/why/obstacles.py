@@ -236,7 +236,7 @@ class _ServiceOrder:
                 self._admissions_before.setdefault(asked[0].index, len(self._admitted))
             elif point == "job_enqueued":
                 self._admitted.append(asked[0])
-            elif point in ("allocatable", "allocatable_together"):
+            elif point == "allocatable":
                 self._turns.setdefault(asked[1].job.index, number)
                 self._turns_of_pods.setdefault(asked[1].key, number)
         self._moves = trace.moves()

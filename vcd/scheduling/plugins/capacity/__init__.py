@@ -248,23 +248,16 @@ class CapacityPlugin(KeepsShares):
 
     # --- gates ------------------------------------------------------------------------------------------------------
 
-    def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Return a reason if the task would exceed its queue's or an ancestor's capability, or use others'
+    def allocatable(self, queue: Queue, task: Task, count: int) -> Reason | None:
+        """Return a reason if the tasks would exceed their queue's or an ancestor's capability, or use others'
         guarantees."""
+        amounts = [amount * count for amount in task.amounts]
         refusal = (
-            self._refuses(queue) or self._over(queue, task.amounts, task) or self._uses_guarantees(queue, task.amounts)
+            self._refuses(queue) or self._over(queue, amounts, task, count) or self._uses_guarantees(queue, amounts)
         )
         if refusal is None and task.gated:
             self._reservations.reserve(task)  # its gate will be removed: its quota is reserved from now on
         return refusal
-
-    def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
-        """Return whether ``count`` such tasks stay within the limits together; False while quota is reserved."""
-        together = [amount * count for amount in task.amounts]
-        chain = self._accounts[queue.index].chain
-        if self._refuses(queue) is not None or any(each.reserved is not None for each in chain):
-            return False
-        return self._over(queue, together, task) is None and self._uses_guarantees(queue, together) is None
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Return a reason if the queue may not reclaim for the tasks.
@@ -318,8 +311,9 @@ class CapacityPlugin(KeepsShares):
             return _NOT_A_LEAF({"queue": queue.name, "child queues": names})
         return None
 
-    def _over(self, queue: Queue, amounts: Sequence[int], task: Task) -> Reason | None:
-        """Return a reason if the task would exceed a limit of its queue or of an ancestor."""
+    def _over(self, queue: Queue, amounts: Sequence[int], task: Task, count: int) -> Reason | None:
+        """Return a reason if ``count`` tasks, which request ``amounts``, would exceed a limit of their queue or of an
+        ancestor. Only a single task may use the quota that is reserved for it."""
         for account in self._accounts[queue.index].chain:
             allocated, limits = account.allocated, account.limits
             if account.reserved is None:
@@ -329,7 +323,7 @@ class CapacityPlugin(KeepsShares):
                 else:
                     continue
             reserved = account.reserved or [0] * len(amounts)
-            own = amounts if self._reservations.holds(task) else [0] * len(amounts)
+            own = amounts if count == 1 and self._reservations.holds(task) else [0] * len(amounts)
             others = [amount - mine for amount, mine in zip(reserved, own, strict=True)]
             over = [
                 column
@@ -453,10 +447,6 @@ class CapacityPlugin(KeepsShares):
         return self._accounts
 
     # --- victims ----------------------------------------------------------------------------------------------------
-
-    def depends_on_exchanges(self) -> bool:
-        """Return whether queues form a tree: then the preemptor's new resources count for common ancestors, too."""
-        return self.flags.get("enableHierarchy", False)
 
     @victim_rule("tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:

@@ -173,12 +173,9 @@ class CapacityCardPlugin(KeepsShares):
         if job.record.min_resources is not None and any(self._accounts.minimum(job)):
             reservations.add_basic(job.priority, self._accounts.reserving.reservable(job.index)[:2].tolist())
 
-    def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Return a reason if the pod would exceed its queue's quota or capability."""
-        return self._refusal(queue, task, 1)
-
-    def _refusal(self, queue: Queue, task: Task, count: int) -> Reason | None:
-        """Return a reason if one pod's cards, or the cpu and memory of ``count`` such pods, exceed a limit."""
+    def allocatable(self, queue: Queue, task: Task, count: int) -> Reason | None:
+        """Return a reason if the pods would exceed their queue's quota or capability, or if they may not all have the
+        same choice of cards."""
         if not queue.is_open:
             return queue.why_closed()
         request = self._request(task)
@@ -201,11 +198,6 @@ class CapacityCardPlugin(KeepsShares):
         for name, unused in self._accounts.guarantees.unused():
             held = {resource: amount for resource, amount in zip(BASIC, unused, strict=True) if amount}
             yield Hold(HoldKind.GUARANTEE, name, resources=held)
-
-    def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
-        """Return whether ``count`` such pods stay within the limits, all with the same choice of cards."""
-        preserves_choice = self._queues[queue.index].preserves_choice(self._request(task), count)
-        return preserves_choice and self._refusal(queue, task, count) is None
 
     def _without_nameless(self, request: CardRequest) -> CardRequest:
         """Return the request without what a node of unknown model can serve, because no quota is charged for it."""

@@ -156,13 +156,14 @@ class CardAccount:
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
-    def refuses(self, request: CardRequest, count: int = 1) -> Reason | None:
-        """Return a reason if allocated + request exceeds a limit; ``count`` multiplies cpu and memory only."""
+    def refuses(self, request: CardRequest, count: int) -> Reason | None:
+        """Return a reason if allocated + ``count`` requests exceed a limit, or may not all have the same choice of
+        cards."""
         refusal = self._refuses_basic([amount * count for amount in request.basic], self.basic_allocated)
         for demand in request.demands:
             if refusal is not None:
                 return refusal
-            if self.affords(demand):
+            if self.affords(demand) and (count == 1 or self.preserves_choice(request, count)):
                 continue
             refusal = self.problem or self._short_of(demand)
         return refusal

@@ -340,12 +340,12 @@ class DeviceSharePlugin(Plugin):
 
     # --- queues -------------------------------------------------------------------------------------------------------
 
-    def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Return a reason if the task's shares, summed over cards, exceed its queue's or an ancestor's capability."""
-        if not self.limits:
+    def allocatable(self, queue: Queue, task: Task, count: int) -> Reason | None:
+        """Return a reason if the tasks' shares, summed over cards, exceed their queue's or an ancestor's capability."""
+        pod_request = self.request_of(task) if self.limits else None
+        if pod_request is None:
             return None
-        pod_request = self.request_of(task)
-        return None if pod_request is None else self.limits.refusal(queue, pod_request.memory, pod_request.cores)
+        return self.limits.refusal(queue, count * pod_request.memory, count * pod_request.cores)
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Return a reason if the tasks together exceed the capability."""
@@ -364,10 +364,12 @@ class DeviceSharePlugin(Plugin):
 
     # --- events of placements -----------------------------------------------------------------------------------------
 
-    def on_allocate(self, task: Task, row: int) -> Reason | None:
-        """Assign cards to a task, or refuse the placement; assign them again when its eviction is rolled back."""
-        if not self.active:
-            return None
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> Reason | None:
+        """Assign cards to tasks, or refuse the placement; assign them again when an eviction is rolled back."""
+        refusals = [self._hold(task, row) for task, row in zip(tasks, rows, strict=True) if self.active]
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    def _hold(self, task: Task, row: int) -> Reason | None:
         held = self._holdings.get(task.row)
         if held is not None:
             self._restore(held)
@@ -391,9 +393,13 @@ class DeviceSharePlugin(Plugin):
         self._count(held, 1)
         return None
 
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """Free an evicted task's cards for later, or roll back a placement."""
-        held = self._holdings.get(task.row) if self.active else None
+    def on_deallocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Free evicted tasks' cards for later, or roll back a placement."""
+        for task, row in zip(tasks, rows, strict=True) if self.active else ():
+            self._drop(task, row)
+
+    def _drop(self, task: Task, row: int) -> None:
+        held = self._holdings.get(task.row)
         if held is None:
             return
         if task.status == TaskStatus.RELEASING:

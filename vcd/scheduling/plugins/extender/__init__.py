@@ -243,24 +243,23 @@ class ExtenderPlugin(Plugin):
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def on_allocate(self, task: Task, row: int) -> Reason | None:
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> Reason | None:
         """Send the verb allocateFunc; a refusal rolls back this placement only."""
-        if not self._active:
-            return None
-        self._moved(task, row)
-        error = self._event("allocateFunc", task)
-        return _PLACEMENT_REFUSED({"error": error}) if error else None
+        errors = self._moved("allocateFunc", tasks, rows)
+        return _PLACEMENT_REFUSED({"error": errors[0]}) if errors else None
 
-    def on_deallocate(self, task: Task, row: int) -> None:
+    def on_deallocate(self, tasks: list[Task], rows: list[int]) -> None:
         """Send the verb deallocateFunc."""
-        if not self._active:
-            return
-        self._moved(task, row)
-        self._event("deallocateFunc", task)
+        self._moved("deallocateFunc", tasks, rows)
 
-    def _moved(self, task: Task, row: int) -> None:
-        self._wire.moved(task, row)
-        self._progress.moved(row)
+    def _moved(self, verb: str, tasks: list[Task], rows: list[int]) -> list[str]:
+        """Send the verb for each task; return why the extender refuses some."""
+        errors = []
+        for task, row in zip(tasks, rows, strict=True) if self._active else ():
+            self._wire.moved(task, row)
+            self._progress.moved(row)
+            errors.append(self._event(verb, task))
+        return [error for error in errors if error]
 
     def _event(self, name: str, task: Task) -> str:
         """Send an event; return why the extender refuses it, or an empty text."""

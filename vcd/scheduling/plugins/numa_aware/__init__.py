@@ -305,8 +305,12 @@ class NumaAwarePlugin(Plugin):
         held = self._held.get(task.row)
         return {} if held is None else {CPUS: write_cpus(held[1])}
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """Assign CPUs to a placed task. After the rollback of an eviction, the task still has its CPUs."""
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Assign CPUs to placed tasks. After the rollback of an eviction, a task still has its CPUs."""
+        for task, row in zip(tasks, rows, strict=True):
+            self._take(task, row)
+
+    def _take(self, task: Task, row: int) -> None:
         topology = self._topologies[row]
         if not self._active[row] or not isinstance(topology, NodeTopology) or task.status not in _FRESH:
             return
@@ -319,10 +323,11 @@ class NumaAwarePlugin(Plugin):
             self._free[row] &= ~cpus
             self._log.append(row)
 
-    def on_deallocate(self, task: Task, row: int) -> None:
+    def on_deallocate(self, tasks: list[Task], rows: list[int]) -> None:
         """Free the CPUs of a placement that is rolled back. An evicted task holds them until the kubelet frees them."""
-        held = self._held.get(task.row)
-        if held is not None and task.status != TaskStatus.RELEASING:
-            del self._held[task.row]
-            self._free[held[0]] |= held[1]
-            self._log.append(held[0])
+        for task in tasks:
+            held = self._held.get(task.row)
+            if held is not None and task.status != TaskStatus.RELEASING:
+                del self._held[task.row]
+                self._free[held[0]] |= held[1]
+                self._log.append(held[0])

@@ -429,20 +429,16 @@ class ProportionPlugin(KeepsShares):
         due = [int(amount) for amount in deserved]
         return _OVERUSED(amounts=self._session.told(range(self._width), deserved=due, allocated=allocated))
 
-    def allocatable(self, queue: Queue, task: Task) -> Reason | None:
-        """Return a reason if the task would exceed what its queue deserves of a requested resource.
+    def allocatable(self, queue: Queue, task: Task, count: int) -> Reason | None:
+        """Return a reason if the tasks would exceed what their queue deserves of a requested resource.
 
         A task that no node can take has no share. Only the capability applies to it, so that its reasons name the
         nodes.
         """
-        account = self._shares[queue.index]
+        account, amounts = self._shares[queue.index], [amount * count for amount in task.amounts]
         if account.has_excluded and demand_of(self._session).is_excluded(task):
-            return self._beyond(queue, task.job, task.amounts, account.most)
-        return self._within(queue, task.job, task.amounts)
-
-    def allocatable_together(self, queue: Queue, task: Task, count: int) -> bool:
-        """Return whether ``count`` tasks like this one together stay within what the queue deserves."""
-        return self._within(queue, task.job, [amount * count for amount in task.amounts]) is None
+            return self._beyond(queue, task.job, amounts, account.most)
+        return self._within(queue, task.job, amounts)
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Return a reason if the tasks together would exceed what the queue deserves."""

@@ -90,6 +90,7 @@ class TaskTopologyPlugin(Plugin):
                 self._errors[index] = error
             else:
                 self._jobs[index] = JobTopology(topology, tasks)
+                session.classes.distinguish_pods(index)  # by their buckets
 
     def close(self, session: Session) -> None:
         """Note invalid annotations on their jobs."""
@@ -119,14 +120,16 @@ class TaskTopologyPlugin(Plugin):
         if weight and self._jobs:
             yield TaskTopology(self, weight)
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """Count the task on the node."""
-        topology = self._jobs.get(task.job.index)
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Count the tasks on their nodes."""
+        topology = self._jobs.get(tasks[0].job.index)
         if topology is not None:
-            topology.placed(task, row)
+            for task, row in zip(tasks, rows, strict=True):
+                topology.placed(task, row)
 
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """Stop counting the task on the node."""
-        topology = self._jobs.get(task.job.index)
+    def on_deallocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Stop counting the tasks on their nodes."""
+        topology = self._jobs.get(tasks[0].job.index)
         if topology is not None:
-            topology.removed(task, row)
+            for task, row in zip(tasks, rows, strict=True):
+                topology.removed(task, row)

@@ -211,29 +211,22 @@ class UsagePlugin(Plugin):
         if self._any and self.weight and sum(self.weights):
             yield LeastUsed(self._load, self._known, self.weights, self.weight)
 
-    def on_allocate(self, task: Task, row: int) -> None:
-        """Add the estimate of a placed pod."""
-        if not self._any:
-            return
-        if task.row not in self._evicted:
-            self._load.add(task.row, task.shape, row)
-            return
-        estimate = self._evicted.pop(task.row)  # its eviction is rolled back
-        if estimate is not None:
-            self._load.put_back(task.row, estimate)
-
-    def on_allocate_together(self, tasks: list[Task], rows: list[int]) -> None:
+    def on_allocate(self, tasks: list[Task], rows: list[int]) -> None:
         """Add the estimates of placed pods."""
-        for task, row in zip(tasks, rows, strict=True):
-            self.on_allocate(task, row)
+        for task, row in zip(tasks, rows, strict=True) if self._any else ():
+            if task.row not in self._evicted:
+                self._load.add(task.row, task.shape, row)
+                continue
+            estimate = self._evicted.pop(task.row)  # its eviction is rolled back
+            if estimate is not None:
+                self._load.put_back(task.row, estimate)
 
-    def on_deallocate(self, task: Task, row: int) -> None:
-        """Subtract the estimate of a removed pod."""
-        if not self._any:
-            return
-        estimate = self._load.remove(task.row)
-        if task.status == TaskStatus.RELEASING:
-            self._evicted[task.row] = estimate
+    def on_deallocate(self, tasks: list[Task], rows: list[int]) -> None:
+        """Subtract the estimates of removed pods."""
+        for task in tasks if self._any else ():
+            estimate = self._load.remove(task.row)
+            if task.status == TaskStatus.RELEASING:
+                self._evicted[task.row] = estimate
 
     def gauges(self) -> Iterator[Gauge]:
         """Return how many nodes have known usage, and how many do not, by cause."""
