@@ -29,10 +29,10 @@ def answer(log: Path, name: str, session: int | None = None, *, change: bool = F
 def test_a_job_that_waits(busy: Path) -> None:
     assert answer(busy, "large", 7, change=True) == [
         "default/large  WAITING 10 min  queue default  5 x 7 cpu, all or nothing",
-        "Why      It needs 35 cpu, and all nodes together have 32.",
+        "Why      The cluster is full: 34 of 40 cpu are free, and it needs 35; default/second holds most.",
         "Queue    default has 0 of its deserved 32 cpu",
         "Held by  default/second 6 cpu",
-        "Helps    job default/large's minMember 5 -> 2: 2 of 5 pods are bound, to n2, n3",
+        "Helps    job default/large's minMember 5 -> 3: 3 of 5 pods are bound, to n2, n3, n4",
         "History  00:00:05 created, 5 pods created; 00:10:05 admitted",
         "As of    2026-01-01T00:10:05.000Z",
     ]

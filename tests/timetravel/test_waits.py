@@ -145,20 +145,27 @@ async def moved_between_queues(path: Path) -> None:
         await made.cycle(seconds=0)
 
 
-async def test_many_kinds_of_reasons_with_one_cause_are_looked_into(tmp_path: Path) -> None:
+async def test_a_wait_that_lasts_has_the_cause_and_quantities_of_now(tmp_path: Path) -> None:
+    """Whatever it waited for before, and longer, does not keep it any more."""
     await moved_between_queues(tmp_path / "log")
     found = verdict(tmp_path / "log", "train")
-    assert (found.cause, found.share, found.looked) == ("queue-capability", round(81 / 131, 3), 1)
-    # and what is said is of the queue in which it waited longest, and not of the last one
-    assert found.subject == {"queue": "b", "field": "spec.capability.cpu"}
-    assert found.amounts == {"cpu": {"asks": 8000, "has": 0, "limit": 3000}}
+    assert (found.cause, found.share) == ("queue-capability", round(20 / 131, 3))
+    assert found.subject == {"queue": "d", "field": "spec.capability.cpu"}
+    assert found.amounts == {"cpu": {"asks": 8000, "has": 0, "limit": 5000}}
 
 
-async def test_what_was_not_looked_into_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vcd.diagnosis.dominant._MOST", 2)
-    await moved_between_queues(tmp_path / "log")
+async def test_a_wait_that_is_over_has_the_cause_that_held_longest(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", PLAIN) as made:
+        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.queue("q", state="Closed"))
+        await made.show(dsl.node("n1", cpu=8, unschedulable=True))
+        await made.show(dsl.gang("train", 1, cpu=8, queue="q"))
+        await pass_time(made, 100)
+        await made.show(dsl.queue("q"))
+        await pass_time(made, 40)
+        await made.show(dsl.node("n1", cpu=8))
+        await pass_time(made, 5)
     found = verdict(tmp_path / "log", "train")
-    assert found.looked == pytest.approx(0.54, abs=0.005)
+    assert (found.cause, found.waited, found.still) == ("queue-closed", 140, False)
 
 
 @pytest.mark.parametrize("name", ["busy", "takeover"])

@@ -106,6 +106,14 @@ class WholeWait(NamedTuple):
         """Return the sum of its spans of each kind."""
         return {span.kind: span for span in summed(self.spans)}
 
+    def longest_held(self) -> WaitSpan:
+        """Return the sum of its spans of the kind that held longest."""
+        return max(self.held().values(), key=lambda span: span.weight)
+
+    def last_held(self) -> WaitSpan:
+        """Return the sum of its spans of the last kind, as of the last session."""
+        return self.held()[self.spans[-1].kind]._replace(last=self.last)
+
 
 def summed(spans: Iterable[WaitSpan]) -> list[WaitSpan]:
     """Return the sums of spans by kind, in the order of their starts."""

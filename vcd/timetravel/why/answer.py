@@ -25,8 +25,6 @@ _WIDTH = 9
 _HOLDERS, _AHEAD, _MARKS = 3, 3, 5
 """Names in each list, at most; of more events in the history, those in the middle are counted."""
 _TOGETHER = timedelta(seconds=1)
-_MOST = 0.9
-"""If a smaller share of a wait was examined, the answer states it."""
 _OF_SHARES = (
     *(Cause.CLUSTER_FULL, Cause.ORDER, Cause.QUEUE_DESERVED, Cause.QUEUE_CAPABILITY),
     *(Cause.PARENT_LIMIT, Cause.OTHERS_GUARANTEE, Cause.ADMISSION),
@@ -67,8 +65,6 @@ def answer_lines(
         if verdict.earlier:
             total = span_in_words(verdict.earlier_waited)
             parts.append(("Earlier", f"{counted(verdict.earlier, 'wait')} of {total} in all"))
-        if verdict.looked < _MOST:
-            parts.append(("Examined", f"{verdict.looked:.0%} of the wait"))
     if obstacles is not None and waits and verdict is not None and verdict.cause != Cause.SHAPE:
         parts += [
             ("Queue", _place(story, obstacles, verdict.cause)),

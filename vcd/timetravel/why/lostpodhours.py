@@ -23,7 +23,6 @@ from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, object_in
 from vcd.timetravel.logwriter import as_of
 from vcd.timetravel.why.counterfactual import smallest_change
-from vcd.timetravel.why.verdict import served_between
 from vcd.timetravel.why.waits import wait_at
 
 FIRST = 5
@@ -150,13 +149,11 @@ def _stretch(history: History, first: int | None, last: int | None) -> _Stretch:
 
 
 class _Loss(msgspec.Struct):
-    """What a job lost by reasons of one kind in a queue, the longest span of them, and the session at which that wait
-    began."""
+    """What a job lost by reasons of one kind in a queue, and the longest span of them."""
 
     group: str
     queue: str
     held: WaitSpan
-    first: int
 
     @property
     def kind(self) -> Kind:
@@ -203,9 +200,7 @@ class _Tally:
         queue = "" if known is None else self._settings.queue_of(known)
         for kind, held in wait.held().items():
             before = self.losses.get((group, kind))
-            both = held if before is None else before.held.plus(held)
-            first = wait.first if before is None or both.last == held.last else before.first
-            self.losses[group, kind] = _Loss(group, queue, both, first)
+            self.losses[group, kind] = _Loss(group, queue, held if before is None else before.held.plus(held))
 
     def _pods(self, group: str, reasons: Reasons) -> int:
         """Return how many pods wait: those named by the reasons, each once; for a group that waits as a whole, the
@@ -283,8 +278,7 @@ def _diagnose_examined(history: History, losses: list[_Loss]) -> dict[tuple[str,
             wait = wait_at(history, loss.group, loss.held.last)
         except NotFound:  # this version decides differently: the logged reasons are used
             continue
-        served = served_between(history, loss.first, loss.held.last)
-        found[loss.group, loss.kind] = _DiagnosedLoss(loss, diagnosed(wait, served))
+        found[loss.group, loss.kind] = _DiagnosedLoss(loss, diagnosed(wait))
     return found
 
 
