@@ -21,6 +21,7 @@ from vcd.model.status import Phase
 from vcd.model.words import span_in_words
 from vcd.text.causes import JOBS, cut, said, shortened
 from vcd.text.names import ANOTHER
+from vcd.text.remedies import remedy_of
 from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
@@ -38,8 +39,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
     ``cause`` is the one of ``session``, whose reasons held for ``share`` of the ``waited`` seconds that began at
     ``since`` (RFC 3339); ``subject`` names what it is about and ``amounts`` has the quantities, by resource (empty for
-    counts) and role in base units. ``fix`` is the smallest change that would let it start, ``verified`` by deciding
-    again; ``text`` states all in a sentence, ``why`` the cause alone. ``funnel`` counts the nodes that pass each
+    counts) and role in base units. ``remedy`` is what would end a wait for this cause, ``fix`` the smallest change
+    that would let it start, ``verified`` by deciding again; ``text`` states all in a sentence, ``why`` the cause
+    alone. ``funnel`` counts the nodes that pass each
     clause of a pod. The wait is the present one (``still``) or the last one; ``earlier`` ones lasted
     ``earlier_waited`` seconds in total. ``older`` is a wait that began before the log.
     """
@@ -61,6 +63,7 @@ class Verdict(msgspec.Struct, frozen=True):
     older: bool = False
     still: bool = False
     why: str = ""
+    remedy: str = ""
 
 
 def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
@@ -75,7 +78,7 @@ def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
             since = max([window.since, *(time for _, time, _ in observed[:1])])
             waited = max(window.end(history.reader) - since, 0)
             verdict = _build_verdict(group, found, since, waited, waited, record.session, "waits")
-            return msgspec.structs.replace(verdict, still=True)
+            return msgspec.structs.replace(verdict, still=True, remedy=remedy_of(found, ()))
     raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
 
 
@@ -137,7 +140,8 @@ def verdict_on(
     *earlier, wait = waits
 
     held = wait.last_held() if wait.lasting else wait.longest_held()
-    diagnosis = diagnosed(wait_at(history, group, held.last, traced=True))  # the obstacles need the same trace
+    there = wait_at(history, group, held.last, traced=True)  # the obstacles need the same trace
+    diagnosis = diagnosed(there)
     if seen is not None:
         diagnosis = _without_others(diagnosis, seen)
     still = wait.last == window.last_session(history.reader) and wait.end >= window.end(history.reader)
@@ -148,6 +152,7 @@ def verdict_on(
         earlier_waited=sum(one.length for one in earlier) / _SECOND,
         older=wait.older,
         still=still,
+        remedy=remedy_of(diagnosis, there.reasons),
     )
 
 
