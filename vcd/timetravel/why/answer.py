@@ -13,6 +13,7 @@ from vcd.diagnosis.holders import KEPT
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, ordinal, some, span_in_words
 from vcd.text.amounts import pods_on_nodes, resource_name
+from vcd.text.episodes import EPISODES
 from vcd.text.names import without_uid
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.explain import Explanation
@@ -64,7 +65,8 @@ def answer_lines(
             parts.append(("Nodes", "; ".join(map(str, verdict.funnel))))
         if verdict.earlier:
             total = span_in_words(verdict.earlier_waited)
-            parts.append(("Earlier", f"{counted(verdict.earlier, 'wait')} of {total} in all"))
+            facts = {"waits": counted(verdict.earlier, "wait"), "total": total}
+            parts.append(("Earlier", EPISODES.sentence("earlier", facts)))
     if obstacles is not None and waits and verdict is not None and verdict.cause != Cause.SHAPE:
         parts += [
             ("Queue", _place(story, obstacles, verdict.cause)),
@@ -87,9 +89,8 @@ def answer_lines(
 
 
 def _as_of(story: Explanation) -> str:
-    if story.quiet < 1:
-        return story.as_of
-    return f"{story.as_of}; the last event was {span_in_words(round(story.quiet))} before"
+    facts = {"as_of": story.as_of, "quiet": span_in_words(round(story.quiet))}
+    return EPISODES.sentence("as of", facts, ["quiet" if story.quiet >= 1 else ""])
 
 
 def _sentence(words: str) -> str:
@@ -180,8 +181,9 @@ def _placed(episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:
     """Yield where its pods were last bound, or would have been bound by a shadow."""
     last = next((one for one in reversed(episodes) if one.what == "bound"), None)
     if last is not None:
-        where = f"{pods_on_nodes(last.places.values())}, session {last.session}"
-        yield ("Shadow", f"would have bound it to {where}") if last.shadow else ("Placed", where)
+        facts = {"where": pods_on_nodes(last.places.values()), "session": f"{last.session}"}
+        words = EPISODES.sentence("placed there", facts, ["shadow" if last.shadow else ""])
+        yield "Shadow" if last.shadow else "Placed", words
 
 
 def _history(episodes: Sequence[Episode]) -> str:
