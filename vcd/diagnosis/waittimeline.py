@@ -1,8 +1,7 @@
 """The wait timeline: which job waited for which reasons, since when, since which session, with the latest quantities.
 
-`WaitTimeline` folds the waits that sessions state; no other code folds them. `loggedtimeline.py` feeds it from a log
-and `vcd/daemon/reporting/wait_history.py` from a running daemon. Every answer about the time of waits reads
-`WholeWait` and `WaitSpan`.
+`WaitTimeline` folds the waits that sessions state; no other code folds them. `loggedtimeline.py` feeds it from a log.
+Every answer about the time of waits reads `WholeWait` and `WaitSpan`.
 """
 
 from __future__ import annotations
@@ -174,11 +173,6 @@ class JobTimeline:
         if self.is_deleted:
             self.former, self.is_deleted = len(self.ended), False
 
-    def forget_earlier(self) -> None:
-        """Forget the ended waits of deleted groups, and of this group all but the last."""
-        del self.ended[: max(self.former, len(self.ended) - 1)]
-        self.former = 0
-
     def _close(self, span: WaitSpan | None) -> None:
         """Store a span that ended, if it lasted to the end of a session."""
         if span is None or span.last < span.first:
@@ -250,11 +244,6 @@ class WaitTimeline:
     def groups(self) -> list[str]:
         """Return the stored groups, in key order."""
         return sorted(self.jobs.keys() | self._absent.keys())
-
-    def forget(self, group: str) -> None:
-        """Forget a group that is gone."""
-        self.jobs.pop(group, None)
-        self._absent.pop(group, None)
 
     def every_wait(self, group: str, time: int) -> list[WholeWait]:
         """Return the waits of all groups of a name as of a time (ns) after the last session, the oldest first."""
