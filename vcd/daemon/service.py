@@ -187,7 +187,6 @@ class SchedulerService:
 
     def _build_verdicts(self) -> Verdicts:
         return Verdicts(
-            self.options.event_log,
             self.state_writer.state,
             self.cycle.deciding,
             self.watchdog,

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from vcd.diagnosis.case import served
+from vcd.diagnosis.case import placed_rows, waiting_since
 from vcd.diagnosis.diagnosis import diagnosed, pods_missing
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
@@ -79,17 +79,20 @@ class _Diagnoses:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._found: dict[Any, Diagnosis] = {}
-        self._none = served(frozenset())
+        created = session.snapshot.tasks.created
+        self._newest = max((int(created[row]) for row in placed_rows(session, -1)), default=-1)
+        """When the last created pod with a node was created (seconds)."""
 
     def __call__(self, wait: GroupWait) -> Diagnosis:
         key = self._key(wait)
         if key not in self._found:
-            self._found[key] = diagnosed(wait, self._none)
+            self._found[key] = diagnosed(wait)
         return self._found[key]
 
     def _key(self, wait: GroupWait) -> Any:
         job = wait.job
-        if job is None:
+        since = None if job is None else waiting_since(job)
+        if job is None or (since is not None and since < self._newest):  # which pods are later depends on the job
             return wait.group
         shape_of = self._session.snapshot.tasks.shape
         pods = tuple(sorted((int(shape_of[task.row]), task.labels, task.status) for task in job.pending()))

@@ -13,6 +13,7 @@ from vcd.diagnosis.holders import KEPT
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, ordinal, some, span_in_words
 from vcd.text.amounts import pods_on_nodes, resource_name
+from vcd.text.episodes import EPISODES
 from vcd.text.names import without_uid
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.explain import Explanation
@@ -25,8 +26,6 @@ _WIDTH = 9
 _HOLDERS, _AHEAD, _MARKS = 3, 3, 5
 """Names in each list, at most; of more events in the history, those in the middle are counted."""
 _TOGETHER = timedelta(seconds=1)
-_MOST = 0.9
-"""If a smaller share of a wait was examined, the answer states it."""
 _OF_SHARES = (
     *(Cause.CLUSTER_FULL, Cause.ORDER, Cause.QUEUE_DESERVED, Cause.QUEUE_CAPABILITY),
     *(Cause.PARENT_LIMIT, Cause.OTHERS_GUARANTEE, Cause.ADMISSION),
@@ -66,9 +65,8 @@ def answer_lines(
             parts.append(("Nodes", "; ".join(map(str, verdict.funnel))))
         if verdict.earlier:
             total = span_in_words(verdict.earlier_waited)
-            parts.append(("Earlier", f"{counted(verdict.earlier, 'wait')} of {total} in all"))
-        if verdict.looked < _MOST:
-            parts.append(("Examined", f"{verdict.looked:.0%} of the wait"))
+            facts = {"waits": counted(verdict.earlier, "wait"), "total": total}
+            parts.append(("Earlier", EPISODES.sentence("earlier", facts)))
     if obstacles is not None and waits and verdict is not None and verdict.cause != Cause.SHAPE:
         parts += [
             ("Queue", _place(story, obstacles, verdict.cause)),
@@ -78,6 +76,8 @@ def answer_lines(
         ]
     if change is not None:
         parts.append(("Helps", change.sentence()))
+    elif waits and verdict is not None:
+        parts.append(("Remedy", verdict.remedy))
     if not waits and (story.state == "gone" or "Pending" in story.state):
         parts.append(("Now", _sentence(story.now)))
     parts += [("Starts", line) for line in eta]
@@ -89,9 +89,8 @@ def answer_lines(
 
 
 def _as_of(story: Explanation) -> str:
-    if story.quiet < 1:
-        return story.as_of
-    return f"{story.as_of}; the last event was {span_in_words(round(story.quiet))} before"
+    facts = {"as_of": story.as_of, "quiet": span_in_words(round(story.quiet))}
+    return EPISODES.sentence("as of", facts, ["quiet" if story.quiet >= 1 else ""])
 
 
 def _sentence(words: str) -> str:
@@ -105,7 +104,7 @@ def _waits(story: Explanation, verdict: Verdict | None) -> bool:
 
 
 def _state(story: Explanation, verdict: Verdict | None) -> str:
-    if verdict is None or not _waits(story, verdict):
+    if verdict is None or not _waits(story, verdict) or story.terminating:
         return story.state
     if story.pending is not None:
         return f"WAITING {span_in_words(round(story.pending))}"
@@ -182,8 +181,9 @@ def _placed(episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:
     """Yield where its pods were last bound, or would have been bound by a shadow."""
     last = next((one for one in reversed(episodes) if one.what == "bound"), None)
     if last is not None:
-        where = f"{pods_on_nodes(last.places.values())}, session {last.session}"
-        yield ("Shadow", f"would have bound it to {where}") if last.shadow else ("Placed", where)
+        facts = {"where": pods_on_nodes(last.places.values()), "session": f"{last.session}"}
+        words = EPISODES.sentence("placed there", facts, ["shadow" if last.shadow else ""])
+        yield "Shadow" if last.shadow else "Placed", words
 
 
 def _history(episodes: Sequence[Episode]) -> str:
