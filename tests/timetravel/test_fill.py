@@ -145,7 +145,7 @@ async def test_who_waits_already_is_decided_on_in_the_same_session(tmp_path: Pat
         await made.cycle()
         await made.show(dsl.gang("waits", 2, cpu=2))
     found = fill(tmp_path / "log", dsl.pod("one", cpu=1, created=9))
-    assert (found.copies, found.notes) == (4, ["2 pods that waited already found room in the same session"])
+    assert (found.copies, found.notes) == (4, ["2 pods that waited were placed in the same session"])
 
 
 async def test_another_configuration_may_be_asked(tmp_path: Path) -> None:
@@ -180,13 +180,13 @@ async def test_nodes_are_told_by_what_they_offer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("manifest", "message"),
     [
-        ({"kind": "Service", "metadata": {"name": "s"}}, "there is no pod in what is submitted"),
+        ({"kind": "Service", "metadata": {"name": "s"}}, "the submitted manifests have no pod"),
         (
             dsl.pod("p", cpu="much"),
             "Pod default/p: resources: resource cpu: cpu: quantity 'much' is",
         ),
         (dsl.pod("p", group="gone", cpu=1), "there is no PodGroup default/gone: Pod default/p, metadata"),
-        (dsl.group("g"), "there is no pod in what is submitted"),
+        (dsl.group("g"), "the submitted manifests have no pod"),
         ([3], "a manifest is a mapping, not int"),
     ],
 )

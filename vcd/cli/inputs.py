@@ -46,7 +46,7 @@ class FiniteRange(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value!r} is no finite number.", param, ctx)
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
 
@@ -76,10 +76,10 @@ period_option = click.option(
     default=1.0,
     show_default=True,
     callback=lambda _, __, seconds: round(seconds * SECOND),  # commands get nanoseconds
-    help="Seconds of a cycle.",
+    help="The length of a cycle in seconds.",
 )
 gpu_option = click.option(
-    "--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted."
+    "--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole units are counted."
 )
 
 

@@ -96,7 +96,7 @@ def _span(context: click.Context, option: click.Parameter, value: str | None) ->
     if value is None:
         return None
     if not (match := re.fullmatch(r"(\d+)([smhdw])", value)):
-        raise click.BadParameter(f"{value!r} is no length of time; write one like 90m, 36h or 14d")
+        raise click.BadParameter(f"{value!r} is not a duration; write one like 90m, 36h or 14d")
     return int(match[1]) * _SPANS[match[2]] * SECOND
 
 
@@ -105,7 +105,7 @@ def _size(context: click.Context, option: click.Parameter, value: str | None) ->
     if value is None:
         return None
     if not (match := re.fullmatch(r"(\d+)(?:([kmgt])i?)?b?", value.lower())):
-        raise click.BadParameter(f"{value!r} is no size; write one like 500Mi or 20Gi")
+        raise click.BadParameter(f"{value!r} is not a size; write one like 500Mi or 20Gi")
     return int(match[1]) << _SIZES[match[2] or ""]
 
 
@@ -114,7 +114,7 @@ def _head(context: click.Context, option: click.Parameter, value: str | None) ->
     if value is None:
         return None
     if not (match := re.fullmatch(r"([0-9a-f]{32})@(\d{1,18})", value)):
-        raise click.BadParameter(f"{value!r} is no head; write it as `vcd log verify` prints it, such as 0f..9a@120")
+        raise click.BadParameter(f"{value!r} is not a head; write it as `vcd log verify` prints it, such as 0f..9a@120")
     return logfile.Head(int(match[2]), bytes.fromhex(match[1]))
 
 

@@ -85,21 +85,21 @@ def _standing_text(status: WriterStatus, age: float, behind: float | None, *, la
     if status.role == "reader":
         return f"read from outside, {_lag_text(status, behind, lacks=lacks)}; {_lease_text(status, age)}"
     if age > SILENT:
-        quiet = f"has said nothing for {span_in_words(age)}: it ended or stands still"
+        quiet = f"has written nothing for {span_in_words(age)}: it ended or stands still"
         return f"{status.name}, which wrote this log, {quiet}; {_lease_text(status, age)}"
     if status.role == "leader":
         return f"the leader's log: {_lease_text(status, age)}"
     if status.role == "apart":
         return f"{status.name}'s own log, and what others decide is in theirs; {_lease_text(status, age)}"
     if not status.source and behind is None:
-        return f"the log of {status.name}, which follows nobody yet; {_lease_text(status, age)}"
+        return f"the log of {status.name}, which follows no replica yet; {_lease_text(status, age)}"
     return f"the log of {status.name}, a follower: {_lag_text(status, behind, lacks=lacks)}; {_lease_text(status, age)}"
 
 
 def _lag_text(status: WriterStatus, behind: float | None, *, lacks: bool) -> str:
     known = f" ({counted(status.events, 'event')} are known)" if status.events else ""
     if behind is None:
-        return f"it has not all yet that {status.source} logged{known}"
+        return f"it does not have everything yet that {status.source} logged{known}"
     if lacks:
         return f"it lacks what {status.source} logged in the last {span_in_words(behind)}{known}"
     return f"it had all that {status.source} logged {span_in_words(behind)} ago"

@@ -351,9 +351,9 @@ def _unknown_kinds(manifests: Iterable[Manifest], read_kinds: Collection[tuple[s
     for (kind, group), of_kind in found.items():
         path = next((path or "spec" for each in of_kind for path, _ in templates_in(each)), "")
         remedy = (
-            f"{path} looks like a pod template: give the pods that are made of it"
+            f"{path} looks like a pod template; give the pods that it makes"
             if path
-            else "nothing in it looks like a pod template: if it makes pods, give them"
+            else "it has no pod template; if it makes pods, give these"
         )
         names = some([_key(each) for each in of_kind])
         yield f"{kind} of {f'API group {group}' if group else 'no apiVersion'} is not understood: {names}; {remedy}"

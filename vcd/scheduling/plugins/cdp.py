@@ -48,7 +48,7 @@ class CdpPlugin(Plugin):
         """Return False: a pod's cool-down does not depend on other victims."""
         return False
 
-    @victim_rule("all but those that cool down")
+    @victim_rule("all tasks except those in their cooldown time")
     def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
         """Return the candidates that are not cooling down."""
         ends = [cools_until(task.pod) for task in tasks]

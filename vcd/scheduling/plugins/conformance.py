@@ -21,7 +21,7 @@ class ConformancePlugin(Plugin):
         """Return False: a pod's protection does not depend on other victims."""
         return False
 
-    @victim_rule("all but the protected")
+    @victim_rule("all tasks except protected ones")
     def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
         """Return the candidates that are not protected."""
         return [

@@ -230,7 +230,7 @@ class _Trial:
         """Yield how many pods that waited already were placed in the last decided session."""
         count = len(self._bound()) - sum(self.places().values())
         if count:
-            yield f"{counted(count, 'pod')} that waited already found room in the same session"
+            yield f"{counted(count, 'pod')} that waited were placed in the same session"
 
     def _bound(self) -> dict[str, str]:
         return {operation.key: operation.node for operation in self._plan.operations("bind")}

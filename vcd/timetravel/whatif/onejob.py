@@ -30,7 +30,7 @@ class JobWhatIf(msgspec.Struct, frozen=True):
     def lines(self, seen: Callable[[str, str], bool] = lambda kind, key: True) -> Iterator[str]:
         """Yield the answer in sentences; other jobs are named if ``seen`` allows their kind and key."""
         yield f"with {self.what} it would have {_waited(self.otherwise)}"
-        yield f"  as it was it {_waited(self.recorded)}; simulated so, it {_waited(self.simulated)}"
+        yield f"  with the recorded configuration it {_waited(self.recorded)}; simulated, it {_waited(self.simulated)}"
         worse = [shift for shift in self.shifts if shift.is_longer]
         better = len(self.shifts) - len(worse)
         yield f"  {counted(len(worse), 'other job')} would wait longer, {better:,} shorter"
