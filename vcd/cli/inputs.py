@@ -279,7 +279,7 @@ REFUSED = 1
 
 
 def print_reading(refused: Iterable[str], unknown: Iterable[str], *, strict: bool) -> None:
-    """Print on standard error what was refused in manifests, and what is not understood."""
+    """Print refused manifests, and parts that are not understood, on standard error."""
     print_lines((f"refused: {each}" for each in refused), err=True)
     print_lines((f"{'error' if strict else 'warning'}: {each}" for each in unknown), err=True)
 

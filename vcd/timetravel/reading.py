@@ -1,4 +1,4 @@
-"""The reader of manifests: what an API server would store of them, and what is not understood.
+"""Reads manifests: the objects that an API server would store, and the parts that are not understood.
 
 All commands that take manifests use it, so that they report the same objects in the same words. Defaults of the API
 server and its refusals of pods are in ``vcd.timetravel.admission``.
@@ -115,7 +115,7 @@ def work_of(
     bad: list[BadObject],
     uid: Callable[[Manifest], str],
 ) -> Iterator[tuple[Manifest, Work]]:
-    """Yield each workload with what its controller creates: nothing if pods of it are given.
+    """Yield each workload with the objects that its controller creates; none if the manifests have pods of it.
 
     Unreadable workloads are added to ``bad``.
     """
