@@ -370,7 +370,7 @@ def _rows_at_once(found: list[Scored]) -> list[Row]:
         return []
     soon = [one.came and one.started <= one.now + 2 * SECOND for one in found]
     return [
-        row("  said to start at once, and not counted above", len(found), ""),
+        row("  forecast to start at once (not counted above)", len(found), ""),
         row("  of those, started within 2 s", sum(soon), ""),
     ]
 

@@ -126,7 +126,7 @@ def test_a_shadows_log_is_a_file_and_how_to_reach_it_is_told(file: Path) -> None
         assert says(result, "a shadow has no Lease and does not serve its log; run the command where the log is")
         assert says(result, "exec deploy/vcd-scheduler -- vcd shadow /var/lib/vcd/events.sqlite"), result.stderr
     assert says(run("shadow"), "give a log: FILE, --event-log FILE, or the variable VCD_EVENT_LOG")
-    assert says(run("shadow", variable=file), "it is no shadow's")
+    assert says(run("shadow", variable=file), "it is not the log of a shadow")
     assert "--from-cluster" not in run("shadow", "--help").stdout
     assert run("shadow", file, program=kubectl_vcd).exit_code == 2
 

@@ -67,7 +67,7 @@ cpu in use             49.2%   47.5%  -3.4%
 Baseline   reproduces the record: 3 of 3 jobs that started in the log start again
            their mean wait is 6.7 s, in the log 6.7 s
 Run times  in the log, for all of 3 pods
-Note       with one seed a change may be no more than another order of equal nodes; --seeds 5 tells
+Note       with one seed, a difference can come from the order of equal nodes alone; use --seeds 5
 """
 
 
@@ -150,8 +150,8 @@ def test_a_stretch_is_run_alone() -> None:
     ("arguments", "words"),
     [
         (("--old", "nowhere.conf"), "nowhere.conf: No such file"),
-        (("--from", "yesterday"), "'yesterday' is no time; write one such as"),
-        (("--since", "05:12"), "'05:12' is no length of time; write one such as 90m"),
+        (("--from", "yesterday"), "'yesterday' is not a time; write one such as"),
+        (("--since", "05:12"), "'05:12' is not a duration; write one such as 90m"),
         (("--from", "00:00:05", "--since", "1m"), "--from and --since both choose the beginning"),
         (("--from", "00:00:30", "--to", "00:00:20"), "the interval is empty"),
         (("--since", "1s"), "no job came from"),

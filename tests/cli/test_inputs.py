@@ -162,12 +162,12 @@ def pod(spec: str) -> str:
     ("text", "message"),
     [
         (pod('"x": 1') + "\n" + pod(f'"x": {LONG}'), "document 2 (line 2): a number of more than 4,300 digits; write"),
-        (pod('"x": NaN'), "document 1 (line 1): Pod default/a: spec.x: nan is no number of JSON; write a finite one"),
-        (pod('"x": 1e999'), "document 1 (line 1): Pod default/a: spec.x: inf is no number"),
+        (pod('"x": NaN'), "document 1 (line 1): Pod default/a: spec.x: nan is not a JSON number; write a finite one"),
+        (pod('"x": 1e999'), "document 1 (line 1): Pod default/a: spec.x: inf is not a JSON number"),
         (pod(r'"\ud800": 1'), 'document 1 (line 1): Pod default/a: spec: a key: "\\ud800" has half a character'),
         (r'{"kind": "Node", "metadata": {"name": "\ud800"}}', "document 1 (line 1): Node (no name): metadata.name: "),
         (r'{"kind": "\ud800", "metadata": {"name": "a"}}', "document 1 (line 1): (no kind) (no name): kind: "),
-        (QUEUE + "spec: {weight: .nan}\n", "document 1 (line 1): Queue q: spec.weight: nan is no number of JSON"),
+        (QUEUE + "spec: {weight: .nan}\n", "document 1 (line 1): Queue q: spec.weight: nan is not a JSON number"),
         (QUEUE + f"spec: {{weight: {LONG}}}\n", "document 1 (line 1): neither YAML nor JSON: a number of more than"),
         (QUEUE + f"spec: {{weight: 0x{LONG}}}\n", "document 1 (line 1): Queue q: spec.weight: a number of more than"),
         (

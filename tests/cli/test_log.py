@@ -173,7 +173,7 @@ async def test_verify_compares_a_head_that_was_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["12", "0a@12", f"{'0' * 32}@", f"{'0' * 31}x@1"])
 def test_verify_says_how_to_write_a_head(path: Path, value: str) -> None:
     result = run("verify", path, "--head", value)
-    assert (result.exit_code, "is no head" in result.stderr) == (2, True)
+    assert (result.exit_code, "is not a head" in result.stderr) == (2, True)
 
 
 def test_verify_names_problems_and_exits_with_1(path: Path) -> None:

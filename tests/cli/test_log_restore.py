@@ -63,7 +63,7 @@ def test_a_log_is_restored_as_of_a_time(tmp_path: Path, log: Path, archive: Path
     with LogReader(out) as reader:
         assert (reader.last_session(), reader.last_time()) == (3, wanted.time)
     result = run("log", "restore", archive, tmp_path / "none.sqlite", "--at", "noon")
-    assert (result.exit_code, "'noon' is no time" in result.stderr) == (2, True)
+    assert (result.exit_code, "'noon' is not a time" in result.stderr) == (2, True)
     result = run("log", "restore", archive, tmp_path / "none.sqlite", "--at", "9999d")
     assert (result.exit_code, "no event to restore up to the given end" in result.stderr) == (2, True)
 
@@ -85,7 +85,7 @@ def test_what_was_changed_is_named(tmp_path: Path, archive: Path) -> None:
     ("given", "told"),
     [
         (("nowhere", "out.sqlite"), "there is no such directory"),
-        (("gs://bucket", "out.sqlite"), "no s3://BUCKET/PREFIX"),
+        (("gs://bucket", "out.sqlite"), "nor s3://BUCKET/PREFIX"),
         (("s3://B", "out.sqlite"), "write it as s3://BUCKET"),
         ((".",), "name the FILE to write"),
         ((".", "out.sqlite", "--check"), "leave FILE"),

@@ -198,8 +198,8 @@ def test_fields_that_there_are_none_of_are_warned_of(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(TYPO))
     result = run("-f", path)
     assert result.exit_code == 0
-    assert "warning: Queue research: spec.wieght is no field; did you mean weight?" in result.stderr
-    assert "warning: Queue research: spec.guarantee.resources is no field; did you mean resource?" in result.stderr
+    assert "warning: Queue research: spec.wieght is not a field; did you mean weight?" in result.stderr
+    assert "warning: Queue research: spec.guarantee.resources is not a field; did you mean resource?" in result.stderr
 
 
 def test_strictly_they_are_errors(tmp_path: Path, file: Path) -> None:
@@ -207,7 +207,7 @@ def test_strictly_they_are_errors(tmp_path: Path, file: Path) -> None:
     path.write_text(yaml.safe_dump(TYPO))
     result = run("-f", path, "--strict")
     assert result.exit_code == 1
-    assert "error: Queue research: spec.wieght is no field; did you mean weight?" in result.stderr
+    assert "error: Queue research: spec.wieght is not a field; did you mean weight?" in result.stderr
     assert run("-f", file, "--strict").exit_code == 0
 
 
@@ -230,9 +230,9 @@ def test_what_is_not_understood_is_named_and_never_nothing_to_bind(tmp_path: Pat
     batch, dashboards = result.stderr.splitlines()
     assert batch == (
         "warning: Batch of API group x.com is not understood: default/x; spec.replicaSpecs[0].template looks like a pod"
-        " template: give the pods that are made of it"
+        " template; give the pods that it makes"
     )
     assert dashboards.startswith(
-        "warning: Dashboard of API group x.com is not understood: default/a, default/b; nothing"
+        "warning: Dashboard of API group x.com is not understood: default/a, default/b; it has no pod template"
     )
     assert "no pod to bind or evict of what is read; see the notes" in result.stdout

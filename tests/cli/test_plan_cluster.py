@@ -284,7 +284,7 @@ async def test_a_pod_that_names_no_queue_is_in_the_default_one(cluster: Served) 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--node-selector", "zone"), "--node-selector: 'zone' is no label; write it as key:value, as in zone:east"),
+        (("--node-selector", "zone"), "--node-selector: 'zone' is not a label; write it as key:value, as in zone:east"),
         (("--default-queue", ""), "--default-queue: must name a queue"),
     ],
 )

@@ -27,7 +27,7 @@ def test_counts_come_first_then_queues_then_pods(log: Path) -> None:
     assert told.exit_code == 0
     lines = told.output.splitlines()
     assert lines[0].startswith("2 sessions of a shadow, 2026-01-01T")
-    assert "     1  kept-back   bound while vcd kept it back" in lines
+    assert "     1  kept-back   bound while vcd held it back" in lines
     assert "     1  waiting     placed by neither" in lines
     assert any(line.startswith("small ") for line in lines)
     (kept,) = [line for line in lines if line.startswith("default/kept-0")]
@@ -58,7 +58,7 @@ def test_pods_are_chosen_by_kind_queue_and_number(log: Path) -> None:
 async def test_mistakes_are_told_without_a_traceback(log: Path, tmp_path: Path) -> None:
     await write_busy_history(tmp_path / "busy.log")
     for arguments, words in (
-        ((tmp_path / "busy.log",), "it is no shadow's; `vcd run --shadow` writes one"),
+        ((tmp_path / "busy.log",), "it is not the log of a shadow; `vcd run --shadow` writes one"),
         ((tmp_path / "none.log",), "none.log"),
         ((log, "--kind", "kept"), "kept-back"),
         ((log, "--queue", "smal"), "those of default, small were"),

@@ -100,7 +100,7 @@ def test_what_is_not_added_is_named(log: Path, tmp_path: Path, command: tuple[ob
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, WORK_ADDED)
 
 
-WORK_ADDED = "refused: work is not added to the cluster: Pod default/p; ask with --submit what becomes of it"
+WORK_ADDED = "refused: workloads cannot be added to the cluster: Pod default/p; forecast them with --submit"
 
 
 def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
     [
         ((), "no change: give"),
         (("--seed", "1", "--period", "inf"), "inf is not in the range 0.001<=x<=86400"),
-        (("--seed", "1", "--period", "nan"), "'nan' is no finite number"),
+        (("--seed", "1", "--period", "nan"), "'nan' is not a finite number"),
         (("--set", "queue/x.spec.weight=2"), "there is no Queue x"),
         (("--without", "node"), "write it like node/gpu-7"),
         (("--session", "3", "--without", "node/n"), "--session is for --submit"),
@@ -154,7 +154,7 @@ def test_exit_codes_of_a_submission(log: Path, tmp_path: Path) -> None:
         ([dsl.pod("new", cpu=1), thing], ("--strict",), 1, "error: Thing of API group x.com"),
         ([dsl.pod("new", cpu=1), lost], (), 1, "refused: there is no PodGroup default/gone"),
         ([lost], (), 2, "refused: there is no PodGroup default/gone"),
-        ([lost], (), 2, "Error: there is no pod in what is submitted"),
+        ([lost], (), 2, "Error: the submitted manifests have no pod"),
         ([thing], ("--strict",), 2, "error: Thing of API group x.com"),
     ):
         job.write_text(yaml.safe_dump_all(objects))

@@ -150,7 +150,7 @@ async def test_a_log_is_a_shadows_or_a_schedulers(tmp_path: Path, first: tuple[s
         (said,) = other.lines("stopped")
         assert "needs one of its own" in said["reason"]
         code, text = vcd("shadow", str(one.log))
-        assert (code, "it is no shadow's" in text) == ((0, False) if first else (2, True))
+        assert (code, "it is not the log of a shadow" in text) == ((0, False) if first else (2, True))
 
 
 # --- what it decides --------------------------------------------------------------------------------------------------

@@ -221,14 +221,14 @@ def test_manifests_arrive_at_their_annotated_time() -> None:
     [
         (
             {"apiVersion": "v1", "kind": "Node", "metadata": {"annotations": {"vcd.sim/at-seconds": "soon"}}},
-            "'soon' is no number of seconds",
+            "'soon' is not a number of seconds",
         ),
         *(
             ({"apiVersion": "v1", "kind": "Node", "metadata": {"annotations": {"vcd.sim/at-seconds": at}}}, message)
             for at, message in (
-                ("nan", "'nan' is no number of seconds"),
-                (None, "None is no number of seconds"),
-                ([5], r"\[5\] is no number of seconds"),
+                ("nan", "'nan' is not a number of seconds"),
+                (None, "None is not a number of seconds"),
+                ([5], r"\[5\] is not a number of seconds"),
                 ("inf", "inf is more than the"),
                 ("999999999999", "999999999999 is more than the"),
             )

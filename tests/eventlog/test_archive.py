@@ -268,7 +268,7 @@ async def test_what_cannot_be_used_is_told(tmp_path: Path, archive: Path) -> Non
         await restore(RestoreJob(str(archive), str(out)))
     with pytest.raises(ArchiveError, match="there is no such directory; mount it"):
         shipped(path, tmp_path / "unmounted")
-    with pytest.raises(ArchiveError, match="it is no directory, and no s3://BUCKET/PREFIX"):
+    with pytest.raises(ArchiveError, match="it is neither a directory nor s3://BUCKET/PREFIX"):
         ship(ShipJob(str(path), "gs://bucket", "test", 1), lambda _: None)
     shipped(path, archive)
     out.write_text("mine")

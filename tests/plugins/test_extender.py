@@ -494,7 +494,7 @@ def test_points_beyond_all_bounds_still_compare() -> None:
 def test_without_points_no_node_is_taken(answer: Any, reason: str) -> None:
     session, _ = decided({"prioritize": answer}, NODES, one())
     assert binds(session) == {}
-    assert why(session, "g") == {f"the extender gives no priorities: {reason}": 3}
+    assert why(session, "g") == {f"the extender returned no priorities: {reason}": 3}
 
 
 def test_a_failure_that_is_ignorable_gives_no_points() -> None:

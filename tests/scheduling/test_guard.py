@@ -613,7 +613,7 @@ def test_an_action_that_puts_a_node_over_is_left_out(monkeypatch: pytest.MonkeyP
 
     act(monkeypatch, execute)
     plan = decide(cluster(), read_policy(ACTIONS), NOW_NS, 0)
-    assert plan.faults == ("action odd: expected no node over its room at execute, got n1 93000 over in cpu",)
+    assert plan.faults == ("action odd: expected no node above its capacity at execute, got n1 93000 over in cpu",)
     assert "default/c-0" not in [op.key for s in plan.statements for op in s.operations]
 
 

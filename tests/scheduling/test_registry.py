@@ -167,9 +167,9 @@ def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
 @pytest.mark.parametrize(
     ("declared", "told"),
     [
-        ({"arguments": Argument("a", "int", 1, "a")}, "arguments is no tuple of Arguments"),
-        ({"arguments": ("a",)}, "arguments is no tuple of Arguments"),
-        ({"kinds": "Namespace"}, "kinds is no tuple of texts"),
+        ({"arguments": Argument("a", "int", 1, "a")}, "arguments is not a tuple of Arguments"),
+        ({"arguments": ("a",)}, "arguments is not a tuple of Arguments"),
+        ({"kinds": "Namespace"}, "kinds is not a tuple of texts"),
         ({"kinds": ("Namespace", "Nonsense")}, "kinds names Nonsense, which is none of .*Namespace"),
         (
             {"kinds": (Kind("Rack", "x", "v1", "racks", True, dict),)},
@@ -179,15 +179,15 @@ def test_entry_point_whose_class_has_another_name(package: MakePackage) -> None:
             {"kinds": (dataclasses.replace(RACK, namespace="ops"),)},
             "kinds declares Rack in a namespace",
         ),
-        ({"kinds": (dataclasses.replace(RACK, object="<a>"),)}, "kinds declares Rack by a, which is no argument"),
-        ({"outside": "usage"}, "outside is no tuple of texts"),
+        ({"kinds": (dataclasses.replace(RACK, object="<a>"),)}, "kinds declares Rack by a, which is not an argument"),
+        ({"outside": "usage"}, "outside is not a tuple of texts"),
         ({"timed": "yes"}, "timed is neither True nor False nor the key"),
         ({"protects": 1}, "protects is neither True nor False"),
-        ({"quotas": ("example.com/quota",)}, "quotas is no tuple of Quotas"),
-        ({"series": {"racks_open": "Open racks."}}, "series is no tuple of pairs of texts"),
-        ({"series": ("ab",)}, "series is no tuple of pairs of texts"),
-        ({"bind_timeout": "racks.timeout"}, "bind_timeout is no key of its arguments"),
-        ({"excludes": (("enableNothing", "gang"),)}, "excludes is no tuple of pairs of an enable flag and a plugin"),
+        ({"quotas": ("example.com/quota",)}, "quotas is not a tuple of Quotas"),
+        ({"series": {"racks_open": "Open racks."}}, "series is not a tuple of pairs of texts"),
+        ({"series": ("ab",)}, "series is not a tuple of pairs of texts"),
+        ({"bind_timeout": "racks.timeout"}, "bind_timeout is not a key of its arguments"),
+        ({"excludes": (("enableNothing", "gang"),)}, "excludes is not a tuple of pairs of an enable flag and a plugin"),
     ],
 )
 def test_entry_point_whose_class_declares_nonsense(package: MakePackage, declared: dict[str, Any], told: str) -> None:

@@ -122,8 +122,8 @@ async def test_who_wants_the_whole_node_waits_for_a_gap_in_what_comes(tmp_path: 
     starts = only(found).starts
     assert starts is not None
     assert starts.high is None or starts.high > found.now + 8 * SECOND
-    assert "jobs go on coming like the last 24, which came in 2 min" in found.caveats
-    assert list(found.lines())[1].startswith("provided that jobs go on coming")
+    assert "jobs continue to arrive like the last 24, which came in 2 min" in found.caveats
+    assert list(found.lines())[1].startswith("provided that jobs continue to arrive")
 
 
 # --- what the bounds say ----------------------------------------------------------------------------------------------
@@ -266,7 +266,7 @@ async def test_a_run_ends_at_its_horizon_and_what_waits_then_has_no_upper_bound(
     horizon = sampledruns.FOLLOWED * 2 * SECOND  # one comes every 2 s
     assert horizon <= starts.low - found.now <= 1.1 * horizon
     assert "starts in 0 of 1 run, after 13 min" in next(found.lines())
-    assert list(found.lines())[-1] == "note: no run is followed for more than 13 min 20 s"
+    assert list(found.lines())[-1] == "note: no run is simulated for more than 13 min 20 s"
 
 
 async def test_copies_of_what_still_runs_run_at_least_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,5 +80,5 @@ def test_such_an_object_can_be_added() -> None:
 
 
 def test_without_the_plugin_its_kind_is_none_that_is_read() -> None:
-    with pytest.raises(EditError, match="rack is no kind that is read"):
+    with pytest.raises(EditError, match="rack is not a kind that vcd reads"):
         read_edits(["rack/a.spec.closed=false"])

@@ -174,8 +174,8 @@ def _containing_itself() -> list[Any]:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"x": float("nan")}, "spec.x: nan is no number of JSON; write a finite one"),
-        ({"x": [1, {"y": float("-inf")}], "z": None}, "spec.x[1].y: -inf is no number of JSON"),
+        ({"x": float("nan")}, "spec.x: nan is not a JSON number; write a finite one"),
+        ({"x": [1, {"y": float("-inf")}], "z": None}, "spec.x[1].y: -inf is not a JSON number"),
         ({"a/b": "ab\ud800c"}, 'spec["a/b"]: "ab\\ud800c" has half a character'),
         ({"x": {"\udfff": 1}}, 'spec.x: a key: "\\udfff" has half a character'),
         ({"x": {True: 1}}, "spec.x: a key is a text, not bool; write it in quotes"),

@@ -283,7 +283,7 @@ async def test_admissions_are_compared_by_group(tmp_path: Path) -> None:
 
 async def test_a_log_of_a_scheduler_is_refused(tmp_path: Path) -> None:
     await write_busy_history(tmp_path / "log")
-    with pytest.raises(NoShadow, match="it is no shadow's"):
+    with pytest.raises(NoShadow, match="it is not the log of a shadow"):
         compare_shadow(tmp_path / "log")
 
 

@@ -100,7 +100,7 @@ async def test_it_goes_at_once_where_there_is_room(tmp_path: Path) -> None:
     assert (job.placed, job.waits, after(found, job.starts)) == ({"default/work-9": "n"}, [], (0, 0, 0, 2))
     assert list(found.lines()) == [
         "job default/work-9 starts 2026-01-01 00:10:00, after 0 s",
-        "provided that no work comes later (too few jobs came to the log to say how often they do)",
+        "provided that no job arrives later (the log has too few arrivals to estimate a rate)",
         "as of 2026-01-01 00:10:00, after session 2; 2 runs of what follows",
         "job default/work-9 in queue default: 1 pod, at least 1 together",
         "  each runs 10 min (10 min to 16 min 40 s in four of five cases)",
@@ -489,7 +489,7 @@ def test_completions_that_come_later_are_said_to_be_left_out() -> None:
     found = made(workload("Job", "batch", parallelism=2, completions=9))
     assert (len(found.pods), found.notes) == (
         2,
-        ["Job default/web runs 2 of its 9 completions at a time; only the first 2 are looked at"],
+        ["Job default/web runs 2 of its 9 completions at a time; only the first 2 are considered"],
     )
 
 
@@ -521,9 +521,9 @@ def test_what_an_api_server_fills_in_is_filled_in() -> None:
             r"spec.tasks\[0\].partitionPolicy.partitionSize is below 1",
         ),
         (volcano_job({"replicas": 1, "template": {"spec": {}}}), r"spec.tasks\[0\].template has no spec.containers"),
-        (volcano_job(), "there is no pod in what is submitted"),
+        (volcano_job(), "the submitted manifests have no pod"),
         (volcano_job({"replicas": 1}, priorityClassName="top"), "there is no PriorityClass top; add it"),
-        (dsl.pod("there"), "Pod default/there: the cluster has one of that name already"),
+        (dsl.pod("there"), "Pod default/there: the cluster already has an object of that name"),
     ],
 )
 def test_what_cannot_be_submitted_is_named(manifest: Manifest, message: str) -> None:
@@ -536,7 +536,9 @@ def test_a_job_of_a_name_that_is_taken_is_refused_though_its_pods_are_not_made_y
     owner = {"kind": "Job", "apiVersion": "batch.volcano.sh/v1alpha1", "name": "train", "uid": "u", "controller": True}
     group["metadata"]["ownerReferences"] = [owner]
     job = volcano_job({"name": "a", "replicas": 1})
-    with pytest.raises(BadObject, match="Job default/train: the cluster has one of that name already; submit it under"):
+    with pytest.raises(
+        BadObject, match="Job default/train: the cluster already has an object of that name; submit it under"
+    ):
         made(job, state=state_of([group]))
     job["metadata"]["name"] = "train-2"
     assert len(made(job, state=state_of([group])).pods) == 1
@@ -586,8 +588,8 @@ def test_what_is_passed_over_is_said() -> None:
     tasks = {"name": "a", "replicas": 1, "dependsOn": {"name": ["b"]}}, {"name": "b", "replicas": 1}
     job = volcano_job(*tasks, volumes=[{"mountPath": "/data", "volumeClaimName": "data"}])
     assert made(job).notes == [
-        "dependsOn of job train is passed over: all its pods come at once",
-        "volumes of job train are passed over",
+        "dependsOn of job train is ignored: all its pods are created at once",
+        "volumes of job train are ignored",
     ]
 
 

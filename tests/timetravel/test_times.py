@@ -84,7 +84,7 @@ def test_a_span_goes_back_from_the_last_event(log: Log, text: str, back: int) ->
     "text", ["", "soon", "25:00", "00:61", "2026-02-30T00:00:00Z", "2026-01-01", "-2h", "2", "2h ago"]
 )
 def test_what_is_no_time_is_answered_with_what_is(log: Log, text: str) -> None:
-    words = r"is no time; write one such as 2026-01-31T05:12:00Z, 05:12 \(in UTC, .*\), or 2h \(before its end\)"
+    words = r"is not a time; write one such as 2026-01-31T05:12:00Z, 05:12 \(in UTC, .*\), or 2h \(before its end\)"
     with pytest.raises(BadTime, match=words):
         log.time(text)
 

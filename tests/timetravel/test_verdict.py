@@ -520,4 +520,4 @@ async def test_a_plugin_that_fails_when_it_is_asked_again(tmp_path: Path, monkey
     job = list(dsl.gang("bert", 1, cpu=8, spec={"nodeSelector": {"tier": "x"}}))
     found = verdict(await log_of(tmp_path, PLAIN, dsl.node("n1"), job), "bert")
     assert found.cause == "selector"
-    assert found.text.endswith("(asking the nodes again fails with ZeroDivisionError: no such node)")
+    assert found.text.endswith("(evaluating the nodes again fails with ZeroDivisionError: no such node)")

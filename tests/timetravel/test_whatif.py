@@ -280,7 +280,7 @@ def test_manifests_to_add_are_read_as_all_others() -> None:
     assert edits.words == "3 objects added"
     bad, work = edits.refused
     assert bad.startswith("Node bad: ")
-    assert work == "work is not added to the cluster: Pod default/p; ask with --submit what becomes of it"
+    assert work == "workloads cannot be added to the cluster: Pod default/p; forecast them with --submit"
     kind, field = edits.unknown
     assert kind.startswith("Widget of API group x.io is not understood: ")
     assert "spec.wieght" in field

@@ -178,7 +178,7 @@ def test_a_workload_whose_pods_are_given_makes_no_more_of_them() -> None:
 def test_what_is_over_makes_none_and_may_be_submitted_anew(manifest: Manifest, status: Manifest) -> None:
     ended = {**manifest, "status": status}
     result = planned(node("n"), ended, conf=CONF)
-    assert (result.binds, result.notes) == ({}, ["Job default/w is over, and makes no pods"])
+    assert (result.binds, result.notes) == ({}, ["Job default/w has ended, and makes no pods"])
     assert submitted([ended], ClusterState(), "2026-01-01T00:00:00Z").pods
 
 
@@ -266,7 +266,7 @@ def test_what_is_suspended_makes_none_and_says_so(manifest: Manifest) -> None:
         (
             {"kind": "Deployment", "metadata": {"name": "w", "labels": 3}},
             "Deployment default/w",
-            "labels is no mapping",
+            "labels is not a mapping",
         ),
     ],
 )
@@ -310,7 +310,7 @@ def test_a_daemon_set_has_a_pod_on_each_node_that_it_may_run_on() -> None:
     )
     assert planned(*nodes, picky, conf=CONF).binds == {"default/w-b-0": "b"}
     result = planned(nodes[0], picky, conf=CONF)
-    assert result.notes == ["DaemonSet default/w makes no pods: no node is given that they may run on"]
+    assert result.notes == ["DaemonSet default/w makes no pods: the manifests have no node that its pods may run on"]
 
 
 def test_what_is_null_counts_as_not_given() -> None:
@@ -337,10 +337,10 @@ def test_what_is_read_by_other_configurations_is_not_told_of() -> None:
 @pytest.mark.parametrize(
     "manifest, words",
     [
-        (volcano(queu="q"), ["spec.queu is no field; did you mean queue?"]),
+        (volcano(queu="q"), ["spec.queu is not a field; did you mean queue?"]),
         (
             volcano(tasks=[{"replica": 1, "template": {"speck": 1, **TEMPLATE}}]),
-            ["spec.tasks[0].replica is no field; did you mean replicas?"],
+            ["spec.tasks[0].replica is not a field; did you mean replicas?"],
         ),
         (
             workload(
@@ -350,19 +350,19 @@ def test_what_is_read_by_other_configurations_is_not_told_of() -> None:
                 networkTopology={"mod": "soft", "mode": "soft"},
             ),
             [
-                "spec.minMembers is no field; did you mean minMember?",
-                "spec.networkTopology.mod is no field; did you mean mode?",
+                "spec.minMembers is not a field; did you mean minMember?",
+                "spec.networkTopology.mod is not a field; did you mean mode?",
             ],
         ),
         (
             workload(
                 "PodGroup", "scheduling.volcano.sh/v1beta1", subGroupPolicy=[{"labelSelector": {"matchLabel": {}}}]
             ),
-            ["spec.subGroupPolicy[0].labelSelector.matchLabel is no field; did you mean matchLabels?"],
+            ["spec.subGroupPolicy[0].labelSelector.matchLabel is not a field; did you mean matchLabels?"],
         ),
         (
             {**workload("Queue", "scheduling.volcano.sh/v1beta1", weight=1), "specs": {}},
-            ["specs is no field; did you mean spec?"],
+            ["specs is not a field; did you mean spec?"],
         ),
         (
             workload(
@@ -384,10 +384,10 @@ def test_fields_that_there_are_none_of_are_named(manifest: Manifest, words: list
 
 def test_a_submission_names_them_too() -> None:
     found = submitted([volcano(minAvailble=2)], ClusterState(), "2026-01-01T00:00:00Z")
-    assert found.unknown == ["Job default/w: spec.minAvailble is no field; did you mean minAvailable?"]
+    assert found.unknown == ["Job default/w: spec.minAvailble is not a field; did you mean minAvailable?"]
 
 
 def test_left_out_parts_are_noted() -> None:
     work = Work()
     expand(named(workload("StatefulSet", "apps/v1", template=TEMPLATE, volumeClaimTemplates=[{}]), "u"), work)
-    assert work.notes == ["volumeClaimTemplates of StatefulSet default/w are passed over"]
+    assert work.notes == ["volumeClaimTemplates of StatefulSet default/w are ignored"]

@@ -56,7 +56,7 @@ async def test_a_host_that_somebody_may_own_is_refused(busy: Path) -> None:
     async with guarded(busy, RIGHTS) as (page, _):
         for host, path in product(REFUSED, ("", "app.js", "api/head")):
             status, sentence = await page.error(path, Host=host, Authorization="Bearer root")
-            assert (status, sentence) == (403, f"Host {host!r} is no name of this page; --page-host adds one")
+            assert (status, sentence) == (403, f"Host {host!r} is not a host of this page; --page-host adds one")
 
 
 async def test_with_hosts_these_are_taken_and_no_other(busy: Path) -> None:

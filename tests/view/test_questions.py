@@ -153,12 +153,12 @@ def test_a_job_that_never_waited_has_no_cause(busy: str) -> None:
 @pytest.mark.parametrize(
     ("question", "given", "status", "says"),
     [
-        ("overview", "x", 400, "session: 'x' is no session's number; write one such as session=1"),
-        ("overview", "-1", 400, "session: '-1' is no session's number; write one such as session=1"),
-        ("overview", "9" * 40, 400, f"session: '{'9' * 40}' is no session's number; write one such as session=1"),
+        ("overview", "x", 400, "session: 'x' is not a session's number; write one such as session=1"),
+        ("overview", "-1", 400, "session: '-1' is not a session's number; write one such as session=1"),
+        ("overview", "9" * 40, 400, f"session: '{'9' * 40}' is not a session's number; write one such as session=1"),
         ("overview", "9", 404, "session 9 is not in the log; it has sessions 1 to 8"),
         ("overview", "0", 404, "session 0 is not in the log; it has sessions 1 to 8"),
-        ("session", "1.5", 400, "number: '1.5' is no session's number; write one such as number=1"),
+        ("session", "1.5", 400, "number: '1.5' is not a session's number; write one such as number=1"),
         ("job", ("default/large", "9"), 404, "session 9 is not in the log; it has sessions 1 to 8"),
         ("job", ("", ""), 400, "key: '' names no job; write one such as key=default/train"),
         ("job", ("large", ""), 400, "key: 'large' names no job; write one such as key=default/train"),
@@ -183,7 +183,7 @@ async def test_a_number_that_is_no_time_is_a_mistake_whatever_is_in_the_log(
         pass
     for path in (busy, str(tmp_path / "empty.log")):
         status, sentence = error(path, "at", time)
-        assert (status, sentence.startswith(f"'{time}' is no time; write one such as")) == (400, True)
+        assert (status, sentence.startswith(f"'{time}' is not a time; write one such as")) == (400, True)
 
 
 def test_when_a_job_starts_is_forecast_as_of_the_session_that_is_chosen(

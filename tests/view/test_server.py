@@ -83,7 +83,7 @@ async def test_every_question_is_answered_by_the_process(page: Asker) -> None:
         ("whatif?key=default/third&queue=smal", 404, "there is no Queue smal in the log; did you mean small?"),
         ("whatif?key=default/third&queue=small", 400, "'queue small' changes nothing"),
         ("node?name=n44", 404, "session 8 has no node n44; did you mean n4?"),
-        ("at?time=noon", 400, "'noon' is no time; write one such as"),
+        ("at?time=noon", 400, "'noon' is not a time; write one such as"),
         ("at?time=2020-01-01T00:00:00Z", 404, "no session is at or before 2020-01-01"),
     ],
 )
@@ -111,7 +111,7 @@ async def test_a_forecast_keeps_nobody_waiting(page: Asker) -> None:
 async def test_mistakes_are_said_in_json(page: Asker) -> None:
     assert await page.error("api/overview?session=x") == (
         400,
-        "session: 'x' is no session's number; write one such as session=1",
+        "session: 'x' is not a session's number; write one such as session=1",
     )
     assert await page.error("api/overview?number=3") == (
         400,
@@ -182,7 +182,7 @@ async def test_this_machines_names_are_served(page: Asker) -> None:
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 async def test_a_page_elsewhere_has_no_browser_ask(page: Asker, site: str) -> None:
-    sentence = f"a page elsewhere asks this (Sec-Fetch-Site: {site}); only the page here does, or who opens the address"
+    sentence = f"requests of other websites are refused (Sec-Fetch-Site: {site}); open the address itself"
     for path in ("api/head", "api/overview?session=3", "api/none"):
         assert await page.error(path, **{"Sec-Fetch-Site": site}) == (403, sentence)
     assert (await page.get("", **{"Sec-Fetch-Site": site}))[0] == 200  # a link to the page
@@ -358,7 +358,7 @@ async def test_a_process_that_dies_is_replaced(page: Asker) -> None:
     first = worker_of(page)
     os.kill(first, signal.SIGKILL)
     while (answer := await page.get("api/head"))[0] != 200:
-        assert answer[:2] == (503, {"error": "the process that answers ended; ask again"})
+        assert answer[:2] == (503, {"error": "the worker process ended; try again"})
     assert worker_of(page) != first
 
 

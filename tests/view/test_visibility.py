@@ -477,8 +477,8 @@ async def test_what_a_failure_says_is_for_who_sees_everything(shared: Path, monk
     async with guarded(shared, RIGHTS) as (page, _):
         monkeypatch.setattr(page.view._worker, "ask", fails)
         told = {user: await page.error("api/overview", Authorization=f"Bearer {user}") for user in ("root", "ann")}
-    assert told["root"] == (500, f"the question failed with RuntimeError: {THEIRS}/{HIS}-low is odd")
-    assert told["ann"] == (500, "the question failed; the program's log says how")
+    assert told["root"] == (500, f"the query failed with RuntimeError: {THEIRS}/{HIS}-low is odd")
+    assert told["ann"] == (500, "the query failed; the program's log has the error")
 
 
 async def test_rights_that_cannot_be_asked_about_let_nobody_see_anything(shared: Path) -> None:

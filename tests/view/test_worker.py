@@ -94,7 +94,7 @@ async def test_who_waits_too_long_hears_so_and_nobodys_process_ends(
     monkeypatch.setattr("vcd.view.worker.LIMIT", 0.0)
     with pytest.raises(web.HTTPServiceUnavailable) as refused:
         await asked.head()
-    assert refused.value.text == "busy: the questions before this one took more than 0 s; ask again"
+    assert refused.value.text == "busy: earlier queries took more than 0 s; try again"
     monkeypatch.undo()
     asked.goes_on()
     assert (await first, await asked.head(), asked.process()) == (8, 8, process)

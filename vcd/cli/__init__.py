@@ -46,8 +46,9 @@ DEFECT = 70
 """Exit code of a command that a defect of vcd ended (EX_SOFTWARE of sysexits.h); not a verdict either."""
 
 _COLLECTIONS = (50_000, 20, 100)
-"""Thresholds of the garbage collector. What a command imports and reads stays in use, and most commands end before any
-of it is garbage."""
+"""Thresholds of the garbage collector. Objects that a command imports and reads remain in use until it ends, so garbage
+collection would only cost time.
+"""
 
 
 class Group(click.Group):

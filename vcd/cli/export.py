@@ -38,7 +38,7 @@ def export(table: str, event_log: EventLog, format_: str, out: Path | None) -> N
     Exits with 0; with 2 if the file cannot be used or pyarrow is missing.
     """
     if out is None and format_ == "parquet" and sys.stdout.isatty():
-        raise click.UsageError("parquet is no text for a terminal; give --out FILE")
+        raise click.UsageError("Parquet cannot be printed to a terminal; give --out FILE")
     with event_log.reading() as path, opened(path) as history, history.reader.pinned():
         rows = TABLES[table](history)
     try:

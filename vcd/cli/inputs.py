@@ -47,7 +47,7 @@ class FiniteRange(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value!r} is no finite number.", param, ctx)
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
 
 
@@ -87,10 +87,10 @@ period_option = click.option(
     default=1.0,
     show_default=True,
     callback=lambda _, __, seconds: round(seconds * SECOND),  # commands get nanoseconds
-    help="Seconds of a cycle.",
+    help="The length of a cycle in seconds.",
 )
 gpu_option = click.option(
-    "--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole cards are counted."
+    "--gpu", default="nvidia.com/gpu", show_default=True, help="The resource whose whole units are counted."
 )
 
 
@@ -290,7 +290,7 @@ REFUSED = 1
 
 
 def print_reading(refused: Iterable[str], unknown: Iterable[str], *, strict: bool) -> None:
-    """Print on standard error what was refused in manifests, and what is not understood."""
+    """Print refused manifests, and parts that are not understood, on standard error."""
     print_lines((f"refused: {each}" for each in refused), err=True)
     print_lines((f"{'error' if strict else 'warning'}: {each}" for each in unknown), err=True)
 

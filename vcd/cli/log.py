@@ -94,7 +94,7 @@ def _size(context: click.Context, option: click.Parameter, value: str | None) ->
     try:
         return None if value is None else parse_units(value)
     except QuantityError:
-        raise click.BadParameter(f"{value!r} is no size; write one like 500Mi or 20Gi") from None
+        raise click.BadParameter(f"{value!r} is not a size; write one like 500Mi or 20Gi") from None
 
 
 def _head(context: click.Context, option: click.Parameter, value: str | None) -> logfile.Head | None:
@@ -102,7 +102,7 @@ def _head(context: click.Context, option: click.Parameter, value: str | None) ->
     if value is None:
         return None
     if not (match := re.fullmatch(r"([0-9a-f]{32})@(\d{1,18})", value)):
-        raise click.BadParameter(f"{value!r} is no head; write it as `vcd log verify` prints it, such as 0f..9a@120")
+        raise click.BadParameter(f"{value!r} is not a head; write it as `vcd log verify` prints it, such as 0f..9a@120")
     return logfile.Head(int(match[2]), bytes.fromhex(match[1]))
 
 

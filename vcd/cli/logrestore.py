@@ -42,7 +42,9 @@ class LogVerification(msgspec.Struct):
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @click.option("--at", metavar="TIME", help="As of this time: RFC 3339, 05:12 (UTC), or 2h before the end.")
 @click.option("--to", "last", type=click.IntRange(min=1), help="Up to this session, with its outcomes.")
-@click.option("--epoch", type=click.IntRange(min=0), help="What the leader of this epoch archived, not a later one.")
+@click.option(
+    "--epoch", type=click.IntRange(min=0), help="Restore what the leader of this epoch archived, not a later one."
+)
 @click.option("--check", is_flag=True, help="Write no file; check everything in the archive.")
 @table_output
 @report_errors

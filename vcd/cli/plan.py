@@ -70,7 +70,7 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
-        raise click.BadParameter(f"{value!r} is no RFC 3339 time; write one like 2026-11-21T08:00:00Z")
+        raise click.BadParameter(f"{value!r} is not an RFC 3339 time; write one like 2026-11-21T08:00:00Z")
     return time
 
 
@@ -111,7 +111,7 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     "node_selector",
     multiple=True,
     metavar="KEY:VALUE",
-    help="Use nodes with one of these labels only, as vcd run does. May be repeated.",
+    help="Use only nodes with one of these labels, as vcd run does. May be repeated.",
 )
 @click.option(
     "--scheduler-conf",
@@ -119,7 +119,7 @@ def _moment(context: click.Context, option: click.Parameter, value: str | None) 
     help="The file that vc-scheduler reads; by default its compiled-in configuration.",
 )
 @click.option("--now", callback=_moment, help="The time to decide for, in RFC 3339; by default now.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Orders nodes that are equally good.")
+@click.option("--seed", type=int, default=0, show_default=True, help="The seed that orders nodes with equal scores.")
 @click.option(
     "--strict",
     is_flag=True,

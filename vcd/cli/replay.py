@@ -43,7 +43,7 @@ class Replay(msgspec.Struct):
     "--memory/--no-memory",
     default=True,
     show_default=True,
-    help="Reuse in a session what the previous one computed, as the daemon does; no plan may depend on it.",
+    help="Reuse results of the previous session, as the daemon does; plans must not depend on this.",
 )
 @click.option(
     "--jobs",
@@ -122,7 +122,7 @@ def _print_difference(one: Replayed) -> None:
     for name, (then, now) in one.versions.items():
         click.echo(f"  {name} was {then or 'not there'} then and is {now or 'not there'} now")
     if not one.versions:
-        click.echo("  it was decided by the very versions that there are now")
+        click.echo("  it was decided by the installed versions")
 
 
 def _by_earlier_rules(different: Iterable[Replayed]) -> Iterator[str]:

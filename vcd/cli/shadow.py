@@ -43,7 +43,7 @@ def shadow(event_log: Path, kind: str | None, queue: str | None, limit: int, out
     same-node   bound to the node that vcd had chosen
     other-node  bound to another node than vcd had chosen
     kept-back   bound while vcd left it pending; the log does not have for how long
-    only-vcd    given a node by vcd, and not bound
+    only-vcd    placed by vcd, and not bound
     undecided   bound before a session decided about it
 
     The first session that gave a pod a node counts, with that node and that session's time. Each session decides on the

@@ -106,7 +106,7 @@ def _range(text: str) -> range:
     except ValueError:
         seeds = range(0)
     if not seeds or seeds.start < 0:
-        raise click.BadParameter(f"{text!r} is no seed and no range of seeds: write one like 3 or 0-9")
+        raise click.BadParameter(f"{text!r} is neither a seed nor a range of seeds; write one like 3 or 0-9")
     if seeds.stop > LARGEST or len(seeds) > MOST_RUNS:
         raise click.BadParameter(f"{text!r}: at most {MOST_RUNS:,} seeds, each less than {LARGEST:,}")
     return seeds

@@ -561,7 +561,7 @@ def parse_options(given: Mapping[str, Sequence[str]], environ: Mapping[str, str]
     environ = environ or {}
     unknown = [name for name in given if name not in {flag.name for flag in FLAGS}]
     if unknown:
-        raise OptionError(f"--{unknown[0]} is no flag{did_you_mean(unknown[0], [flag.name for flag in FLAGS])}")
+        raise OptionError(f"--{unknown[0]} is not a flag{did_you_mean(unknown[0], [flag.name for flag in FLAGS])}")
     values: dict[str, Any] = {}
     for name, flag in _FIELDS.items():
         found = _given(flag, given, environ)
@@ -622,9 +622,11 @@ def _validate_security(options: Options) -> None:
         raise OptionError("--metrics-secure: needs --tls-cert-file and --tls-private-key-file")
     for host in options.page_hosts:
         if not is_host(host):
-            raise OptionError(f"--page-host: {host!r} is no host; write its name alone, as in vcd.example.com")
+            raise OptionError(f"--page-host: {host!r} is not a host; write its name alone, as in vcd.example.com")
     if options.page_url and not _PAGE_URL.fullmatch(options.page_url):
-        raise OptionError(f"--page-url: {options.page_url!r} is no address of a page; write https://HOST[:PORT][/PATH]")
+        raise OptionError(
+            f"--page-url: {options.page_url!r} is not the URL of a page; write https://HOST[:PORT][/PATH]"
+        )
     if "" in options.page_audiences:
         raise OptionError("--page-audience: must name an audience, as in vcd")
 
@@ -649,7 +651,7 @@ def _validate_archive(options: Options) -> None:
 def _validate_names(options: Options) -> None:
     for name in options.scheduler_names:
         if not name.strip() or "," in name:
-            raise OptionError(f"--scheduler-name: {name!r} is no scheduler name; repeat the flag for several")
+            raise OptionError(f"--scheduler-name: {name!r} is not a scheduler name; repeat the flag for several")
     if not options.default_queue:
         raise OptionError("--default-queue: must name a queue")
     if options.event_log is None:
@@ -657,7 +659,7 @@ def _validate_names(options: Options) -> None:
     for entry in options.node_selector:
         key, colon, value = entry.partition(":")
         if not colon or not value or not is_qualified_name(key.strip()):
-            raise OptionError(f"--node-selector: {entry!r} is no label; write it as key:value, as in zone:east")
+            raise OptionError(f"--node-selector: {entry!r} is not a label; write it as key:value, as in zone:east")
 
 
 def _validate_election(options: Options) -> None:
@@ -668,8 +670,8 @@ def _validate_election(options: Options) -> None:
     if "$(" in options.lease_namespace:
         # Kubernetes does not replace a reference to a variable that the pod lacks
         raise OptionError(
-            f"--leader-elect-resource-namespace: {options.lease_namespace!r} is no namespace; give the container that "
-            "environment variable, from the field metadata.namespace"
+            f"--leader-elect-resource-namespace: {options.lease_namespace!r} is not a namespace; give the container "
+            "that environment variable, from the field metadata.namespace"
         )
     if not options.lease_duration.is_integer():
         raise OptionError("--leader-elect-lease-duration: must be whole seconds, because the Lease stores seconds")

@@ -42,7 +42,7 @@ def diagnosed(wait: GroupWait, failed: Callable[[Exception], None] = lambda _: N
     except Exception as error:  # noqa: BLE001 - a plugin may fail here; its logged reason remains
         failed(error)
         given = by_itself(wait.reasons)
-        words = f"{given.words} (asking the nodes again fails with {type(error).__name__}: {error})"
+        words = f"{given.words} (evaluating the nodes again fails with {type(error).__name__}: {error})"
         return msgspec.structs.replace(given, words=words)
 
 

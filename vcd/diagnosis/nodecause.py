@@ -54,7 +54,7 @@ def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:
 
 
 def of_shape(case: Case, funnel: Funnel) -> Diagnosis:
-    """Return the diagnosis that no empty node fits the pod: the allowed node that comes nearest, and what it lacks."""
+    """Return the diagnosis that no empty node fits the pod: the allowed node that lacks least, and what it lacks."""
     allowed = funnel.wanted if funnel.wanted.any() else np.ones_like(funnel.wanted)
     allocatable, request = case.session.nodes.usage.allocatable, funnel.task.request
     row = _nearest(allowed, allocatable, request)

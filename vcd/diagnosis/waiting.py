@@ -44,5 +44,5 @@ def pending_tasks(session: Session, job: Job) -> list[Task]:
 
 
 def waiting_task(wait: GroupWait, job: Job) -> Task | None:
-    """Return the pod for which the nodes are examined: the one that found no node, else the first without a place."""
+    """Return the pod for which the nodes are examined: the one that found no node, else the first without a node."""
     return task_without_node(job, wait) or pending_task(wait.session, job)

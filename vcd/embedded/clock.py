@@ -39,7 +39,7 @@ def parse_seconds(text: str) -> float:
     """Parse a number of seconds, which may be infinite. Raises ValueError."""
     seconds = float(text)
     if math.isnan(seconds):
-        raise ValueError(f"{text!r} is no number of seconds")
+        raise ValueError(f"{text!r} is not a number of seconds")
     return seconds
 
 

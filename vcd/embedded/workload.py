@@ -424,7 +424,7 @@ def scheduled_manifests(store: Store, manifests: Iterable[Obj]) -> list[Arrival]
         try:
             seconds = parse_seconds(text)
         except (TypeError, ValueError):
-            raise WorkloadError(f"{where}: {text!r} is no number of seconds") from None
+            raise WorkloadError(f"{where}: {text!r} is not a number of seconds") from None
         if seconds > FARTHEST:
             raise WorkloadError(f"{where}: {text} is more than the {FARTHEST} there are")
         found.append(Arrival(seconds, ((rtype.resource, {**manifest, "apiVersion": rtype.api_version}),)))

@@ -48,7 +48,7 @@ def explain_error(path: Path, error: Exception) -> LogError:
         if name.startswith(prefix):
             return made(f"event log {path}: {cause} (SQLite: {error})")
     if is_damage(error):
-        return made(f"event log {path}: {_DAMAGED} (a text in it, or in SQLite's message, is no UTF-8)")
+        return made(f"event log {path}: {_DAMAGED} (a text in it, or in SQLite's message, is not UTF-8)")
     if isinstance(error, sqlite3.DatabaseError):
         return LogError(f"event log {path}: SQLite reports {error}")
     if isinstance(error, OSError) and error.errno in _FULL:

@@ -32,7 +32,7 @@ from vcd.eventlog.statements import statements
 from vcd.model.events import Event, SessionDecided
 
 BATCH = 4096
-"""Events that one transaction takes from queued calls. A single call is never split."""
+"""The most events that one transaction takes from queued calls. A single call is never split."""
 GATHER_SECONDS = 0.01
 """Seconds for which a transaction waits for more calls if the previous one served several."""
 GATHER_LIMIT = 100

@@ -1,4 +1,4 @@
-"""Verify a log file: everything in it can be read, is what was logged, and is consistent."""
+"""Verify a log file: all of it is readable, unchanged since it was logged, and consistent."""
 
 from __future__ import annotations
 

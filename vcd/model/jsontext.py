@@ -21,7 +21,7 @@ _END = (b"", b"")
 
 
 def shallow(raw: bytes | memoryview | msgspec.Raw) -> bytes:
-    """Replace what is nested deeper than DEPTH by null; a broken text stays broken."""
+    """Replace values nested deeper than DEPTH by null; an invalid text remains invalid."""
     text = bytes(raw)
     parts: list[bytes] = []
     depth = begin = 0

@@ -63,7 +63,7 @@ def _fault(value: Any) -> str:
 def _fault_of(value: Any) -> str:
     """Return what is wrong with a scalar value; empty if nothing is."""
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{value} is no number of JSON; write a finite one, or leave it out"
+        return f"{value} is not a JSON number; write a finite one, or leave it out"
     try:
         msgspec.json.encode(value)
     except UnicodeEncodeError as error:

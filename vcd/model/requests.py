@@ -63,8 +63,8 @@ def within_bounds(amounts: dict[str, int]) -> dict[str, int]:
 UNOFFERED = "resources that no node offers"
 """One name for all resources that no node offers and no queue limits.
 
-A pod or group requests as much of it as its largest request of one of them. With a column for each, a pod that names
-thousands would widen every sum.
+A pod's or group's request of this column is its largest request of any such resource. With a column for each, a pod
+that names thousands would widen every sum.
 """
 
 
@@ -113,7 +113,7 @@ def _needed(spec: PodSpec, amounts_of: Callable[[Container], dict[str, int]]) ->
 
 
 def may_be_resized(pod: Pod) -> bool:
-    """Whether the status has the resources of running containers, so that the pod may count with more than its spec."""
+    """Whether the status states resources of containers, so that the pod may count with more than its spec requests."""
     status = pod.status
     return bool(status.container_statuses or status.init_container_statuses or status.resources)
 

@@ -56,8 +56,8 @@ _BISECT_FROM: Final = 16
 class SelectorError(ValueError):
     """A selector, term, taint or toleration that the API would refuse.
 
-    ``field`` is the path below the object given, for example ``matchExpressions[0].operator``. ``value`` is what it
-    holds, ``allowed`` what is allowed.
+    ``field`` is the path below the object given, for example ``matchExpressions[0].operator``. ``value`` is the invalid
+    value, ``allowed`` lists the valid ones.
     """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:

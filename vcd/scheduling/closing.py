@@ -289,7 +289,7 @@ def _counts_outside(session: Session) -> dict[str, Sequence[int]]:
 
 
 def _waits_outside(record: GroupRecord, counts: Sequence[int]) -> bool:
-    """Whether a group outside the session waits, as `_still_waits` has it for jobs."""
+    """Return whether a group outside the session waits; `_still_waits` is the same for jobs."""
     if record.phase is Phase.COMPLETED:
         return bool(counts[TaskStatus.PENDING])
     ready = sum(counts[status] for status in READY_STATUSES)

@@ -3,8 +3,8 @@
 After the last action, each job that waits gets remarks (gate ``held``) on the holds behind the first of its reasons:
 capacity on nodes that is nominated for other jobs, reservations of admitted groups that lack pods, unused guarantees of
 other queues, and the job's own pause after a refused eviction. A remark changes no cause, metric or decision. It is
-displayed only after a reason or a verdict that it explains (``remarks_on``). Its text stays the same as long as the
-holds do: it names no pod, and only one owner of nominations, which change from session to session.
+displayed only after a reason or a verdict that it explains (``remarks_on``). Its text does not change while the holds
+exist. So it names no pod, and only one of the owners of nominations, because these change from session to session.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class _Holds:
     def _nomination_remark(self, job: Job, why: Waiting) -> Reason | None:
         """Return a remark with one job for which capacity is nominated on nodes that a pod could otherwise have.
 
-        The job named before stays named as long as it is one of them: the others change from session to session.
+        The remark continues to name the same job while that job has a nomination, because the others change from
+        session to session.
         """
         task = next((task for task in job.pending() if task.key in why.pods[:1]), None)
         if task is None or not self._nominations.rows.size:

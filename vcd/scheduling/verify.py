@@ -107,8 +107,8 @@ def stale_statements(
 
     ``base`` is the snapshot that the plan was decided from. A queue that holds more than at the base, or whose
     capability changed, must stay within its capability; for all others the plan has checked it. Other limits of a queue
-    are known only to plugins (``Plugin.quotas``). If such a queue holds something new, or its limits or the labels of
-    its nodes changed, nothing is bound for it until the next decision.
+    are known only to plugins (``Plugin.quotas``). If the usage of such a queue grew, or its limits or the
+    labels of its nodes changed, its pods are not bound until the next decision.
 
     A statement is also stale if the queue in which it places pods was closed, or if the PodGroup or a queue of a victim
     changed (``minMember``, ``reclaimable``). ``doubts`` has objects that differ from the API server, with the reason.

@@ -44,7 +44,7 @@ def not_named(header: str, names: Collection[str]) -> str | None:
     host = _host_in(header)
     if host in names if names else _is_private_name(host):
         return None
-    return f"Host {header[:80]!r} is no name of this page; --page-host adds one"
+    return f"Host {header[:80]!r} is not a host of this page; --page-host adds one"
 
 
 def _is_private_name(host: str) -> bool:

@@ -107,7 +107,7 @@ class Person:
             known = self.known()
             missing = [access for access in dict.fromkeys(accesses) if access not in known]
             if named and not all(self._budget.take() for _ in missing):
-                raise _too_many("too many questions about what you may do are under way")
+                raise _too_many("too many reviews of your rights are under way")
             at_once = asyncio.Semaphore(MOST_AT_ONCE)
 
             async def review(access: Access) -> bool:

@@ -27,8 +27,8 @@ _PAGE = 1 << _BITS
 class Changes(Generic[K]):
     """A log of changed keys, the latest last, for any number of readers that poll.
 
-    ``count`` is the number of changes so far: a reader stores it and passes it to ``since`` next time. ``size`` returns
-    how many things there are.
+    ``count`` is the number of changes so far: a reader stores it and passes it to ``since`` next time. ``size``
+    returns the number of keys.
     """
 
     def __init__(self, size: Callable[[], int]) -> None:

@@ -162,7 +162,7 @@ class PlanAdmission:
             return pod
 
     def created(self, pods: Sequence[Pod]) -> list[Pod]:
-        """Return those of one workload's admitted pods that the API server creates; the others are noted.
+        """Return the admitted pods of one workload that the API server creates, and note the others.
 
         A pod with a status is counted in the quotas' status already.
         """

@@ -63,7 +63,7 @@ def first_difference(
         )
     found = next(_differences(before, plan, version), None)
     if found is None:
-        encoded = f"{len(ev.encode_plan(plan))} bytes that say the same"
+        encoded = f"{len(ev.encode_plan(plan))} bytes with the same content"
         return (
             Difference("the encoded plan", f"{len(recorded)} bytes", encoded) if version == int(PLAN_VERSION) else None
         )

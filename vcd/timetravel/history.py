@@ -184,8 +184,9 @@ class History:
         """Decide a session again, and return its record and the session after its last action. ``trace``, or a new
         trace ``about`` some jobs and pods, records how it is decided.
 
-        External questions are answered from the record. Without ``actions`` the session is as it began, without the
-        plugins that failed later in it. Results without ``trace`` are cached and shared: callers must not change them.
+        External questions are answered from the record. Without ``actions``, return the session at its beginning,
+        without the plugins that failed during it. Results without ``trace`` are cached and shared: callers must not
+        change them.
         """
         key = (number, actions, None if about is None else frozenset(about))
         known = None if trace is not None else self._reruns.get(key)

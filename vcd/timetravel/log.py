@@ -1,6 +1,6 @@
 """An open log for queries. Folded states and sessions decided again are shared by all of them.
 
-Modules that only some queries need are imported by these, since importing all takes as long as many an answer.
+Queries import modules that only they need, because importing all of them takes as long as many queries.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ def worker_process() -> Iterator[Callable[[Callable[[], T]], Callable[[], T]]]:
                 try:
                     return begun.result()
                 except BrokenProcessPool:
-                    raise LogError("a process that works beside this one ended before its time") from None
+                    raise LogError("a worker process ended unexpectedly") from None
 
             return wait
 

@@ -1,4 +1,4 @@
-"""The reader of manifests: what an API server would store of them, and what is not understood.
+"""Reads manifests: the objects that an API server would store, and the parts that are not understood.
 
 All commands that take manifests use it, so that they report the same objects in the same words. Defaults of the API
 server and its refusals of pods are in ``vcd.timetravel.admission``.
@@ -117,7 +117,7 @@ def work_of(
     bad: list[BadObject],
     uid: Callable[[Manifest], str],
 ) -> Iterator[tuple[Manifest, Work]]:
-    """Yield each workload with what its controller creates: nothing if pods of it are given.
+    """Yield each workload with the objects that its controller creates; none if the manifests have pods of it.
 
     Unreadable workloads are added to ``bad``.
     """
@@ -352,9 +352,9 @@ def _unknown_kinds(manifests: Iterable[Manifest], read_kinds: Collection[tuple[s
     for (kind, group), of_kind in found.items():
         path = next((path or "spec" for each in of_kind for path, _ in templates_in(each)), "")
         remedy = (
-            f"{path} looks like a pod template: give the pods that are made of it"
+            f"{path} looks like a pod template; give the pods that it makes"
             if path
-            else "nothing in it looks like a pod template: if it makes pods, give them"
+            else "it has no pod template; if it makes pods, give these"
         )
         names = some([_key(each) for each in of_kind])
         yield f"{kind} of {f'API group {group}' if group else 'no apiVersion'} is not understood: {names}; {remedy}"

@@ -178,7 +178,7 @@ def _compare_scores(history: History, session: int, rules: str, pod: str, then: 
     if choice is None or choice.node != now:
         other = "no node" if choice is None else choice.node
         cause = "a plugin is not pure" if rules == RULES_VERSION else f"it was decided by rules {rules}"
-        return (f"asked closer, {pod} goes to {other}: {cause}",)
+        return (f"evaluated one by one, {pod} goes to {other}: {cause}",)
     if choice.nominated:
         return (f"{now} has the room that an earlier eviction made for {pod}",)
     rated = tuple(f"{one.node} rates {rates_in_words(one)} now" for one in choice.best if one.node == now)

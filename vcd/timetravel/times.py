@@ -41,7 +41,7 @@ def time_before(end: int, text: str) -> int:
     except (ValueError, OverflowError):  # digits that form no time
         found = None
     if found is None:
-        raise BadTime(f"{text!r} is no time; write one such as {UNDERSTOOD}")
+        raise BadTime(f"{text!r} is not a time; write one such as {UNDERSTOOD}")
     return max(_SAYABLE[0], min(found, _SAYABLE[1]))
 
 
@@ -53,7 +53,7 @@ def span_of(text: str) -> int:
     except ValueError:
         found = None
     if not found:
-        raise BadTime(f"{text!r} is no length of time; write one such as 90m, 7d or 1d12h")
+        raise BadTime(f"{text!r} is not a duration; write one such as 90m, 7d or 1d12h")
     return found
 
 

@@ -33,7 +33,7 @@ def unknown_fields(manifest: Mapping[str, Any]) -> Iterator[str]:
         return
     for key in manifest:
         if key not in _ROOT:
-            yield f"{key} is no field{did_you_mean(str(key), _ROOT)}"
+            yield f"{key} is not a field{did_you_mean(str(key), _ROOT)}"
     yield from _unknown(manifest.get("spec"), spec, "spec")
 
 
@@ -60,7 +60,7 @@ def _unknown(value: Any, declared: Any, path: str) -> Iterator[str]:
         if key in fields:
             yield from _unknown(entry, fields[key], f"{path}.{key}")
         else:
-            yield f"{path}.{key} is no field{did_you_mean(str(key), list(fields))}"
+            yield f"{path}.{key} is not a field{did_you_mean(str(key), list(fields))}"
 
 
 @cache

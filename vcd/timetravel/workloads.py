@@ -156,13 +156,13 @@ def named(manifest: Manifest, uid: str = "") -> Manifest:
     """Return a manifest with a namespace and a uid, by default ``uid``. Raises BadObject for invalid metadata."""
     meta, kind = manifest.get("metadata") or {}, str(manifest.get("kind", ""))
     if not isinstance(meta, Mapping):
-        raise BadObject(kind, "", "its metadata is no mapping")
+        raise BadObject(kind, "", "its metadata is not a mapping")
     space, name = meta.get("namespace") or "default", str(meta.get("name") or "")
     if not name:
         raise BadObject(kind or "(no kind)", "", "it has no metadata.name")
     for field_name in ("labels", "annotations"):
         if not isinstance(meta.get(field_name) or {}, Mapping):
-            raise BadObject(kind, f"{space}/{name}", f"metadata.{field_name} is no mapping")
+            raise BadObject(kind, f"{space}/{name}", f"metadata.{field_name} is not a mapping")
     return {**manifest, "metadata": {**meta, "namespace": space, "uid": str(meta.get("uid") or uid)}}
 
 
@@ -183,7 +183,7 @@ def expand(manifest: Manifest, found: Work, cluster: ExpansionContext = Expansio
     Raises BadObject for what cannot be read.
     """
     if _is_over(manifest):
-        found.notes.append(f"{called(manifest)} is over, and makes no pods")
+        found.notes.append(f"{called(manifest)} has ended, and makes no pods")
         return
     _EXPANSIONS.get(kind_of(manifest), _add_by_table)(manifest, found, cluster)
 
@@ -271,9 +271,9 @@ def _check_task(manifest: Manifest, number: int, task: Manifest) -> None:
 
 def _left_out(name: str, spec: JobSpec) -> Iterator[str]:
     if any(task.depends_on for task in spec.tasks):
-        yield f"dependsOn of job {name} is passed over: all its pods come at once"
+        yield f"dependsOn of job {name} is ignored: all its pods are created at once"
     if spec.volumes:
-        yield f"volumes of job {name} are passed over"
+        yield f"volumes of job {name} are ignored"
 
 
 def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:
@@ -303,7 +303,7 @@ def _add_by_table(manifest: Manifest, found: Work, cluster: ExpansionContext) ->
         found.notes.append(f"{called(manifest)} is suspended, and makes no pods")
         return
     if value_at(manifest, "spec.volumeClaimTemplates"):
-        found.notes.append(f"volumeClaimTemplates of {called(manifest)} are passed over")
+        found.notes.append(f"volumeClaimTemplates of {called(manifest)} are ignored")
     numbers: dict[str, int] = {}
     copies = _number(manifest, manifest, "", shape.copies, numbers) if shape.copies else 1
     parts = [part for each in shape.pods for part in _parts(manifest, each, numbers, found)]
@@ -330,7 +330,7 @@ def _parts(manifest: Manifest, pods: PodsAt, numbers: dict[str, int], found: Wor
                 of = "" if path == "spec" else f" of each job of {path}"
                 found.notes.append(
                     f"{called(manifest)} runs {at_once} of its {most} {field}{of} at a time; only the first {at_once}"
-                    " are looked at"
+                    " are considered"
                 )
             counts[-1] = min(at_once, most)
         count = math.prod(counts)
@@ -364,7 +364,7 @@ def _daemon_set(manifest: Manifest, found: Work, cluster: ExpansionContext) -> N
     nodes = [node.metadata.name for node in cluster.nodes if _may_run(pod, node)]
     parts = [_Part(name, _with_spec(tolerant, affinity=_on_node(tolerant, name)), 1) for name in sorted(nodes)]
     if not parts:
-        found.notes.append(f"{called(manifest)} makes no pods: no node is given that they may run on")
+        found.notes.append(f"{called(manifest)} makes no pods: the manifests have no node that its pods may run on")
     _add_pods(manifest, parts, found, cluster)
 
 
@@ -485,7 +485,7 @@ def _cron_job(manifest: Manifest, found: Work, cluster: ExpansionContext) -> Non
         },
         "spec": spec.job_template.spec or {},
     }
-    found.notes.append(f"of {called(manifest)} one run is looked at")
+    found.notes.append(f"of {called(manifest)} only one run is considered")
     try:
         expand(job, found, cluster)
     except BadObject as error:

@@ -16,10 +16,10 @@ from vcd.view.questions import PARAMETERS, QUESTIONS, PageQuestion
 _ERRORS = {
     "400": "a parameter that cannot be read",
     "401": "no valid bearer token, where one is needed",
-    "403": "what the user's rights in the cluster do not include, or a request that another site makes",
+    "403": "not permitted by the user's rights in the cluster, or a request of another website",
     "404": "something that is not in the log",
-    "500": "a log that cannot be read, or a plugin that fails today",
-    "503": "an answer that takes too long, or that too many requests wait for",
+    "500": "a log that cannot be read, or a plugin that fails",
+    "503": "the answer takes too long, or too many requests are waiting",
 }
 
 

@@ -116,7 +116,7 @@ def _number(name: str, text: str, default: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit()) or len(text) > 15:
-        raise _BadParameter(f"{name}: {text[:40]!r} is no session's number; write one such as {name}=1")
+        raise _BadParameter(f"{name}: {text[:40]!r} is not a session's number; write one such as {name}=1")
     return int(text)
 
 
@@ -334,7 +334,7 @@ QUESTIONS: dict[str, PageQuestion] = {
     "job": PageQuestion("Why a job waits, and its history", ("key", "session"), _job, _job_for, JobText),
     "node": PageQuestion("The pods on a node as a session left it", ("name", "session"), _node, _node_for, NodePods),
     "whatif": PageQuestion(
-        "What becomes of a job in another queue or priority class",
+        "What a job would do in another queue or priority class",
         ("key", "queue", "priority"),
         _whatif,
         _whatif_for,

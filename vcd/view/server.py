@@ -175,11 +175,11 @@ class View:
                 raise
             except Exception as error:  # the message of the failure may name objects that the user must not see
                 _log.exception("a question failed", question=question, given=given)
-                raise web.HTTPInternalServerError(text="the question failed; the program's log says how") from error
+                raise web.HTTPInternalServerError(text="the query failed; the program's log has the error") from error
             if not isinstance(found, UnreviewedRights):
                 return found
             known |= await person.rights(sorted(found.accesses), named=found.named)
-        raise web.HTTPServiceUnavailable(text="the log grows faster than rights are asked about; ask again")
+        raise web.HTTPServiceUnavailable(text="the log grew while your rights were reviewed; try again")
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
@@ -199,7 +199,7 @@ async def _errors_as_json(request: web.Request, handler: _Handler) -> web.Stream
         return _error(error.status, sentence, headers)
     except Exception as error:  # noqa: BLE001 - a plugin may fail when a session is decided again
         _log.exception("a question failed", path=request.path)
-        return _error(500, f"the question failed with {type(error).__name__}: {error}", {})
+        return _error(500, f"the query failed with {type(error).__name__}: {error}", {})
 
 
 def _refuse_cross_site(request: web.Request) -> str | None:
@@ -208,7 +208,7 @@ def _refuse_cross_site(request: web.Request) -> str | None:
     site = request.headers.get("Sec-Fetch-Site", "")
     if site not in ("cross-site", "same-site") or not request.path.startswith("/api/"):
         return None
-    return f"a page elsewhere asks this (Sec-Fetch-Site: {site}); only the page here does, or who opens the address"
+    return f"requests of other websites are refused (Sec-Fetch-Site: {site}); open the address itself"
 
 
 def _error(status: int, sentence: str, headers: dict[str, str]) -> web.Response:

@@ -59,7 +59,7 @@ class Worker:
                         turns.callback(lock.release)
                 held = turns.pop_all()
         except TimeoutError:
-            words = f"busy: the questions before this one took more than {LIMIT:.0f} s; ask again"
+            words = f"busy: earlier queries took more than {LIMIT:.0f} s; try again"
             raise web.HTTPServiceUnavailable(text=words) from None
         answering = asyncio.create_task(
             self._answer(partial(questions.answer, path, question, given, visibility, called))
@@ -85,7 +85,7 @@ class Worker:
             ) from None
         except BrokenProcessPool:
             self._pool = None
-            raise web.HTTPServiceUnavailable(text="the process that answers ended; ask again") from None
+            raise web.HTTPServiceUnavailable(text="the worker process ended; try again") from None
 
     @staticmethod
     def _end_turn(held: ExitStack, answering: asyncio.Task[questions.Answer | UnreviewedRights]) -> None:

@@ -303,7 +303,7 @@ async def test_who_fails_at_being_asked_again_is_told_of(replica: Replica, monke
     await replica.session(gang("g", 1, cpu=2, spec={"nodeSelector": {"a": "b"}}))
     assert replica.failed == [("vcd", "no such luck")]
     ((_, message),) = replica.shown
-    assert "asking the nodes again fails with ZeroDivisionError: no such luck" in message
+    assert "evaluating the nodes again fails with ZeroDivisionError: no such luck" in message
 
 
 # --- what it costs ----------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ def stale_statements_not_verified(
 
 @replaces(SchedulerService._policy_to_log, found_by="configurations go on")
 def configuration_of_the_start(self: SchedulerService) -> list[ev.Event]:
-    """A new leader decides by the configuration that it read when it began to follow. It was so once."""
+    """A new leader decides by the configuration that it read when it began to follow. A past defect."""
     if not self.terms.writes.is_set():
         self.watches.expect(kinds_read(self.policy.policy))
     return [] if self.state_writer.state.policy == self.loaded else [self.loaded]
@@ -40,7 +40,7 @@ def configuration_of_the_start(self: SchedulerService) -> list[ev.Event]:
 
 @replaces(SchedulerService._commit_ended, found_by="nothing is kept of what is gone")
 def commits_kept(self: SchedulerService, task: asyncio.Task[None]) -> None:
-    """A task stays of each session that was committed: memory grows, and each shutdown waits for finished calls."""
+    """A task of each committed session is retained: memory grows, and each shutdown waits for finished calls."""
 
 
 # --- the state writer -------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ _is_quiet = StateWriter._is_quiet
 
 @replaces(StateWriter._shielded, found_by="intended first")
 async def put_returns_at_once(self: StateWriter, logging: Coroutine[Any, Any, int]) -> int:
-    """Callers go on before their events are durable: calls are made for sessions that no log has."""
+    """Callers continue before their events are durable: calls are made for sessions that no log has."""
     writing = asyncio.ensure_future(logging)
     writing.add_done_callback(lambda _: None)
     await asyncio.sleep(0)
@@ -82,7 +82,7 @@ async def old_watch_goes_on(self: Watches, kind: str) -> None:
 
 @replaces(Terms._never_done, found_by="all that can be is done")
 def intents_of_the_last_term_kept(self: Terms) -> list[ev.Event]:
-    """Operations that an earlier term decided and never made hold their resources for ever, and their pods wait."""
+    """Operations that an earlier term decided and never carried out hold resources for ever, and their pods wait."""
     return []
 
 
@@ -98,11 +98,11 @@ def latecomers_untold(self: LatePods, event: ev.Event) -> None:
 
 @replaces(ReasonTexts.of, found_by="reasons are true")
 def told_what_was(self: ReasonTexts, reasons: Sequence[ev.Waiting]) -> GroupTexts:
-    """A pod shows what its group waited for before, and an autoscaler acts on it."""
+    """A pod's condition has an outdated reason, and an autoscaler acts on it."""
     first = self._known.get_or_create(reasons[0].group, lambda: _texts_of(self, reasons)).texts
     return GroupTexts(reasons, [first[min(place, len(first) - 1)] for place in range(len(reasons))])
 
 
 @replaces(Metrics._forget_gone_queues, found_by="no series of what is gone")
 def series_of_gone_queues(self: Metrics) -> None:
-    """Metrics of each queue that ever was stay, and fill Prometheus."""
+    """Metrics of deleted queues remain, and fill Prometheus."""

@@ -14,7 +14,7 @@ _compare = Watcher._compare
 
 @replaces(Watcher._compare, found_by="state is the server's")
 async def compared_in_the_past(self: Watcher, version: str) -> None:
-    """A comparison sets objects back to what they were a while ago, and the watch goes on from where it was."""
+    """A comparison restores old versions of objects, and the watch continues from its old position."""
     await _compare(self, str(max(1, int(version) - 20)))
     self._version = version
 
@@ -29,7 +29,7 @@ _observe, _find, _offered = LeaderElector._observe, EquivalenceKeys.find, Cluste
     found_by="tests/kube/test_lease.py::test_a_lease_that_another_process_of_the_same_name_took_ends_the_term",
 )
 async def lease_of_our_name_is_ours(self: LeaderElector, wanted: _Spec, sent: float) -> None:
-    """A replica goes on leading when another process with its identity has taken the Lease for a new term."""
+    """A replica continues to lead when another process with its identity has taken the Lease for a new term."""
     lease = await self._get(left=self._leads_until - self.clock.monotonic())
     if lease is None or lease.spec.holder_identity != self.identity:
         return self._end_term("lease is another's")

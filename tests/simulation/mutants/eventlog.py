@@ -69,7 +69,7 @@ async def time_goes_back(self: EventLog, events: Sequence[Event]) -> int:
 @replaces(translate_errors, found_by="no program ends with a traceback")
 @contextmanager
 def opening_unexplained(path: Path) -> Iterator[None]:
-    """If the disk is full when it starts, vcd ends with a traceback. It was so once."""
+    """If the disk is full when it starts, vcd ends with a traceback. A past defect."""
     yield
 
 

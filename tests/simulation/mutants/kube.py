@@ -70,7 +70,7 @@ _attempt, _perform = Committer._attempt, Committer._perform
 
 @replaces(_Bind.make, found_by="intended first")
 async def binding_without_uid(self: _Bind, client: KubeClient, fence: Callable[[], bool]) -> None:
-    """A pod that was created again under its name gets the node that was chosen for the one before it."""
+    """A pod that was created again under its name gets the node that was chosen for its predecessor."""
     await _make_bind(_Bind(msgspec.structs.replace(self.operation, uid="")), client, fence)
 
 
@@ -135,7 +135,7 @@ async def ghosts_after_a_list(self: Watcher, batch: Sequence[Event]) -> None:
 
 @replaces(Watcher._apply_lines, found_by="watches go on")
 async def watch_goes_back(self: Watcher, lines: list[bytes]) -> None:
-    """Each reconnect applies old events over new ones: pods lose their nodes, whose resources are given away."""
+    """Each reconnect applies old events over new ones: pods lose their nodes, and their resources go to other pods."""
     version = self._version
     await _apply_lines(self, lines)
     self._version = version
@@ -187,7 +187,7 @@ _begin_term = LeaderElector._begin_term
 
 @replaces(SystemClock.monotonic, found_by="decided by who leads")
 def monotonic_is_wall(self: SystemClock) -> float:
-    """The Lease is held by the wall clock: where that is set back, two replicas lead."""
+    """The Lease is measured on the wall clock: if the clock is set back, two replicas lead."""
     return time.time()
 
 

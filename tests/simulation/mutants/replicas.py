@@ -29,13 +29,13 @@ _write = LogFollower._write
 
 @replaces(Followers.have, found_by="elsewhere before it is done")
 async def nobody_waited_for(self: Followers, sequence: int) -> bool:
-    """Pods are bound before another replica has the session: a leader that is killed then takes it along."""
+    """Pods are bound before another replica has the session: if the leader is killed then, the session is lost."""
     return False
 
 
 @replaces(Followers.have, found_by="nobody is waited for too long")
 async def waits_for_ever(self: Followers, sequence: int) -> bool:
-    """If a follower stands still, nothing is bound any more."""
+    """If a follower stops responding, no pod is bound any more."""
     while self._expected or any(one.keeps_up for one in self.connected):
         if any(one.keeps_up and one.has >= sequence for one in self.connected):
             self._expected = False
@@ -46,7 +46,7 @@ async def waits_for_ever(self: Followers, sequence: int) -> bool:
 
 @replaces(LogFollower._write, found_by="said when it is durable")
 async def acknowledged_before_durable(self: LogFollower, socket: Socket, piece: Piece) -> None:
-    """A follower confirms what is not on its disk yet: sessions that were done are lost with leader and power."""
+    """A follower confirms events that are not on its disk yet: a power loss can lose sessions that were carried out."""
     if isinstance(piece, EventsPiece):
         await socket.send_bytes(wire.packed(wire.Have(piece.rows[-1][0][0])))
     await _write(self, socket, piece)
@@ -54,7 +54,7 @@ async def acknowledged_before_durable(self: LogFollower, socket: Socket, piece: 
 
 @replaces(LogFollower._write, found_by="log first")
 async def folded_before_durable(self: LogFollower, socket: Socket, piece: Piece) -> None:
-    """A follower's state has what its disk has not: it differs after a crash, and explains events that are lost."""
+    """A follower's state has events that its disk lacks: it differs after a crash, and explains lost events."""
     if not isinstance(piece, EventsPiece):
         return await _write(self, socket, piece)
     folding = asyncio.ensure_future(self._fold([to_logged(content) for content, _ in piece.rows]))  # noqa: RUF006
@@ -71,7 +71,7 @@ _follow = Terms._follow
 
 @replaces(take_over, found_by="what others have is taken over")
 async def nothing_taken_over(peers: Sequence[wire.Peer], connect: Connect, follower: Callable[[], LogFollower]) -> None:
-    """A new leader decides without what only another replica has: sessions that were done are in no log."""
+    """A new leader decides without events of another replica: sessions that were carried out are in no log."""
 
 
 @replaces(Terms._follow, found_by="all have one log")
@@ -89,14 +89,14 @@ _heard = log_server._heard
 
 @replaces(LogSource.last_shared, found_by="all have one log")
 def positions_not_compared(self: LogSource, known: Iterable[Position]) -> int | None:
-    """A replica whose log went another way follows as if it had not: its log is of two histories."""
+    """A replica whose log diverged follows without being rewound: its log mixes two histories."""
     oldest, head = self._reader.oldest(), self._reader.head()
     return max((one.sequence for one in known if oldest <= one.sequence <= head), default=None)
 
 
 @replaces(log_follower._last_in_common, found_by="known to who leads next")
 async def back_by_doubling(socket: Socket, own: LogSource, shared: int) -> int:
-    """A log that parts from the leader's goes back twice as far as it must: sessions that both had can be lost."""
+    """A diverged log is rewound twice as far as necessary: sessions that both replicas had can be lost."""
     return shared
 
 
@@ -104,7 +104,7 @@ async def back_by_doubling(socket: Socket, own: LogSource, shared: int) -> int:
 def parted_not_kept(
     path: str | Path, out: str | Path, fold: Fold, first: int | None = None, last: int | None = None
 ) -> Written:
-    """Nothing is left of what a replica decided alone when it goes back to the leader's log."""
+    """A replica that is rewound to the leader's log loses what it decided alone."""
     return Written(0, 0, 0)
 
 

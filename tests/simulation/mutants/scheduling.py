@@ -90,7 +90,7 @@ def nominated_by_arrival(self: Session, keys: Any) -> list[int]:
 
 
 @replaces(ConformancePlugin.preemptable, found_by="no protected pod evicted")
-@victim_rule("all but the protected")
+@victim_rule("all tasks except protected ones")
 def protected_pods_evicted(self: ConformancePlugin, preemptor: object, tasks: list[Task]) -> list[Task]:
     """Pods that the system needs are evicted for a user's job."""
     return [

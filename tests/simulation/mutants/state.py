@@ -43,7 +43,7 @@ def eviction_intent_not_counted(self: ClusterState, key: str, row: int) -> None:
 
 @replaces(Completion._is_partial, found_by="gangs whole")
 def roles_complete_by_total(self: Completion, number: int | None, record: GroupRecord | None) -> bool:
-    """A gang whose minimum runs holds its resources for ever, though no role is complete. It was so once."""
+    """A gang whose minimum runs holds its resources for ever, though no role is complete. A past defect."""
     if number is None or record is None or not self._placed_of[number]:
         return False
     return bool(self._sure_of[number] < record.group.spec.min_member)
@@ -56,7 +56,7 @@ _init_completion = Completion.__init__
 def release_counts_anew(
     self: Completion, tasks: Rows, pods: Pages[Pod | None], job_keys: Interner[str], *, believed: bool = False
 ) -> None:
-    """A gang of which a webhook denies one pod holds its resources: its release is put off again. It was so once."""
+    """A gang of which a webhook denies one pod holds its resources: its release is put off again. A past defect."""
     _init_completion(self, tasks, pods, job_keys, believed=True)
 
 
@@ -91,7 +91,7 @@ def orphans_not_counted(self: ClusterState, kind: str, key: str) -> None:
 
 @replaces(condition_of, found_by="reasons are true")
 def opposite_not_counted(kind: str, conditions: Sequence[Condition]) -> Condition | None:
-    """A gang that lost a pod and is whole again stays Unschedulable, for a reason that has passed. It was so once."""
+    """A gang that lost a pod and is whole again stays Unschedulable, for a reason that has passed. A past defect."""
     return next((each for each in reversed(conditions) if each.type == kind), None)
 
 
@@ -113,5 +113,5 @@ def checkpoint_without_nominations(self: ClusterState) -> StateCopy:
 
 @replaces(Interner.release, found_by="nothing is kept of what is gone")
 def numbers_never_freed(self: Interner[object], number: int) -> None:
-    """Each spec, label set and name that ever was is kept: memory grows with the pods that came and went."""
+    """Specs, label sets and names of deleted pods are retained: memory grows with every pod."""
     self._uses[number] -= 1

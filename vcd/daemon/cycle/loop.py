@@ -173,7 +173,7 @@ class Cycle:
                 changed.set()
 
     async def _wait_for_change(self) -> None:
-        """Return when something changed, or when time alone may change what is decided."""
+        """Return after a change, or at a time that can change the decision by itself."""
         ends: list[Coroutine[Any, Any, object]] = [self.state_writer.changed.wait()]
         if self._held_back or is_timed(self.policy()):
             ends.append(asyncio.sleep(self.period))

@@ -719,7 +719,7 @@ def _checked(gauges: Iterable[Gauge | JobGauge], jobs: int) -> list[Gauge | JobG
     result = [_checked_one(gauge, jobs) for gauge in gauges]
     for name in {gauge.name for gauge in result}:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of a metric")
+            raise ValueError(f"{name!r} is not a metric's name")
     return result
 
 

@@ -49,7 +49,7 @@ class ReadableLog:
 
 @contextmanager
 def taken_over(asked: LogRequest, say: Say) -> Iterator[ReadableLog]:
-    """Copy the log as it is now, into a file that stays while the context lasts. Raises ClusterError, LogError."""
+    """Copy the log as it is now into a file that remains until the context ends. Raises ClusterError, LogError."""
 
     async def take() -> tuple[Cache, ReadUpTo, Context]:
         way, taker = await asked.taker(say)

@@ -45,7 +45,7 @@ class Address(NamedTuple):
         """Parse the text that ``str`` returns. Raises ValueError."""
         url, fragment = urldefrag(text)
         if not url.startswith("https://") or not urlsplit(url).hostname or not fragment.startswith(_FINGERPRINT):
-            raise ValueError(f"{text[:200]!r} is no address of a log with a fingerprint")
+            raise ValueError(f"{text[:200]!r} is not an address of a log with a fingerprint")
         fingerprint = bytes.fromhex(fragment.removeprefix(_FINGERPRINT))
         if len(fingerprint) != sha256().digest_size:
             raise ValueError(f"{text[:200]!r} has no SHA-256 fingerprint")

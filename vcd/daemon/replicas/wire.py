@@ -124,4 +124,4 @@ def _unpacked(decoder: msgspec.msgpack.Decoder[T], data: Any, largest: int) -> T
             raise BadMessage("another replica sent a message without a size, or one that is too large")
         return decoder.decode(zstandard.decompress(data, max_output_size=largest))
     except (zstandard.ZstdError, msgspec.MsgspecError, RecursionError) as error:
-        raise BadMessage(f"another replica sent what is no message: {error}") from error
+        raise BadMessage(f"another replica sent an invalid message: {error}") from error

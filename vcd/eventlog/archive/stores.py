@@ -61,7 +61,7 @@ def check_place(where: str) -> None:
         if not _S3.fullmatch(where):
             raise ArchiveError(f"archive {where}: write it as s3://BUCKET or s3://BUCKET/PREFIX")
     elif re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", where):
-        raise ArchiveError(f"archive {where}: it is no directory, and no s3://BUCKET/PREFIX")
+        raise ArchiveError(f"archive {where}: it is neither a directory nor s3://BUCKET/PREFIX")
 
 
 def store_of(where: str) -> ArchiveStore:

@@ -300,7 +300,7 @@ class GangEvictionAction(Action):
                 yield Bundle(bundle.whole, other, tasks)
 
     def _evictable(self, framework: Framework, context: EvictionContext, tasks: list[Task]) -> tuple[Task, ...]:
-        """Return those of the tasks that may be evicted together."""
+        """Return the tasks that the plugins permit to evict together."""
         victims = framework.unified_evictable(context, tasks)
         going = victims.together()
         if len(going) < len(tasks):

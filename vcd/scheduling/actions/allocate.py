@@ -88,8 +88,8 @@ PREDICATE_ERROR_CACHE = Argument(
     "bool",
     True,
     "Whether nodes that failed a task are remembered for those of its role.",
-    without_effect="what failed is always remembered, and tried again once something that it depends on changed; "
-    "decisions are the same either way",
+    without_effect="failures are always cached until something that they depend on changes; decisions do not depend "
+    "on it",
 )
 
 

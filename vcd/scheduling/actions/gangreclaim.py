@@ -56,7 +56,7 @@ class GangReclaimAction(GangEvictionAction):
 
 
 def _gain_by_loss(bundles: Sequence[Bundle], need: Ints) -> list[float]:
-    """Return what each bundle gives of the need, divided by what its job loses; infinity where it loses nothing."""
+    """Return each bundle's freed share of the need, divided by the loss of its job; infinity if the loss is 0."""
     if not bundles:
         return []
     wanted = need > 0

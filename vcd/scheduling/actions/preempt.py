@@ -56,7 +56,7 @@ class PreemptAction(Action):
             "int",
             16,
             "How many nodes are tried at once.",
-            without_effect="nodes are tried one after the other, so that a replay decides the same",
+            without_effect="nodes are tried in sequence, so that a replay gives the same decisions",
         ),
         Argument("minCandidateNodesPercentage", "int", 10, "Percentage of nodes to compare.", minimum=0, maximum=100),
         Argument("minCandidateNodesAbsolute", "int", 1, "The fewest nodes to compare.", minimum=0),

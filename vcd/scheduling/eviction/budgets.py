@@ -37,7 +37,7 @@ class _Budget(NamedTuple):
 
 
 class Disruptions(Allowance):
-    """The disruption budgets' limit on joint evictions; each victim takes from what is ``left``."""
+    """The disruption budgets' limit on joint evictions; each victim reduces ``left``."""
 
     def __init__(self, budgets: Budgets, left: list[int]) -> None:
         self._budgets = budgets
@@ -115,7 +115,7 @@ class Budgets:
             self._left[number] += 1
 
     def allowance(self) -> Disruptions:
-        """Return the current limit on joint evictions; nothing is taken for good."""
+        """Return the current limit on joint evictions, without reducing the budgets."""
         return Disruptions(self, self._left.copy())
 
     def violated(self, tasks: list[Task]) -> int:

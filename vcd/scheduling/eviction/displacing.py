@@ -43,7 +43,8 @@ class _WaitingJobs:
     def below(self, framework: Framework, job: Job) -> list[Job]:
         """Return jobs of the same queue with lower priority that come after ``job``, the last in order first.
 
-        A gang that waits to be complete again stays: otherwise its running pods would stay below its minimum.
+        A gang that waits to be complete again is not displaced, because its running pods would remain below its
+        minimum.
         """
         for task in self._moves[self._seen :]:
             if task.status == TaskStatus.PIPELINED:

@@ -112,7 +112,8 @@ def pipeline_with_evictions(framework: Framework, statement: Statement, search: 
 def _find_places(framework: Framework, statement: Statement, wanting: list[Task], search: Search) -> None:
     """Find nodes for a job's tasks, one by one, until the job is no longer starving.
 
-    Each sub-job gets its size or nothing; what one gives back is available to the next.
+    Each sub-job gets nodes for its whole size or for none of its tasks. Resources of a failed sub-job are available to
+    the next one.
     """
     job = statement.job
     for sub_job, tasks in units(framework, job, wanting):

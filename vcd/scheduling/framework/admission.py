@@ -25,10 +25,10 @@ COUNT_VICTIMS = Argument(
     "countVictimsEnable",
     "bool",
     True,
-    "Whether admission counts resources that evictions could free for a group. With preempt or gangpreempt among the "
-    "actions, these are what preemptable groups of lower priority in its queue can lose. With reclaim or gangreclaim, "
-    "admission by the whole cluster also counts what other reclaimable queues hold above their shares, if the group "
-    "does not take its own queue above its share. Volcano counts neither.",
+    "Whether admission counts resources that evictions could free for a group. With preempt or gangpreempt, these are "
+    "resources of preemptable groups of lower priority in its queue. With reclaim or gangreclaim, plugins that admit "
+    "by the whole cluster also count resources that other reclaimable queues hold above their shares, unless the group "
+    "takes its own queue above its share. Volcano counts neither.",
 )
 _PREEMPT, _PREEMPT_GANGS = "preempt", "gangpreempt"
 _RECLAIM, _RECLAIM_GANGS = "reclaim", "gangreclaim"

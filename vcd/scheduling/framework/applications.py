@@ -29,9 +29,9 @@ ADMIT_BY_NODES = Argument(
     "admitByNodesEnable",
     "bool",
     True,
-    "Whether an application that does not have all pods of its minimum resources yet, and whose pods can use only a "
-    "part of the nodes, must fit these nodes to be admitted. Volcano considers only the whole cluster. If applications "
-    "that were admitted before it lack nothing there, it is admitted in any case.",
+    "Whether an application is admitted by the nodes that its pods can use, if it does not have all pods of its "
+    "minimum resources yet. Volcano considers only the whole cluster. If earlier admitted applications lack nothing on "
+    "these nodes, the application is always admitted.",
 )
 _NODES_RESERVED = ReasonCode(
     "nodes-reserved",

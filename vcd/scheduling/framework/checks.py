@@ -142,7 +142,7 @@ def rejects(*arguments: Any) -> Vote:
 
 
 def no_victims(*arguments: Any) -> list[Task]:
-    """Return no victims, for victims' points."""
+    """Return no victims: the answer of a failed plugin at victims' points."""
     return []
 
 

@@ -110,7 +110,7 @@ class _SessionBefore:
         if over.any():
             column, row = np.argwhere(over)[0].tolist()
             where = f"{nodes.facts.names[row]} {-int(idle[column, row])} over in {nodes.resources[column]}"
-            raise Unexpected("no node over its room", where)
+            raise Unexpected("no node above its capacity", where)
         for task in session.views.moves[self._moves :]:
             if task.status in _ON_NODES and not 0 <= task.node < len(nodes):
                 expected(f"{task.key} on a row from 0 to {len(nodes) - 1}", task.node)

@@ -156,8 +156,8 @@ order in the file changes nothing, not even a reason."""
 
 IDLE_FLAGS: Mapping[str, str] = {
     "enabledClusterOrder": "there is one cluster",
-    "enableReservedNodes": "no action of Volcano's asks it any more, nor one of vcd's",
-    "enableTargetJob": "no action of Volcano's asks it any more, nor one of vcd's",
+    "enableReservedNodes": "no action of Volcano or vcd calls it",
+    "enableTargetJob": "no action of Volcano or vcd calls it",
 }
 """Enable flags that have no effect here, and why."""
 

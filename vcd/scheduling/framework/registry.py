@@ -195,7 +195,7 @@ def _wrong_declaration(extension: type) -> str:
     for name, (is_one, words) in _TUPLES.items():
         given = getattr(extension, name, ())
         if not isinstance(given, tuple) or not all(map(is_one, given)):
-            return f"{name} is no tuple of {words}"
+            return f"{name} is not a tuple of {words}"
     arguments: tuple[Argument, ...] = getattr(extension, "arguments", ())
     for kind in getattr(extension, "kinds", ()):
         wrong = _wrong_kind(kind, {argument.key for argument in arguments if argument.kind == "str"})
@@ -205,7 +205,7 @@ def _wrong_declaration(extension: type) -> str:
     if getattr(extension, "timed", False) not in (True, False, *switches):
         return "timed is neither True nor False nor the key of a switch"
     if getattr(extension, "bind_timeout", "") not in ("", *[argument.key for argument in arguments]):
-        return "bind_timeout is no key of its arguments"
+        return "bind_timeout is not a key of its arguments"
     for name in ("protects", "limits_zero"):
         if not isinstance(getattr(extension, name, False), bool):
             return f"{name} is neither True nor False"
@@ -221,7 +221,7 @@ def _wrong_kind(kind: str | Kind, arguments: set[str]) -> str:
     if kind.namespace and not kind.namespaced:
         return f"declares {kind.name} in a namespace, and not as namespaced"
     unknown = [key for key in kind.argument_keys() if key not in arguments]
-    return f"declares {kind.name} by {unknown[0]}, which is no argument of kind str" if unknown else ""
+    return f"declares {kind.name} by {unknown[0]}, which is not an argument of kind str" if unknown else ""
 
 
 def kinds() -> Mapping[str, Kind]:

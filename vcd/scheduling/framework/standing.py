@@ -72,7 +72,7 @@ class OrderStanding(NamedTuple):
         return (*[each.key for each in self.said], *self.refusals, self.created, self.name)
 
     def before(self, other: OrderStanding) -> Precedence:
-        """Return why this one comes before another that comes after it."""
+        """Return why this item comes before a later one."""
         found = _first_difference(self.said, other.said)
         for mine, theirs, words in zip(self.refusals, other.refusals, _REFUSALS, strict=False):
             if found is None and mine != theirs:

@@ -209,8 +209,9 @@ class Trace:
         node: int | None = None,
         exempt: Callable[[], Iterable[tuple[Task, str]]] = tuple,
     ) -> None:
-        """Record a search for victims that ended. ``victims`` is the last combined answer, from which ``going`` were
-        taken."""
+        """Record a search for victims that ended. ``going`` are the victims chosen from ``victims``, the last combined
+        answer.
+        """
         rounds, self._rounds[:] = tuple(self._rounds), ()
         if not rounds:
             return

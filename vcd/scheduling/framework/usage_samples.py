@@ -84,13 +84,13 @@ def read_samples(answer: bytes) -> Samples:
 def checked(samples: Samples) -> Samples:
     """Return the sample itself. Raises UsageError for an impossible time or percentage."""
     if not 0 <= samples.at < _LATEST:
-        raise UsageError(f"at: {samples.at} is no time in nanoseconds")
+        raise UsageError(f"at: {samples.at} is not a time in nanoseconds")
     for name, usage in samples.nodes.items():
         for field, value in (("cpu", usage.cpu), ("memory", usage.memory)):
             if not (math.isfinite(value) and 0 <= value <= _HUNDRED):
                 raise UsageError(f"nodes.{name}.{field}: {value} is not from 0 to 100")
         if not 0 <= usage.at < _LATEST:
-            raise UsageError(f"nodes.{name}.at: {usage.at} is no time in nanoseconds")
+            raise UsageError(f"nodes.{name}.at: {usage.at} is not a time in nanoseconds")
     return samples
 
 

@@ -15,8 +15,8 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 class Allowance:
-    """The pods that a plugin allows to evict together, if each victim leaves less for the others, as with a gang's
-    surplus, a disruption budget, or a queue's excess over its share.
+    """Pods that a plugin permits to evict only up to a common limit, such as a gang's surplus, a disruption budget, or
+    a queue's excess over its share. Each victim uses a part of the limit.
 
     An allowance is created for one call. Pods are tried in one order. A pod that all allowances permit is evicted and
     spends from each of them. A pod that stays spends nothing, so the order of plugins does not matter.

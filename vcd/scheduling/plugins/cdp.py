@@ -43,7 +43,7 @@ class CdpPlugin(Plugin):
         self._ends: dict[int, None] = {}
         """When the cool-downs of protected candidates end (ns since the epoch)."""
 
-    @victim_rule("all but those that cool down")
+    @victim_rule("all tasks except those in their cooldown time")
     def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
         """Return the candidates that are not cooling down."""
         ends = [cools_until(task.pod) for task in tasks]

@@ -17,7 +17,7 @@ class ConformancePlugin(Plugin):
     keys = ()
     protects = True
 
-    @victim_rule("all but the protected")
+    @victim_rule("all tasks except protected ones")
     def preemptable(self, preemptor: object, tasks: list[Task]) -> list[Task]:
         """Return the candidates that are not protected."""
         return [

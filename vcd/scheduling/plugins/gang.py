@@ -101,7 +101,7 @@ class GangPlugin(Plugin):
         """Return whether fewer tasks than the minimum are ready or pipelined."""
         return job.is_starving()
 
-    @victim_rule("of each job, as many as it has above its minimum")
+    @victim_rule("of each job, the tasks above its minimum")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _Surplus:
         """Permit as many victims of each job as it has ready tasks above its minimum."""
         return _Surplus()
@@ -118,7 +118,7 @@ class GangPlugin(Plugin):
             return tasks
         return _WholeOrNone(Counter(task.job.index for task in tasks) if point == "victim_tasks" else {})
 
-    @victim_rule("all: whole-gang eviction minds the minima itself")
+    @victim_rule("all tasks: whole-gang eviction obeys the minimums itself")
     def unified_evictable(self, context: object, tasks: list[Task]) -> list[Task]:
         """Return all candidates: whole-gang eviction observes the minima itself."""
         return tasks

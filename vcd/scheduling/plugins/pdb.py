@@ -57,7 +57,7 @@ class PdbPlugin(Plugin):
 
     # --- points -----------------------------------------------------------------------------------------------------
 
-    @victim_rule("those whose budgets allow it, each that goes taking from what is left for the others")
+    @victim_rule("tasks whose budgets allow a disruption; each victim uses up one")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> Disruptions:
         """Permit victims while their budgets last; each victim uses one disruption of its budgets."""
         self._note_unreadable(preemptor, tasks)
@@ -65,7 +65,7 @@ class PdbPlugin(Plugin):
 
     reclaimable = preemptable
 
-    @victim_rule("those whose budgets allow it, each that goes taking from what is left for the others")
+    @victim_rule("tasks whose budgets allow a disruption; each victim uses up one")
     def unified_evictable(self, context: object, tasks: list[Task]) -> Disruptions:
         """Permit victims while their budgets last; each victim uses one disruption of its budgets."""
         return self._budgets.allowance()

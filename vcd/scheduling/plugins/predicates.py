@@ -41,7 +41,7 @@ _GIGABYTES = "predicate.resources.<resource>.memory"
 
 
 _NO_CLAIMS = "ResourceClaims are not supported; pods that have one wait"
-_NO_SHAPE = "kube-scheduler's score of it is off by default, too"
+_NO_SHAPE = "kube-scheduler's score for volumes is off by default, too"
 
 
 def _switch(name: str, default: bool, doc: str, without_effect: str = "") -> Argument:
@@ -91,7 +91,7 @@ class PredicatesPlugin(FollowsPods):
             "CacheEnable",
             False,
             "Whether results are cached for pods of one role.",
-            "results are always kept while what they depend on is unchanged",
+            "results are always cached until something that they depend on changes",
         ),
         _switch("ProportionalEnable", False, "Whether cpu and memory are reserved for idle units of scarce resources."),
         Argument("predicate.resources", "strings", (), "The scarce resources of ProportionalEnable."),
@@ -103,8 +103,8 @@ class PredicatesPlugin(FollowsPods):
             "Whether nodes must have devices for the pod's ResourceClaims.",
             _NO_CLAIMS,
         ),
-        _switch("GPUSharingEnable", False, "Whether pods share GPUs.", "shared GPUs are the plugin deviceshare's"),
-        _switch("GPUNumberEnable", False, "Whether pods get whole GPUs.", "whole GPUs are the plugin deviceshare's"),
+        _switch("GPUSharingEnable", False, "Whether pods share GPUs.", "the plugin deviceshare handles shared GPUs"),
+        _switch("GPUNumberEnable", False, "Whether pods get whole GPUs.", "the plugin deviceshare handles whole GPUs"),
         Argument(
             "volumebinding.bindTimeoutSeconds",
             "int",
@@ -128,7 +128,7 @@ class PredicatesPlugin(FollowsPods):
             "dynamicresources.filterTimeoutSeconds",
             "int",
             10,
-            "How long looking for devices may take.",
+            "The longest time to find devices.",
             without_effect=_NO_CLAIMS,
         ),
     )

@@ -59,7 +59,7 @@ _PROPORTIONAL = (
         "resourceProportion",
         "mapping",
         {},
-        "What is reserved for each idle unit.",
+        "What to reserve for each idle unit.",
         fields=(
             Argument("<resource>.cpu", "float", 1.0, "Cores; below 0 it means 1."),
             Argument("<resource>.memory", "float", 1.0, "Gigabytes; below 0 it means 1."),
@@ -124,7 +124,7 @@ class ResourceStrategyFitPlugin(Plugin):
             fields=_RESOURCES,
         ),
         Argument("sra", "mapping", None, "Scarce resource avoidance.", fields=_SRA),
-        Argument("proportional", "mapping", None, "What is reserved for scarce resources.", fields=_PROPORTIONAL),
+        Argument("proportional", "mapping", None, "What to reserve for scarce resources.", fields=_PROPORTIONAL),
     )
 
     def __init__(self, arguments: ArgumentValues) -> None:

@@ -282,7 +282,7 @@ class TdmPlugin(Plugin):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
-    @victim_rule("running preemptable tasks on ordinary nodes, of each job as many as its budget lets")
+    @victim_rule("running preemptable tasks outside revocable zones, within the budget of each job")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> VictimsAnswer:
         """Permit running preemptable tasks on ordinary nodes as victims, within each job's budget."""
         if preemptor.preemptable or uses_zones(preemptor.pod):

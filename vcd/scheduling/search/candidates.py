@@ -505,7 +505,7 @@ class Candidates:
             self._put(rows, self._keys_by_group(rows) if self._by_group else self.keys_of(taken(rows), rows))
 
     def _keys_by_group(self, rows: Rows | None) -> Ints:
-        """Return the keys of all nodes or some of a simple table, from the results of their groups."""
+        """Return the keys of all or some nodes in a simple table, from the results of the nodes' groups."""
         columns, of = self._groups(), self._evaluator.node_groups.of
         passed, now, points = (column[of if rows is None else of[rows]] for column in columns)
         return self._keyed(passed, now, points, rows)

@@ -1,7 +1,7 @@
 """Equivalence classes of pending jobs: jobs that no rule distinguishes are tried once, and each gets its own reasons.
 
-A class is in order of age and name. Its first job represents the others: its result holds for them while nothing is
-decided. After a decision, the next job is tried, and represents those after it.
+A class is in order of age and name. The first job represents the others: its result holds for them until the session
+places or evicts something. After a decision, the next job is tried, and represents those after it.
 """
 
 from __future__ import annotations

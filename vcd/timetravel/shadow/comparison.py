@@ -21,11 +21,11 @@ from vcd.timetravel.whatif.measure import quantile
 
 Kind = Literal["same-node", "other-node", "kept-back", "only-vcd", "undecided"]
 SHADOW_KINDS: dict[str, str] = {
-    "same-node": "bound to the node that vcd had given it",
-    "other-node": "bound to another node than vcd had given it",
-    "kept-back": "bound while vcd kept it back",
-    "only-vcd": "given a node by vcd, and not bound",
-    "undecided": "bound before a session said anything of it",
+    "same-node": "bound to the node that vcd had chosen",
+    "other-node": "bound to another node than vcd had chosen",
+    "kept-back": "bound while vcd held it back",
+    "only-vcd": "placed by vcd, and not bound",
+    "undecided": "bound before a session considered it",
 }
 """The kinds of a compared pod, each in words."""
 
@@ -128,7 +128,7 @@ def compare_shadow(path: str | Path) -> ShadowComparison:
         for logged in history.reader.read(history.reader.oldest()):
             fold.see(logged)
     if not fold.settings.shadow:
-        raise NoShadow(f"event log {path}: it is no shadow's; `vcd run --shadow` writes one")
+        raise NoShadow(f"event log {path}: it is not the log of a shadow; `vcd run --shadow` writes one")
     found = [one for track in fold.tracks if (one := _difference(fold, track)) is not None]
     found.sort(key=lambda one: (one.seconds is not None, -(one.seconds or 0.0), one.pod))
     return ShadowComparison(

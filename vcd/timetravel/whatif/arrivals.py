@@ -1,9 +1,10 @@
 """Future arrivals of jobs, resampled from the recent past of a log in blocks.
 
-A block is taken whole (a moving-block bootstrap, circular; Kuensch, Annals of Statistics 17, 1989), so that jobs that
-arrived together do so again, and some draws are of busy times and some of quiet ones. A run first draws as many blocks
-as the recent past has, and then draws from these alone: the long-term rate of arrivals is known only as precisely as
-that past shows it, and runs differ by as much (Efron and Tibshirani, An Introduction to the Bootstrap, chapter 8).
+A block is drawn as a whole (a circular moving-block bootstrap; Kuensch, Annals of Statistics 17, 1989). So jobs that
+arrived together arrive together again, and some draws are from busy times and some from quiet ones. A run first draws
+as many blocks as the recent past has, and then draws from these alone: the long-term rate of arrivals is known only as
+precisely as that past shows it, and runs differ by as much (Efron and Tibshirani, An Introduction to the Bootstrap,
+chapter 8).
 """
 
 from __future__ import annotations

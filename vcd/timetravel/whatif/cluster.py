@@ -176,7 +176,7 @@ class SimulatedCluster:
                 self._at(unit.arrived, partial(self._pod_arrives, piece))
 
     def _expect_deadline(self) -> None:
-        """Schedule a session for the next time at which time alone changes the decision, if any pod waits then."""
+        """Schedule a session for the next deadline in the state, if any pod waits then."""
         due = next_deadline(self.state, self.now)
         if due is not None and due != self._deadline and self._waits():
             self._deadline = due

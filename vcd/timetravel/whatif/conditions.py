@@ -83,7 +83,9 @@ def _clause(part: str, text: str, units: Mapping[str, Unit]) -> MetricLimit:
     found = _CLAUSE.fullmatch(part.strip())
     if found is None:
         where = f"{part.strip()!r} in " if part.strip() != text.strip() else ""
-        raise ConditionError(f"{where}{text!r} is no condition: write METRIC, one of > >= < <=, and VALUE: {_WRITTEN}")
+        raise ConditionError(
+            f"{where}{text!r} is not a condition: write METRIC, one of > >= < <=, and VALUE: {_WRITTEN}"
+        )
     name = metric(found["name"], found["queue"])
     if name not in units:
         raise ConditionError(f"{text!r}: {_unknown(found['name'], found['queue'], units)}")
@@ -110,15 +112,15 @@ def _value(text: str, unit: Unit, where: str) -> tuple[float, bool]:
     if _CHANGE.fullmatch(text):
         change = Fraction(text.removesuffix("%")) / 100
         if change < -1:
-            raise ConditionError(f"{where}: {text} is less than nothing; -100% is all of it")
+            raise ConditionError(f"{where}: {text} is below -100%")
         return float(change), True
     if text.endswith("%"):
         raise ConditionError(f"{where}: {text} has no sign: write +{text} for a change" + _instead(text, unit))
     if text[:1] in "+-":
-        raise ConditionError(f"{where}: {text} is no change: changes are in percent, such as +10%")
+        raise ConditionError(f"{where}: {text} is not a change: changes are in percent, such as +10%")
     if unit != "seconds":
         if not _NUMBER.fullmatch(text):
-            raise ConditionError(f"{where}: {text!r} is no number; write one such as 12 or 0.5, or a change as +10%")
+            raise ConditionError(f"{where}: {text!r} is not a number; write one such as 12 or 0.5, or a change as +10%")
         return float(text), False
     try:
         return parse_duration(text) / SECOND, False

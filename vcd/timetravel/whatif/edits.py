@@ -77,15 +77,17 @@ def _with_added(edits: Edits, manifests: Sequence[Any]) -> Edits:
     try:
         reading = read(manifests, {"Namespace": None}, to_create=True)
     except BadObject as error:
-        raise EditError(f"what is to be added cannot be read: {error}") from error
+        raise EditError(f"the objects to add cannot be read: {error}") from error
     work = [each for each in reading.objects if is_workload(each) or each["kind"] in _LOST_KINDS]
     reading.objects = [each for each in reading.objects if each not in work]
     added = tuple(ev.ObjectPut(kind, obj.key, "", encode_payload(obj)) for kind, obj in usable_objects(reading))
     if work:
         names = some([called(each) for each in work])
-        reading.refusals.append(f"work is not added to the cluster: {names}; ask with --submit what becomes of it")
+        reading.refusals.append(f"workloads cannot be added to the cluster: {names}; forecast them with --submit")
     if not added:
-        raise EditError("; ".join([*reading.refused(), *reading.unknown, "there is no object to add that is read"]))
+        raise EditError(
+            "; ".join([*reading.refused(), *reading.unknown, "none of the objects to add is of a kind that vcd reads"])
+        )
     return replace(edits, added=added, refused=tuple(reading.refused()), unknown=tuple(reading.unknown))
 
 
@@ -93,7 +95,7 @@ def _assignment(text: str) -> Assignment:
     found = _SET.fullmatch(text)
     if found is None:
         raise EditError(
-            f"{text!r} is no change of a field: write it like queue/a.spec.weight=4, a key with dots in brackets:"
+            f"{text!r} is not a change of a field: write it like queue/a.spec.weight=4, a key with dots in brackets:"
             " queue/a.metadata.annotations[volcano.sh/card.quota]='{\"A100\": 8}'"
         )
     try:
@@ -109,14 +111,14 @@ def _assignment(text: str) -> Assignment:
 def _named(text: str) -> tuple[str, str]:
     kind, slash, key = text.partition("/")
     if not (slash and key):
-        raise EditError(f"{text!r} names no object: write it like node/gpu-7")
+        raise EditError(f"{text!r} names no object; write it like node/gpu-7")
     return _kind(kind, text), key
 
 
 def _kind(name: str, text: str) -> str:
     known = {kind.lower(): kind for kind in kinds()}
     if name.lower() not in known:
-        raise EditError(f"{text!r}: {name} is no kind that is read; there are {', '.join(sorted(known))}")
+        raise EditError(f"{text!r}: {name} is not a kind that vcd reads; choose one of {', '.join(sorted(known))}")
     return known[name.lower()]
 
 
@@ -215,7 +217,10 @@ def _set(obj: Any, kind: str, assignment: Assignment) -> Any:
         raise EditError(f"{assignment.text!r}: {error} holds no fields that could be set") from error
     changed = from_manifest({**manifest, "kind": kinds()[kind].manifest_kind}, (kinds()[kind],))[1]
     if changed.key != obj.key:
-        raise EditError(f"{assignment.text!r}: it would be another object; leave this one out, and add that one")
+        raise EditError(
+            f"{assignment.text!r}: this would make it another object; remove this one by --without and add the other "
+            "one by --add"
+        )
     why = unreadable(kind, changed, ClusterState())
     if why and not unreadable(kind, obj, ClusterState()):
         raise EditError(f"{assignment.text!r}: {why}")

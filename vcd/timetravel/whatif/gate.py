@@ -394,7 +394,7 @@ def _figure_in_words(figure: Figure, clauses: Sequence[Judged]) -> str:
     facts = [change] if change not in ("", "=") else []
     facts += [f"limit {figure_in_words(one.limit, figure.unit)}" for one in clauses if one.clause.relative]
     if _overlap(figure) and any(one.holds for one in clauses):
-        facts.append("some seeds of both are alike")
+        facts.append("some seeds give the same result in both configurations")
     return f"{figure.name} {old} -> {new}" + (f" ({', '.join(facts)})" if facts else "")
 
 
@@ -439,6 +439,6 @@ def _notes(old: str, new: str, configurations: int, shifts: Sequence[Shift], see
                 " start; never_started counts these"
             )
     if configurations > 1:
-        yield f"{configurations} configurations were in force in this stretch of the log; old is the last of them"
+        yield f"{configurations} configurations were in force in this part of the log; old is the last of them"
     if seeds == 1:
-        yield "with one seed a change may be no more than another order of equal nodes; --seeds 5 tells"
+        yield "with one seed, a difference can come from the order of equal nodes alone; use --seeds 5"

@@ -210,8 +210,8 @@ class RunTimes:
 
 
 def accuracy(work: Workload) -> Accuracy | None:
-    """Return how precisely a log's run times are estimated: learn from what was known when half of the ended runs had
-    ended, and test on those that ended later, from the age that each had by then.
+    """Return how precisely run times are estimated. The estimator learns from the runs that ended first, half of all,
+    and is tested on the others, from the age of each at that time.
 
     None unless at least two runs ended, at different times.
     """

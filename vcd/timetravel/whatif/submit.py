@@ -117,7 +117,7 @@ def eta(
     # a group placed in this very session has its node in ``work``, but not yet in ``past``
     started = request.past.starts().get(group, request.work.starts().get(group))
     if started is None:
-        what = f"nothing of group {group} waits" if group in request.past.groups else f"there is no group {group}"
+        what = f"no pod of group {group} waits" if group in request.past.groups else f"there is no group {group}"
         raise LogError(f"event log {path}: {what} after session {here.session}, nor is it known when it started")
     pods = [unit.pod for unit in request.past.units if unit.group == group]
     job = _forecast_of(here, request.past.groups[group].group, pods, {}, ())
@@ -149,7 +149,7 @@ def eta_in_words(found: Submission) -> list[str]:
     if job.starts is not None and not found.samples:
         return [f"it does not wait: it started {clock(job.starts.low)}"]
     if job.starts is None:
-        return ["it never starts, whatever ends: not even alone on this cluster"]
+        return ["it never starts, not even alone on this cluster"]
     if job.unlike and job.starts.median is None:
         return [abstention(job.unlike)]
     words = [f"it starts {start_in_words(job.starts, found.now)}, as far as can be told"]
@@ -379,9 +379,9 @@ class _ForecastRequest(msgspec.Struct):
         """Yield the assumptions of the forecast."""
         if arrivals.came:
             span = span_in_words(arrivals.span / SECOND)
-            yield f"jobs go on coming like the last {len(arrivals.came)}, which came in {span}"
+            yield f"jobs continue to arrive like the last {len(arrivals.came)}, which came in {span}"
         else:
-            yield "no work comes later (too few jobs came to the log to say how often they do)"
+            yield "no job arrives later (the log has too few arrivals to estimate a rate)"
         if unlike:
             yield f"{some(unlike, 2)} do not end: nothing like them has ended yet"
         others = [unit for unit in self.work.units if unit.key not in self.known and model.has_like(unit.pod)]
@@ -395,7 +395,7 @@ class _ForecastRequest(msgspec.Struct):
     def _horizon(self, horizon: int, outcomes: list[SampledRun]) -> Iterator[str]:
         """Yield how far the runs were followed if that was too short for some."""
         if any(None in outcome.started.values() for outcome in outcomes):
-            yield f"no run is followed for more than {span_in_words((horizon - self.work.begin) / SECOND)}"
+            yield f"no run is simulated for more than {span_in_words((horizon - self.work.begin) / SECOND)}"
 
     def _notes(self) -> Iterator[str]:
         """Yield further assumptions."""

@@ -24,12 +24,12 @@ from vcd.timetravel.workloads import Work, identity, in_group, is_workload, kind
 
 _HASH = "pod-template-hash"
 TAKEN = (
-    "the cluster has one of that name already; submit it under another name, or ask when that one starts"
+    "the cluster already has an object of that name; submit it under another name, or forecast the existing one"
     " (`vcd explain job`)"
 )
 
 
-NO_POD = "there is no pod in what is submitted"
+NO_POD = "the submitted manifests have no pod"
 
 
 class NothingSubmitted(BadObject):

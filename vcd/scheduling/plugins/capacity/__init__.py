@@ -448,12 +448,12 @@ class CapacityPlugin(KeepsShares):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
-    @victim_rule("tasks of queues that hold more than they deserve, as long as they do and their guarantee is kept")
+    @victim_rule("tasks of queues above their deserved share, until these queues reach it or their guarantee")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance:
         """Permit victims of queues that hold more than they deserve, until they reach it; guarantees are retained."""
         return self._reclaim.allowance(reclaimer.job.queue, reclaimer.amounts, reclaimer.floor.tolist())
 
-    @victim_rule("for gangreclaim tasks of queues that hold more than they deserve")
+    @victim_rule("for gangreclaim, tasks of queues above their deserved share; for gangpreempt, all tasks")
     def unified_evictable(self, context: EvictionContext | None, tasks: list[Task]) -> VictimsAnswer:
         """Permit the same victims for gangreclaim; all candidates for gangpreempt."""
         if context is None or context.kind != "gangreclaim":

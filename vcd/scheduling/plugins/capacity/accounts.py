@@ -124,7 +124,7 @@ class Account:
         return not claimed or any(self.allocated[column] + wish[column] > deserved for column, deserved in claimed)
 
     def surplus(self) -> list[int]:
-        """Return what reclaim could take of a leaf at most; nothing if it holds only what it deserves."""
+        """Return the most that reclaim could take from a leaf; zero if the leaf holds at most what it deserves."""
         held, claims = self.allocated, dict(self.claims)
         has_claimed = any(held[column] for column in claims)
         if self.children or (has_claimed and all(held[column] <= deserved for column, deserved in self.claims)):

@@ -48,8 +48,8 @@ _GUARANTEED = ReasonCode(
 )
 _VOLCANO_SHARES = replace(
     VOLCANO_SHARES,
-    doc=f"{VOLCANO_SHARES.doc} What queues deserve does not bound reclaim: pods without cards are left to the other "
-    "plugins.",
+    doc=f"{VOLCANO_SHARES.doc} Deserved shares do not limit reclaim: the other plugins decide about pods without "
+    "cards.",
 )
 _NO_COLUMN = -1
 
@@ -106,15 +106,15 @@ class CapacityCardPlugin(KeepsShares):
     )
     keys = (QUOTA, REQUEST, CARD_NAME, SERVICE)
     series = (
-        ("vcd_queue_card_quota", "How many cards of a model a queue may have."),
-        ("vcd_queue_card_guarantee", "How many cards of a model are kept for a queue."),
-        ("vcd_queue_card_allocated", "How many cards of a model a queue's tasks have."),
-        ("vcd_queue_card_elastic", "How many cards of a model a queue's jobs have above their minimum."),
+        ("vcd_queue_card_quota", "Cards of a model that a queue may have."),
+        ("vcd_queue_card_guarantee", "Cards of a model that are reserved for a queue."),
+        ("vcd_queue_card_allocated", "Cards of a model that a queue's tasks have."),
+        ("vcd_queue_card_elastic", "Cards of a model that a queue's jobs have above their minimums."),
         ("vcd_cards_total", "Cards of a model in the cluster."),
-        ("vcd_cards_allocated", "Cards of a model that tasks have, online and offline services apart."),
-        ("vcd_cards_leaving", "Cards of a model that pods still have which are being deleted."),
-        ("vcd_cards_requested", "Cards of a model that tasks have and ask for, online and offline services apart."),
-        ("vcd_card_nodes_unidentified", "Nodes with cards whose labels do not tell the model."),
+        ("vcd_cards_allocated", "Cards of a model that tasks have, by online and offline services."),
+        ("vcd_cards_leaving", "Cards of a model that terminating pods still have."),
+        ("vcd_cards_requested", "Cards of a model that tasks have and request, by online and offline services."),
+        ("vcd_card_nodes_unidentified", "Nodes with cards whose labels do not state the model."),
     )
     quotas = (CARDS,)
     queue_fields = ("capability", "deserved", "guarantee", "priority")
@@ -262,7 +262,7 @@ class CapacityCardPlugin(KeepsShares):
         entitlements = self._entitlements if self._divides_basic else None
         return BeyondEntitlement(self._accounts, self._request, entitlements)
 
-    @victim_rule("for gangreclaim the same; within a queue anybody")
+    @victim_rule("for gangreclaim as for reclaimable; for gangpreempt all tasks")
     def unified_evictable(self, context: object, tasks: list[Task]) -> VictimsAnswer:
         """Permit the same for gangreclaim; all candidates for gangpreempt."""
         if not isinstance(context, EvictionContext) or context.kind != "gangreclaim" or not tasks:

@@ -39,7 +39,7 @@ _RULES = "deviceshare.GPUExclusiveRules"
 _LOCK = "NodeLockEnable"
 _MIND, _HAMI = "AscendMindClusterVNPU", "AscendHAMiVNPU"
 _NPU_CORES = "huawei.com/npu-core"
-_NPUS_WAIT = "Ascend vNPU is not supported: pods that ask for virtual NPUs wait, and say so."
+_NPUS_WAIT = "Not supported: pods that request virtual Ascend NPUs wait, with a reason that names it."
 
 
 class _Holding(msgspec.Struct):
@@ -114,8 +114,8 @@ class DeviceSharePlugin(Plugin):
         _switch("GPUNumberEnable", "Whether pods get whole cards by `volcano.sh/gpu-number`."),
         _switch(
             _LOCK,
-            "Whether a node gets one pod with shared cards at a time: the next one when the device plugin has served "
-            "the one before, or after five minutes. A gang can then start with one such pod on each node.",
+            "Whether a node gets the next pod with shared cards only when the device plugin has served the previous "
+            "one, or after five minutes. A gang can then start only one such pod per node.",
         ),
         _switch(f"{_MIND}Enable", _NPUS_WAIT, caution=_NPUS_WAIT),
         _switch(f"{_HAMI}Enable", _NPUS_WAIT, caution=_NPUS_WAIT),
@@ -123,7 +123,8 @@ class DeviceSharePlugin(Plugin):
             "deviceshare.SchedulePolicy",
             "str",
             "",
-            "Which vGPU cards come first, and which nodes score: those with most memory used, or with fewest pods.",
+            "Which vGPU cards are filled first, and which nodes get points: those with the most memory in use, or "
+            "those with the fewest pods.",
             choices=("binpack", "spread", ""),
         ),
         Argument("deviceshare.ScheduleWeight", "int", 0, "Weight of the score; none at 0 or below."),
@@ -144,7 +145,7 @@ class DeviceSharePlugin(Plugin):
             "deviceshare.KnownGeometriesCMNamespace",
             "str",
             "kube-system",
-            "The namespace of that ConfigMap. Another one, or another name, takes a Role: see `vcd conf rbac`.",
+            "The namespace of that ConfigMap. Another namespace or name needs a Role; `vcd conf rbac` prints it.",
         ),
     )
 

@@ -76,7 +76,7 @@ class _Side:
                     self._note((row, piece.card), piece.slot, marks, 1)
 
     def _note(self, where: tuple[int, int], slot: tuple[int, int] | None, marks: Sequence[str], times: int) -> None:
-        """Add or remove a MIG position and marks."""
+        """Add or remove the MIG position and the marks that a pod leaves on its card."""
         if slot is not None:
             slots = self.slots.setdefault(where, [])
             if times > 0:

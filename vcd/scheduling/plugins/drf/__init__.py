@@ -96,12 +96,12 @@ class DrfPlugin(KeepsAccounts):
             shares[job.index] = self.share(job.allocated)
         yield JobGauge("volcano_job_share", shares)
 
-    @victim_rule("tasks whose jobs keep no less than the preemptor's job would get")
+    @victim_rule("tasks whose job retains at least the share that the preemptor's job would have")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> _LargerShares:
         """Permit victims whose jobs retain at least the share that the preemptor's job would have."""
         return _LargerShares(self, self.share(plus(self.held(preemptor.job), preemptor.amounts, 1)))
 
-    @victim_rule("tasks whose queue would still come after the reclaimer's")
+    @victim_rule("tasks whose queue would still come after the reclaiming queue in order")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> Allowance | None:
         """Permit victims whose queue would still come after the reclaiming queue, if the hierarchy is enabled."""
         return None if self._hierarchy is None else self._hierarchy.reclaimable(reclaimer)

@@ -117,9 +117,9 @@ class _Tree:
     """Shares of all places while a certain set of resources is used up.
 
     A job's share is that of its dominant resource. The job is saturated if it holds some of a resource that is used up,
-    or everything that it requests of a resource. A place holds what its saturated children hold, and of the others what
-    they would hold if all had the smallest share among them (M): sum of held x M / share. A place is saturated if all
-    its children are.
+    or everything that it requests of a resource. The held amount of an inner place is a sum: the held amounts of its
+    saturated children, and those of the other children scaled to the smallest share M among them (held x M / share). A
+    place is saturated if all its children are.
 
     Every place stores these sums (``fixed`` of the saturated, ``scaled`` of held/share of the others), the number of
     unsaturated children, and a heap of their shares. So a change of a job costs only its path.

@@ -179,12 +179,12 @@ class ExtenderPlugin(Plugin):
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
-    @victim_rule("whom the extender names at the verb preemptable")
+    @victim_rule("tasks that the extender returns for the verb preemptable")
     def preemptable(self, preemptor: Task, tasks: list[Task]) -> list[Task] | None:
         """Return the victims that the verb preemptable names."""
         return self._victims("preemptable", preemptor, tasks)
 
-    @victim_rule("whom the extender names at the verb reclaimable")
+    @victim_rule("tasks that the extender returns for the verb reclaimable")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> list[Task] | None:
         """Return the victims that the verb reclaimable names."""
         return self._victims("reclaimable", reclaimer, tasks)
@@ -282,7 +282,7 @@ class ExtenderPlugin(Plugin):
     def problems(self) -> Iterator[Problem]:
         """Report that the session continued without the extender."""
         if self._extender.out:
-            consequence = "as if it agreed" if self._ignorable else "with what it has no say in only"
+            consequence = "as if it agreed" if self._ignorable else "for pods that the extender does not handle"
             yield Problem(
                 "",
                 "",

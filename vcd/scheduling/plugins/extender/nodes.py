@@ -25,7 +25,7 @@ from vcd.state.records import Shape
 
 UNANSWERED = ReasonCode("extender-unanswered", Cause.OUTSIDE, "the extender did not answer: {error}")
 _STATED = ReasonCode("extender-says", Cause.OUTSIDE, "{text}", nodes_help=True)
-_NO_PRIORITIES = ReasonCode("extender-no-priorities-but", Cause.OUTSIDE, "the extender gives no priorities: {error}")
+_NO_PRIORITIES = ReasonCode("extender-no-priorities-but", Cause.OUTSIDE, "the extender returned no priorities: {error}")
 
 SUCCESS, ERROR, UNSCHEDULABLE = 0, 1, 2
 """Volcano's codes of a predicate's response; only UNSCHEDULABLE can be resolved by evictions."""
@@ -191,7 +191,7 @@ class ExtenderPriorities(Predicate):
     """Accepts no node while the extender cannot rank several candidates."""
 
     name = "extender priorities"
-    reason = ReasonCode("extender-no-priorities", Cause.OUTSIDE, "the extender gives no priorities")()
+    reason = ReasonCode("extender-no-priorities", Cause.OUTSIDE, "the extender returned no priorities")()
     reads = Reads.JOB | Reads.TIME
     keys = (ANY_KEY,)  # priorities are requested for each choice
 

@@ -103,7 +103,7 @@ class Layout:
         for text, place in sorted(detail.items()):
             cpu = _number(text)
             if cpu is None or min(place.numa, place.socket, place.core) < 0 or place.numa >= 64:
-                raise TopologyError(f"spec.cpuDetail: {text!r} is no CPU with a place")
+                raise TopologyError(f"spec.cpuDetail: {text!r} is not a CPU with NUMA node, socket and core")
             bit = 1 << cpu
             self.cpus |= bit
             self.numa[place.numa] = self.numa.get(place.numa, 0) | bit

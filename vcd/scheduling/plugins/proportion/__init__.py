@@ -585,7 +585,7 @@ class ProportionPlugin(KeepsShares):
     def _rank(self, job: Job) -> int:
         return int(np.searchsorted(self._priorities, job.priority))
 
-    @victim_rule("tasks of queues that hold more than their part of what can be had, as long as they do")
+    @victim_rule("tasks of queues above their share of the usable resources, until these queues reach it")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> VictimsAnswer:
         """Permit victims of queues above their part, until they reach it.
 

@@ -62,7 +62,7 @@ class ReschedulingPlugin(Plugin):
             "duration",
             5 * _MINUTE,
             "The period of average usage.",
-            without_effect="samples are averages over what their source says",
+            without_effect="the source of samples determines the period",
         ),
         Argument(
             "strategies",

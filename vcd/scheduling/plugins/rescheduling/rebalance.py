@@ -54,16 +54,16 @@ _PERCENTAGES = (
     ),
 )
 PARAMS = (
-    Argument("thresholds", "mapping", {}, "A node that uses less of all is idle.", fields=_PERCENTAGES),
-    Argument("targetThresholds", "mapping", {}, "A node that uses more of one is busy.", fields=_PERCENTAGES),
+    Argument("thresholds", "mapping", {}, "A node below all of these is idle.", fields=_PERCENTAGES),
+    Argument("targetThresholds", "mapping", {}, "A node above one of these is busy.", fields=_PERCENTAGES),
     Argument("thresholdPriorityClassName", "str", SYSTEM_CLUSTER_CRITICAL, "Pods of this priority or more are exempt."),
-    Argument("nodeFit", "bool", True, "Whether only pods are evicted that some idle node would take."),
+    Argument("nodeFit", "bool", True, "Whether only pods that fit on an idle node are evicted."),
     Argument(
         "numberOfNodes",
         "int",
         0,
         "The minimum number of idle nodes.",
-        without_effect="Volcano decides nothing by it either",
+        without_effect="Volcano does not use it either",
     ),
 )
 

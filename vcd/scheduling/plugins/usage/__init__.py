@@ -123,7 +123,10 @@ class UsagePlugin(Plugin):
     outside = (USAGE,)
     series = (
         ("vcd_usage_known_nodes", "Nodes whose usage is known."),
-        ("vcd_usage_unknown_nodes", "Nodes whose usage is not known, by why: they pass and get no points."),
+        (
+            "vcd_usage_unknown_nodes",
+            "Nodes whose usage is not known, by reason. They pass the filter and get no points.",
+        ),
     )
     arguments = (
         Argument(
@@ -149,7 +152,7 @@ class UsagePlugin(Plugin):
             "estimator",
             "mapping",
             {},
-            "How the usage of pods is estimated that samples do not include yet.",
+            "How to estimate the usage of pods that the samples do not include yet.",
             fields=ESTIMATOR,
         ),
     )

@@ -33,7 +33,7 @@ MEBIBYTE = 1 << 20
 ESTIMATOR = (
     Argument("request_ratio", "float", 0.7, "The fraction of a request that is used.", minimum=0, maximum=1),
     Argument("burst_ratio", "float", 0.0, "The fraction used of limit - request.", minimum=0, maximum=1),
-    Argument("risk_threshold", "float", 0.6, "The load from which on a node is at risk.", minimum=0, maximum=1),
+    Argument("risk_threshold", "float", 0.6, "The load above which a node is at risk.", minimum=0, maximum=1),
     Argument("risk_factor", "float", 1.2, "Factor of the estimates on a node at risk.", minimum=1),
     Argument("be_cpu", "cpu", 250, "The cpu of a best-effort pod."),
     Argument("be_mem", "memory", 200 * MEBIBYTE, "The memory of a best-effort pod."),

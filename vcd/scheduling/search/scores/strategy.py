@@ -38,8 +38,8 @@ class _Part(NamedTuple):
 class Rating:
     """100 x factor x the weighted mean over the requested resources.
 
-    MOST gives (request + used) / allocatable, LEAST the rest of it. The result is 0 if one of them would not fit. A
-    resource that the node lacks, or of weight 0, gives nothing and always fits. ``used`` excludes pipelined pods.
+    MOST is (request + used) / allocatable, LEAST is 1 minus that. The result is 0 if one of them would not fit. A
+    resource that the node lacks, or with weight 0, adds no points and always fits. ``used`` excludes pipelined pods.
     """
 
     def __init__(self, session: Session, factor: int, strategies: Mapping[str, Strategy]) -> None:
