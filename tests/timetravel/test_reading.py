@@ -85,6 +85,16 @@ def test_a_simulation_schedules_the_pods_of_work_that_names_no_scheduler(name: s
     assert all(len(each["spec"]["containers"]) == 1 for each in pods)
 
 
+def test_a_simulation_names_the_pods_of_other_schedulers() -> None:
+    work = {"spec": {**SPEC, "schedulerName": "other"}}
+    given = [pod("a"), pod("b", schedulerName="volcano"), pod("c", schedulerName="other")]
+    _, reading = created([*given, obj("apps/v1", "Deployment", spec={"template": work})])
+    (note,) = reading.notes
+    assert note == (
+        "pods of scheduler other stay pending, as no such scheduler runs: Pod default/c, Deployment default/w"
+    )
+
+
 def test_what_a_webhook_of_volcano_refuses_no_command_takes() -> None:
     task = {"name": "t", "replicas": 1, "template": {"spec": {"containers": [{"name": "c", "image": "c"}]}}}
     job = obj("batch.volcano.sh/v1alpha1", "Job", spec={"tasks": [task, task], "plugins": {"shh": []}})

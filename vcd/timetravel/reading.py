@@ -49,6 +49,8 @@ _VERSIONS = {"DaemonSet": "apps/v1", "Deployment": "apps/v1"}
 """The versions of kinds that no scheduler reads, for objects that state none."""
 _VOLCANO_JOBS = "batch.volcano.sh"
 """The API group of Volcano's Jobs and CronJobs."""
+_SCHEDULER = "volcano"
+"""The scheduler of a simulation."""
 _LABEL = "kubernetes.io/metadata.name"
 _SIMULATION = "vcd.sim/"
 """Prefix of annotations that a simulation reads."""
@@ -162,6 +164,7 @@ def to_create(reading: Reading, controlled: Collection[tuple[str, str]], nodes: 
             created.extend(_plain_work(each, work))
             reading.notes.extend(work.notes)
     classes = [_priority_class(name) for name in sorted(admission.classes)]
+    reading.notes.extend(_of_other_schedulers(objects))
     reading.unknown.extend(admission.unknown())
     reading.refusals.extend(admission.refused())
     return [*classes, *map(_without_uid, created)]
@@ -237,8 +240,20 @@ def _with_scheduler(manifest: Manifest) -> Manifest:
         return manifest
     new: Manifest = copy.deepcopy(manifest)
     for _, template in templates_in(new):
-        template["spec"]["schedulerName"] = template["spec"].get("schedulerName") or "volcano"
+        template["spec"]["schedulerName"] = template["spec"].get("schedulerName") or _SCHEDULER
     return new
+
+
+def _of_other_schedulers(objects: Iterable[Manifest]) -> Iterator[str]:
+    """Yield a sentence for each scheduler other than this one that pods name."""
+    found: dict[str, dict[str, None]] = {}
+    for each in objects:
+        if kind_of(each) == ("Pod", "") or is_workload(each):
+            for _, template in templates_in(each):
+                if (name := template["spec"].get("schedulerName")) and name != _SCHEDULER:
+                    found.setdefault(str(name), {})[called(each)] = None
+    for name, names in found.items():
+        yield f"pods of scheduler {name} stay pending, as no such scheduler runs: {some([*names])}"
 
 
 def _plain_work(workload: Manifest, work: Work) -> Iterator[Manifest]:
