@@ -11,12 +11,11 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
-from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import instances, run
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.framework import Framework, framework_of
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.framework.policy import PluginOption, Policy
+from vcd.scheduling.framework.policy import PluginOption, Policy, parse_policy
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.scheduling.search.candidates import Evaluator, Memory
 from vcd.scheduling.session.outside import NOBODY, Outside
@@ -221,8 +220,9 @@ def policy_of(conf: str | None) -> Policy:
 
 @lru_cache(maxsize=256)
 def _policy_of(conf: str | None, plugins: object, actions: object) -> Policy:
-    """With the plugins and actions that there are: some tests bring their own."""
-    return read_policy(conf)
+    """With the plugins and actions that there are, since some tests bring their own, and without the trial cycle."""
+    registry.kinds()
+    return parse_policy(conf, actions=registry.actions(), plugins=registry.plugins())
 
 
 def session_of(*objects: Manifest | Iterable[Manifest], conf: str = BARE, seed: int = 0) -> Session:

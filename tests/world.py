@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.dsl import NOW_NS, flat
+from tests.dsl import NOW_NS, flat, policy_of
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest, kinds_of
 from vcd.model.manifests import default_queues, defaulted
 from vcd.model.objects import Pod
 from vcd.scheduling import decide
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import PluginOption
 from vcd.scheduling.framework.reasons import Told, all_told
@@ -50,7 +49,7 @@ class World:
     def __init__(self, *objects: Manifest | Iterable[Manifest], conf: str | None = None, memory: bool = True) -> None:
         self.state = ClusterState()
         self.log: list[ev.Event] = []
-        self.policy = read_policy(conf)
+        self.policy = policy_of(conf)
         self.kinds = kinds_read(self.policy)
         self.memory = Memory() if memory else None
         self.maker = SnapshotMaker(self.state)

@@ -9,6 +9,7 @@ import json
 from typing import Any
 
 import vcd
+from tests.dsl import policy_of
 from tests.parity.cases import NOW
 from tests.reference import decide
 from tests.reference.cards import IDS, INDEX
@@ -18,7 +19,6 @@ from tests.reference.extender import Server
 from tests.reference.usage import KIND as USAGE
 from vcd.model.events import Operation
 from vcd.scheduling.closing import plan_of
-from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import run
 from vcd.scheduling.framework.registry import kinds_read
 from vcd.scheduling.framework.usage_samples import NodeUsage, Samples, answered
@@ -80,7 +80,7 @@ def operations(case: RandomCase) -> Differences:
 
 def _operations(case: RandomCase) -> list[Operation]:
     """The fast core's operations; usage samples are in the log, an extender answers."""
-    policy = read_policy(case.conf)
+    policy = policy_of(case.conf)
     given = [one for one in case.objects if one["kind"] not in (USAGE, EXTENDER)]
     state, outside = state_of(given, kinds=kinds_read(policy)), NOBODY
     for one in case.objects:

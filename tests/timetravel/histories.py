@@ -15,7 +15,6 @@ from tests.eventlog.samples import SECOND, Clock
 from vcd.eventlog import EventLog
 from vcd.model import events as ev
 from vcd.model.codec import encode_payload, from_manifest
-from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide, versions
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.search.candidates import Memory
@@ -65,7 +64,7 @@ class Scheduler:
 
     def read(self, conf: str, **settings: str) -> ev.PolicyLoaded:
         """Decide by another configuration from now on; the event that says so."""
-        self.policy = read_policy(conf)
+        self.policy = dsl.policy_of(conf)
         return ev.PolicyLoaded(self.policy.digest, self.policy.text, settings)
 
     async def load(self, conf: str, **settings: str) -> None:
