@@ -26,7 +26,7 @@ from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores, VectorPredicate, VectorScore
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView, UndeclaredError
 from vcd.scheduling.session.nodeview import NodeView, all_nodes
@@ -65,8 +65,8 @@ def score(points: Callable[[TaskView, NodeView], Any], needs: Reads = FACTS) -> 
 
 def offered(
     monkeypatch: pytest.MonkeyPatch,
-    predicates: Callable[[Session], list[Predicate]] = lambda session: [],
-    scores: Callable[[Session], list[Score]] = lambda session: [],
+    predicates: Callable[[Session], list[VectorPredicate]] = lambda session: [],
+    scores: Callable[[Session], list[VectorScore]] = lambda session: [],
 ) -> None:
     """Have a plugin named ours with these parts."""
 
@@ -76,10 +76,10 @@ def offered(
         def open(self, session: Session) -> None:
             self._session = session
 
-        def predicates(self) -> list[Predicate]:
+        def predicates(self) -> list[VectorPredicate]:
             return predicates(self._session)
 
-        def node_order(self) -> list[Score]:
+        def node_order(self) -> list[VectorScore]:
             return scores(self._session)
 
     known = MappingProxyType({**registry.plugins(), "ours": Ours})

@@ -21,10 +21,11 @@ from vcd.scheduling.search.parts import (
     ANY_LABEL,
     MOVING,
     Mask,
-    Predicate,
     Reads,
-    Score,
     Scores,
+    VectorPredicate,
+    VectorScore,
+    key_values,
     pod_keys,
 )
 from vcd.scheduling.session.nodes import Usage
@@ -56,7 +57,7 @@ class _Declared:
 
     __slots__ = ("keys", "name", "reads", "session")
 
-    def __init__(self, session: Session, name: str, part: Predicate | Score) -> None:
+    def __init__(self, session: Session, name: str, part: VectorPredicate | VectorScore) -> None:
         self.session = session
         self.name = name
         self.reads = part.reads
@@ -197,7 +198,7 @@ class DeclaredNode(NodeView):
 class _NodeCaller:
     """Calls a function for each node, and caches the results that no placement of the session changes."""
 
-    def __init__(self, session: Session, part: Predicate | Score, label: str) -> None:
+    def __init__(self, session: Session, part: VectorPredicate | VectorScore, label: str) -> None:
         if not isinstance(part.reads, Reads):
             raise TypeError(f"{type(part).__name__}.reads: must be Reads, such as Reads.USAGE, not {part.reads!r}")
         if part.reads & Reads.PODS:
@@ -215,7 +216,7 @@ class _NodeCaller:
         rows = range(len(usage)) if usage.rows is None else usage.rows.tolist()
         if self._declared.reads & _CHANGING:
             return self._compute(task, usage, rows, dtype, call)
-        key = (task.shape, task.namespace, self._part.key_of(task))
+        key = (task.shape, task.namespace, key_values(self._part, task))
         found = self._cached.get(key)
         if found is None:
             whole = self._declared.session.nodes.usage
@@ -237,12 +238,12 @@ class _NodeCaller:
         return DeclaredNode(self._declared, row, usage, column)
 
 
-def _overrides_applies(part: Predicate | Score) -> bool:
+def _overrides_applies(part: VectorPredicate | VectorScore) -> bool:
     """Whether a part decides by the whole task whether it applies, and declares no keys."""
-    return type(part).applies is not Predicate.applies and type(part).keys is ScalarPredicate.keys
+    return type(part).applies is not VectorPredicate.applies and type(part).keys is ScalarPredicate.keys
 
 
-class ScalarPredicate(Predicate):
+class ScalarPredicate(VectorPredicate):
     """A predicate of one node. A subclass sets ``name``, ``reason``, ``reads``, ``keys``, and defines ``passes``."""
 
     reads = Reads.FACTS
@@ -277,7 +278,7 @@ class ScalarPredicate(Predicate):
         return not isinstance(answer, Reason) and bool(answer)
 
 
-class ScalarScore(Score):
+class ScalarScore(VectorScore):
     """A rating of one node. A subclass sets ``name``, ``reads`` and ``keys``, and defines ``points``.
 
     It may define ``normalise``, which sees all nodes.
