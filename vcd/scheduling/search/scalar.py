@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -70,14 +70,14 @@ class _Declared:
 
 
 class _DeclaredTexts(Mapping[str, str]):
-    """The annotations or labels of a pod that are declared."""
+    """The annotations or labels of a pod or group that are declared."""
 
-    def __init__(self, declared: _Declared, what: str, texts: Mapping[str, str]) -> None:
-        self._declared, self._what, self._texts = declared, what, texts
+    def __init__(self, declared: _Declared, what: str, texts: Mapping[str, str], owner: str = "pod") -> None:
+        self._declared, self._what, self._texts, self._owner = declared, what, texts, owner
 
     def __getitem__(self, key: str) -> str:
         if key not in self._declared.keys and ANY_KEY not in self._declared.keys:
-            raise UndeclaredError(self._declared.name, f"the {self._what} {key} of the pod", key)
+            raise UndeclaredError(self._declared.name, f"the {self._what} {key} of the {self._owner}", key)
         return self._texts[key]
 
     def __contains__(self, key: object) -> bool:
@@ -90,6 +90,33 @@ class _DeclaredTexts(Mapping[str, str]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+class JobView:
+    """The job of a task. It has what a `Job` has, except that of its group's annotations and labels only those are
+    visible that are declared: jobs that differ in others are equivalent."""
+
+    __slots__ = ("_declared", "_job")
+
+    def __init__(self, declared: _Declared, job: Job) -> None:
+        self._declared = declared
+        self._job = job
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The annotations of its group among ``keys``."""
+        return _DeclaredTexts(self._declared, "annotation", self._job.record.group.metadata.annotations, "group")
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of its group among ``keys``."""
+        return _DeclaredTexts(self._declared, "label", self._job.record.group.metadata.labels, "group")
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "record" and ANY_KEY not in self._declared.keys:
+            what = "task.job.record; use task.job.annotations or task.job.labels"
+            raise UndeclaredError(self._declared.name, what, ANY_KEY)
+        return getattr(self._job, name)
 
 
 class TaskView:
@@ -145,9 +172,9 @@ class TaskView:
         return self._task.job.queue.name
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JobView:
         self._declared.require("task.job", Reads.JOB)
-        return self._task.job
+        return JobView(self._declared, self._task.job)
 
 
 class DeclaredNode(NodeView):
