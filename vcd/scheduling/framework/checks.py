@@ -17,6 +17,7 @@ from vcd.model.reasons import Cause, InvalidReason, Reason, ReasonCode, well_for
 from vcd.scheduling.framework.guard import Check, Closed, Gate, GuardedMethod, MakeCheck, expected
 from vcd.scheduling.framework.plugin import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.search.candidates import NOWHERE
 from vcd.scheduling.search.parts import (
     VOLUMES,
     Mask,
@@ -43,7 +44,6 @@ are in the plan's faults only."""
 
 LARGEST_POINTS = 1e9
 """Limit of a score's weighted points. In millionths, float64 sums below 2**53 are exact integers."""
-_NOWHERE = int(np.iinfo(np.int64).min)
 
 
 # --- predicates, scores and allowances --------------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def row(answer: Any, task: Task, keys: Any) -> int | None:
         return None
     if isinstance(answer, bool) or not isinstance(answer, int | np.integer) or not 0 <= answer < len(keys):
         expected(f"a row from 0 to {len(keys) - 1}, or None", answer)
-    if keys[answer] == _NOWHERE:
+    if keys[answer] == NOWHERE:
         expected("the row of a node that takes the task, or None", int(answer))
     return int(answer)
 

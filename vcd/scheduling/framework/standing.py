@@ -11,14 +11,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from vcd.model.words import rfc3339
+from vcd.model.words import SECOND, rfc3339
 from vcd.scheduling.framework.order import Label, labels_of, plain, settled
 from vcd.scheduling.framework.rules import Participants, plugin_of
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.records import index_in_name
-
-_SECOND = 1_000_000_000
 
 PointParticipants = Mapping[str, Participants]
 """The participants of each point."""
@@ -184,7 +182,7 @@ def _by_age(created: int, other: int, *, last_first: bool = False) -> Precedence
 
 def creation_in_words(created: int) -> str:
     """Format a creation time in seconds since the epoch; empty if the object has none."""
-    return rfc3339(created * _SECOND) if created else ""
+    return rfc3339(created * SECOND) if created else ""
 
 
 def _format_value(label: Label, value: Any) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from vcd.model.objects import Pod
 from vcd.model.reasons import Cause, ReasonCode
+from vcd.model.words import SECOND
 from vcd.scheduling.framework.arguments import parse_duration
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.victims import victim_rule
@@ -21,8 +22,6 @@ _NO_COOLDOWN = ReasonCode(
 )
 
 COOLDOWN = "volcano.sh/cooldown-time"
-
-_SECOND = 10**9
 
 
 class CdpPlugin(Plugin):
@@ -96,5 +95,5 @@ def cools_until(pod: Pod) -> int:
                 placed = seconds_of(condition.last_transition_time)
             except ValueError:
                 return 0
-            return placed * _SECOND + cooldown
+            return placed * SECOND + cooldown
     return 0

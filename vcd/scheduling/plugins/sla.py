@@ -8,7 +8,7 @@ import numpy as np
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
-from vcd.model.words import rfc3339
+from vcd.model.words import SECOND, rfc3339
 from vcd.scheduling.framework.arguments import Argument, parse_duration
 from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
@@ -28,7 +28,6 @@ WAITING_TIME = "sla-waiting-time"
 ANNOTATIONS = (f"volcano.sh/{WAITING_TIME}", WAITING_TIME)
 """A group's annotations for its waiting time; the first readable one counts."""
 
-_SECOND = 10**9
 _NEVER = 1 << 70
 """The deadline of a job without a waiting time, after all other deadlines."""
 _DEADLINE = Label(
@@ -76,7 +75,7 @@ class SlaPlugin(Plugin):
         if found is None:
             waiting = waiting_time(job.record.group.metadata.annotations)[0]
             waiting = self._for_all if waiting is None else waiting
-            found = _NEVER if waiting is None else job.created * _SECOND + waiting
+            found = _NEVER if waiting is None else job.created * SECOND + waiting
             self._deadlines[job.index] = found
         return found
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import TaskStatus
+from vcd.model.words import SECOND
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.order import Label, labelled, yes_or_no
@@ -58,7 +59,6 @@ MAX_SCORE = 100.0
 DEFAULT_BUDGET = 1
 """How many pods of a job without a budget are evicted at a time."""
 
-_SECOND = 10**9
 _DAY = 24 * 3600
 _WINDOW = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])-([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _AMOUNT = re.compile(r"\+?([0-9]{1,9})(%?)")
@@ -72,7 +72,7 @@ class Window(NamedTuple):
 
     def holds(self, now: int) -> bool:
         """Return whether a time, in nanoseconds since the epoch, is within the window."""
-        second = now // _SECOND % _DAY
+        second = now // SECOND % _DAY
         if self.start < self.end:
             return self.start <= second <= self.end
         return self.start == self.end or second >= self.start or second <= self.end
@@ -81,9 +81,9 @@ class Window(NamedTuple):
         """Return when the window next begins and ends after ``now`` (ns since the epoch)."""
         if self.start == self.end:
             return []
-        midnight = now // _SECOND // _DAY * _DAY
+        midnight = now // SECOND // _DAY * _DAY
         times = [midnight + self.start, midnight + self.end + 1]
-        return [(time if time * _SECOND > now else time + _DAY) * _SECOND for time in times]
+        return [(time if time * SECOND > now else time + _DAY) * SECOND for time in times]
 
 
 def window_of(text: str) -> Window | None:
@@ -237,7 +237,7 @@ class TdmPlugin(Plugin):
             "midnight; one with equal ends is the whole day. Zones without a window are closed, and their pods remain.",
             choices=_Windows(),
         ),
-        Argument(PERIOD, "duration", 60 * _SECOND, "The time between two evictions from a job.", minimum=0),
+        Argument(PERIOD, "duration", 60 * SECOND, "The time between two evictions from a job.", minimum=0),
     )
     keys = (ZONE, PREEMPTABLE, MIN_AVAILABLE, MAX_UNAVAILABLE)
     timed = True
@@ -319,7 +319,7 @@ class TdmPlugin(Plugin):
         since = self._now - self._period
         for task in job.tasks():
             is_releasing = task.status == TaskStatus.RELEASING
-            time = asked_since(task.pod, self._now) if is_releasing else task.created * _SECOND
+            time = asked_since(task.pod, self._now) if is_releasing else task.created * SECOND
             if time > since:
                 self._pause_ends.append(time + self._period)
                 return True

@@ -32,7 +32,8 @@ from vcd.state.shapes import unoffered
 _TOO_MANY_PODS = ReasonCode("node-pods", Cause.NODE_ROOM, "Too many pods", nodes_help=True)()
 _INSUFFICIENT = ReasonCode("node-room", Cause.NODE_ROOM, "Insufficient {resource}", nodes_help=True)
 
-_NOWHERE = np.iinfo(np.int64).min
+NOWHERE = np.iinfo(np.int64).min
+"""The key of a node that does not take a task."""
 _NOW = 61
 """Bit of a key: the task fits the node's idle resources. Nodes that fit only after releases come later."""
 _HAS_ROOM = 1 << _NOW - 1
@@ -145,7 +146,7 @@ class Evaluator:
     def key_of(self, mask: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
         """Return sort keys: nodes with idle resources first, then by points, then in the seeded order.
 
-        Nodes that do not pass get ``_NOWHERE``. ``points`` are in fixed point, and overwritten.
+        Nodes that do not pass get ``NOWHERE``. ``points`` are in fixed point, and overwritten.
         """
         np.minimum(points, self.limit, out=points)
         np.maximum(points, -self.limit, out=points)
@@ -154,7 +155,7 @@ class Evaluator:
         if np.count_nonzero(now):
             keys += now.astype(np.int64) << _NOW
         keys += self.ties if rows is None else self.ties[rows]
-        np.putmask(keys, ~mask, _NOWHERE)
+        np.putmask(keys, ~mask, NOWHERE)
         return keys
 
 
@@ -368,7 +369,7 @@ class Candidates:
 
     def passes(self, row: int) -> bool:
         """Whether a node takes the task, now or after releases."""
-        return bool(self.keys()[row] != _NOWHERE)
+        return bool(self.keys()[row] != NOWHERE)
 
     def keys(self) -> Ints:
         """Return the current keys of all nodes; the smallest int64 marks nodes that do not pass."""
@@ -382,12 +383,12 @@ class Candidates:
         """Return the keys of a table that compares no nodes, without the moving scores."""
         keys = self._own_table().keys()
         for predicate in self._moving_predicates:
-            keys = np.where(predicate.mask(self.task, self._evaluator.nodes.usage), keys, _NOWHERE)
+            keys = np.where(predicate.mask(self.task, self._evaluator.nodes.usage), keys, NOWHERE)
         return keys
 
     def passing(self) -> Mask:
         """Return the nodes that take the task, now or after releases."""
-        result: Mask = self.keys() != _NOWHERE
+        result: Mask = self.keys() != NOWHERE
         return result
 
     def best_to_wait(self) -> int | None:
@@ -490,7 +491,7 @@ class Candidates:
         evaluator = self._evaluator
         if touched is None:
             keys = self._keys_by_group(None)
-            if (keys != _NOWHERE).any():
+            if (keys != NOWHERE).any():
                 self._keys = keys
             else:  # a table that failed everywhere stores no column
                 self._keys = evaluator.memory.nowhere
@@ -527,7 +528,7 @@ class Candidates:
                 worth = int(max(-limit, min(limit, worth)))  # as ``key_of``
                 keys.append((worth << bits) + (now.item(group) << _NOW) + ties.item(row))
             else:
-                keys.append(_NOWHERE)
+                keys.append(NOWHERE)
         return keys
 
     def _groups(self, stored: bool = True) -> _ByGroup:
@@ -553,7 +554,7 @@ class Candidates:
 
     def _put(self, rows: Rows | int, keys: Any) -> None:
         if self._keys is self._evaluator.memory.nowhere:
-            if not np.any(keys != _NOWHERE):
+            if not np.any(keys != NOWHERE):
                 return
             self._keys = self._keys.copy()
         self._keys[rows] = keys
@@ -705,7 +706,7 @@ class OtherCandidates:
 
     def keys(self) -> Ints:
         """Same as ``Candidates.keys``."""
-        return self._less(self._table.keys(), _NOWHERE)
+        return self._less(self._table.keys(), NOWHERE)
 
     def rated(self) -> NodeRating:
         """Same as ``Candidates.rated``."""
@@ -714,7 +715,7 @@ class OtherCandidates:
         return rating._replace(
             passed=self._less(rating.passed, False),
             now=self._less(rating.now, False),
-            keys=self._less(rating.keys, _NOWHERE),
+            keys=self._less(rating.keys, NOWHERE),
             refused=rating.refused | ({self._why: count} if count else {}),
         )
 
@@ -728,7 +729,7 @@ def _highest_key(keys: Ints) -> int | None:
     if not keys.size:
         return None
     row = int(keys.argmax())
-    return None if keys[row] == _NOWHERE else row
+    return None if keys[row] == NOWHERE else row
 
 
 def _highest_of(points: Scores) -> float:
@@ -748,26 +749,26 @@ def _highest_with_room(keys: Ints, count: int) -> list[int]:
         if left[row] <= _HAS_ROOM:
             break
         found.append(row)
-        left[row] = _NOWHERE
+        left[row] = NOWHERE
     return found
 
 
 def best_first(keys: Ints, among: Mask) -> Iterator[int]:
     """Yield the rows ``among`` that have a key, the largest key first."""
-    left = np.where(among, keys, _NOWHERE)
+    left = np.where(among, keys, NOWHERE)
     while left.size:
         row = int(left.argmax())
-        if left[row] == _NOWHERE:
+        if left[row] == NOWHERE:
             return
         yield row
-        left[row] = _NOWHERE
+        left[row] = NOWHERE
 
 
 def rate_last(keys: Ints, rows: Sequence[int]) -> None:
     """Move some nodes that have a key behind all others, in the order of ``rows``."""
     for place, row in enumerate(reversed(rows), 1):
-        if keys[row] != _NOWHERE:
-            keys[row] = _NOWHERE + place
+        if keys[row] != NOWHERE:
+            keys[row] = NOWHERE + place
 
 
 class Memory:
@@ -799,7 +800,7 @@ class Memory:
         key = (evaluator.versions, evaluator.session.seed, nodes.resources)
         if self._facts is not nodes.facts or self._key != key or self._nodes is None:
             self._forget()
-            self.nowhere = np.full(len(nodes), _NOWHERE)
+            self.nowhere = np.full(len(nodes), NOWHERE)
             self.nowhere.flags.writeable = False
         else:
             last = self._nodes.usage.matrix

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from vcd.model.objects import Node
+from vcd.model.words import SECOND
 from vcd.scheduling.plugins.deviceshare import gpushare, vgpu
 from vcd.scheduling.search.parts import Mask
 from vcd.state.facts import NodeFacts
@@ -19,7 +20,6 @@ from vcd.state.records import seconds_of
 
 EXPIRES = 5 * 60
 """Seconds after which vcd stops waiting for a device plugin."""
-_SECOND = 1_000_000_000
 _BEFORE = ("", "Pending")
 """The phases of pods that may still wait for their cards; a running pod has them."""
 
@@ -28,18 +28,18 @@ class Assignments:
     """Bind times of pods that still wait for their cards, by node, in ``unit`` nanoseconds."""
 
     def __init__(self, facts: NodeFacts, now: int, *, vgpu_cards: bool) -> None:
-        self.unit = _SECOND if vgpu_cards else 1
+        self.unit = SECOND if vgpu_cards else 1
         self.now = now // self.unit
-        span = EXPIRES * _SECOND // self.unit
+        span = EXPIRES * SECOND // self.unit
         self._oldest, self._latest = self.now - span, self.now + span
         self._times: dict[int, list[int]] = {}
         lock = vgpu.NODE_LOCK if vgpu_cards else gpushare.NODE_LOCK
         locks: dict[int, int] = facts.cached(("locks", lock), lambda: _locks(facts.nodes, lock))
-        self._locked = [row for row, since in locks.items() if now // _SECOND - since <= EXPIRES]
+        self._locked = [row for row, since in locks.items() if now // SECOND - since <= EXPIRES]
 
     def time_of(self, annotations: Mapping[str, str], phase: str) -> int | None:
         """Return when a placed pod was bound; None if it has its cards, or no plausible time."""
-        vgpu_cards = self.unit == _SECOND
+        vgpu_cards = self.unit == SECOND
         if phase not in _BEFORE or (vgpu_cards and annotations.get(vgpu.BIND_PHASE) != vgpu.ALLOCATING):
             return None
         text = annotations.get(vgpu.BIND_TIME if vgpu_cards else gpushare.PREDICATE_TIME, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from vcd.model.status import TaskStatus
+from vcd.model.words import SECOND
 from vcd.scheduling.framework.arguments import Argument, ArgumentValues, parse_arguments
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.usage_samples import USAGE, known_usage
@@ -22,9 +23,8 @@ from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.records import PREEMPTABLE
 
-_SECOND = 10**9
-_MINUTE = 60 * _SECOND
-_LONGEST_WINDOW = 30 * _SECOND
+_MINUTE = 60 * SECOND
+_LONGEST_WINDOW = 30 * SECOND
 _PLACED = (TaskStatus.BOUND, TaskStatus.BINDING, TaskStatus.RUNNING)
 
 
@@ -56,7 +56,7 @@ class ReschedulingPlugin(Plugin):
     )
     keys = (PREEMPTABLE,)
     arguments = (
-        Argument("interval", "duration", 5 * _MINUTE, "The time between two rounds.", minimum=_SECOND),
+        Argument("interval", "duration", 5 * _MINUTE, "The time between two rounds.", minimum=SECOND),
         Argument(
             "metricsPeriod",
             "duration",
@@ -105,7 +105,7 @@ class ReschedulingPlugin(Plugin):
         self._known = known_usage(session.snapshot.answers, session.now)
         interval: int = self.values["interval"]
         self._began = session.now // interval * interval
-        window = min(max(interval // 20, _SECOND), _LONGEST_WINDOW)
+        window = min(max(interval // 20, SECOND), _LONGEST_WINDOW)
         self._in_window = session.now < self._began + window
         self._victims: frozenset[str] = frozenset()
 
