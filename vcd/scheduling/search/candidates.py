@@ -48,6 +48,8 @@ _NEVER, _ONCE = -2, -1
 
 _ByGroup = tuple[npt.NDArray[Any], ...]
 _Stamp = tuple[int, int]
+_Heap = list[tuple[int, int, Iterator[int]]]
+"""For each node its key, negated; its row; and its keys after further placements."""
 
 
 def _read_only(mask: Mask) -> Mask:
@@ -281,10 +283,7 @@ class Candidates:
         if self._moving_scores:
             return self._best_by_groups(count)
         keys = self.keys()
-        first, own = _highest_with_room(keys, count), self._own_table()
-        together: list[dict[int, int]] = []
-        heap = [(-keys.item(row), row, own.keys_after(row, first, together)) for row in first]  # no two are equal
-        heapify(heap)
+        heap = self._heap_of(_highest_with_room(keys, count), keys)
         found: list[int] = []
         while heap:
             key, row, later = heappop(heap)
@@ -304,7 +303,7 @@ class Candidates:
         turn = score.in_turn(self.task) if len(self._moving_scores) == 1 else None
         if turn is None:
             return []
-        evaluator, own = self._evaluator, self._own_table()
+        evaluator = self._evaluator
         keys, most = self._passing_keys(), evaluator.limit // 2
         now = (keys > _HAS_ROOM).nonzero()[0]
         groups, ranks = turn.of[now], keys[now]
@@ -313,7 +312,7 @@ class Candidates:
         rated = np.bincount(groups, minlength=turn.count)
         heads = np.zeros(len(rated), np.int64)  # 0 is less than each key with idle resources
         np.maximum.at(heads, groups, ranks)
-        heaps: dict[int, list[tuple[int, int, Iterator[int]]]] = {}
+        heaps: dict[int, _Heap] = {}
         found: list[int] = []
         while len(found) < count and rated.any():
             points = fixed_point(score, turn.points(rated))
@@ -321,9 +320,7 @@ class Candidates:
                 break
             group = int((heads + (points.astype(np.int64) << evaluator.bits)).argmax())
             if group not in heaps:
-                rows, together = now[groups == group].tolist(), list[dict[int, int]]()
-                heaps[group] = [(-keys.item(row), row, own.keys_after(row, rows, together)) for row in rows]
-                heapify(heaps[group])
+                heaps[group] = self._heap_of(now[groups == group].tolist(), keys)
             heap = heaps[group]
             _, row, later = heap[0]
             found.append(row)
@@ -336,6 +333,13 @@ class Candidates:
                 rated[group] -= 1
             heads[group] = -heap[0][0] if heap else 0
         return found
+
+    def _heap_of(self, rows: list[int], keys: Ints) -> _Heap:
+        """Return a heap of nodes, the largest key first. No two keys are equal."""
+        own, together = self._own_table(), list[dict[int, int]]()
+        heap = [(-keys.item(row), row, own.keys_after(row, rows, together)) for row in rows]
+        heapify(heap)
+        return heap
 
     def keys_after(self, row: int, rows: list[int], together: list[dict[int, int]]) -> Iterator[int]:
         """Yield the keys of a passing node after one more task of this shape, after two, and so on without end.
