@@ -118,10 +118,6 @@ class Evaluator:
         memory.used(key, table)
         return table
 
-    def key(self, task: Task) -> Hashable:
-        """Return the task's equivalence key at this moment. Tasks with equal keys share a table."""
-        return self.keys.of(task)[0]
-
     def static(self, task: Task, previous: FactScores | None = None) -> FactScores:
         """Return the task's results of parts that depend on FACTS alone, shared by tasks that these parts read equally.
 
@@ -437,10 +433,9 @@ class Candidates:
 
     def passes_on(self, row: int) -> bool:
         """Whether a node passes all predicates now, its free resources aside."""
-        return bool(self.static.mask[row]) and self.passes_in(self._evaluator.nodes.usage.one(row))
-
-    def passes_in(self, usage: Usage) -> bool:
-        """Whether a node that passes by facts passes in each of the given usages, its free resources aside."""
+        if not self.static.mask[row]:
+            return False
+        usage = self._evaluator.nodes.usage.one(row)
         for predicate in (*self._used, *self._moving_predicates):  # noqa: SIM110 - called for each victim
             if not predicate.mask(self.task, usage).all():
                 return False
