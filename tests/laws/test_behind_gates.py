@@ -20,7 +20,6 @@ from vcd.model.manifests import default_queues
 from vcd.scheduling.configuration import read_policy
 from vcd.scheduling.decide import decide
 from vcd.scheduling.framework import guard, registry
-from vcd.scheduling.framework.checks import GuardedPredicate
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.victims import Allowance
@@ -144,14 +143,3 @@ def test_what_raises_once_and_not_again_is_raised(monkeypatch: pytest.MonkeyPatc
     ours(monkeypatch, on_allocate=once)
     with pytest.raises(RuntimeError, match="no"):
         plan_of(policy, cluster())
-
-
-def test_a_predicate_of_others_is_asked_what_it_declares() -> None:
-    """Also whether pods that are evicted in this session keep a task away until they are gone."""
-
-    class Away(_Predicate):
-        def excludes_beside(self, task: Any, others: Any) -> bool:
-            return bool(others)
-
-    guarded = GuardedPredicate(guard.Gate("odd", None), Away())
-    assert [guarded.excludes_beside(None, evicted) for evicted in ((), (1,))] == [False, True]  # type: ignore[arg-type]

@@ -209,7 +209,7 @@ def look(world: World, memory: Memory, rand: random.Random) -> int:
         if any(other == name for other, _ in placed):
             continue
         table = framework_of(session).candidates(task)
-        asked.setdefault(framework_of(session).evaluator.key(task), []).append(name)
+        asked.setdefault(framework_of(session).evaluator.keys.of(task)[0], []).append(name)
         keys = table.keys().copy()
         assert keys.tolist() == keys_alone(world, placed, name).tolist(), name
         row = table.best()

@@ -315,7 +315,7 @@ def test_tasks_of_one_shape_and_other_kinds_do_not_share_a_table(reads: Reads) -
     tables = {name: framework_of(session).candidates(task_of(session, name)) for name in "abcd"}
     assert (tables["b"] is tables["d"]) is (reads is not Reads.JOB)  # each of these pods is a job of its own
     assert len({id(table) for table in tables.values()}) == (4 if reads is Reads.JOB else 3)
-    kinds = {name: framework_of(session).evaluator.key(task_of(session, name)) for name in "abcd"}
+    kinds = {name: framework_of(session).evaluator.keys.of(task_of(session, name))[0] for name in "abcd"}
     assert all((kinds[x] == kinds[y]) is (tables[x] is tables[y]) for x in "abcd" for y in "abcd")
 
 

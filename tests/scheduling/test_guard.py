@@ -325,49 +325,6 @@ def test_a_mask_is_a_bool_for_each_node(
     assert plan.statements == ()  # a node that it cannot judge takes nothing
 
 
-class _Odd:
-    """Hashes, and equals what it wants to."""
-
-
-KINDS: list[tuple[Any, str]] = [
-    (["a"], "['a']"),
-    ({"a": 1}, "{'a': 1}"),
-    (("a", [1]), "[1]"),
-    (NAN, "nan"),
-    (frozenset("a"), "frozenset({'a'})"),
-    (_Odd(), "<tests.scheduling.test_guard._Odd object>"),
-]
-
-
-@pytest.mark.parametrize(("answer", "told"), KINDS)
-@pytest.mark.parametrize("reads", [Reads.FACTS, Reads.USAGE | Reads.FACTS, Reads.PODS])
-def test_a_kind_is_a_plain_value(offer: Callable[..., type[Plugin]], answer: Any, told: str, reads: Reads) -> None:
-    members = {"key_of": lambda self, task: answer, "reads": reads}
-    rates = {**members, "answer": staticmethod(lambda n: np.arange(float(n)))}
-    for offered, where in (
-        ({"predicates": lambda self: [predicate(**members)]}, "predicate fit"),
-        ({"node_order": lambda self: [score(**rates)]}, "score rate"),
-    ):
-        offer(**offered)
-        (fault,) = decide(cluster(), read_policy(WITH), NOW_NS, 0).faults
-        what = f"a kind: None, a number, a text, or a tuple of these at {where}.key_of"
-        assert fault == f"odd: expected {what}, got {told}"
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [(None, None), ("a", "a"), (np.int64(3), 3), (0.5, 0.5), ((np.str_("a"), ("b", None)), ("a", ("b", None)))],
-)
-def test_kinds_pass_as_plain_values(offer: Callable[..., type[Plugin]], answer: Any, kind: Any) -> None:
-    offer(predicates=lambda self: [predicate(key_of=lambda self, task: answer)])
-    session = run(cluster(), read_policy(WITH), NOW_NS, 0)
-    assert session.faults == ()
-    (part,) = [part for part in framework_of(session).evaluator.parts if part.owner == "odd"]
-    task = next(job.tasks()[0] for job in map(session.job, range(len(session.jobs))))
-    assert part.key_of(task) == kind
-    assert type(part.key_of(task)) is type(kind)
-
-
 def test_parts_that_tell_no_kinds_are_not_asked_for_them(offer: Callable[..., type[Plugin]]) -> None:
     offer(predicates=lambda self: [predicate(reads=Reads.USAGE, keys=())])
     session = run(cluster(), read_policy(WITH), NOW_NS, 0)

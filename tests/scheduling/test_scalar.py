@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.dsl import NOW_NS, flat, gang, node, pod, session_of
+from tests.dsl import NOW_NS, flat, gang, group, node, pod, session_of
 from tests.plugins.opened import job_of, task_of, tasks_of
 from tests.reasons import because, by_words
 from tests.sizes import examples
@@ -26,7 +26,7 @@ from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.reasons import all_told
 from vcd.scheduling.search.candidates import Memory
-from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
+from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores, VectorPredicate, VectorScore
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView, UndeclaredError
 from vcd.scheduling.session.nodeview import NodeView, all_nodes
@@ -65,8 +65,8 @@ def score(points: Callable[[TaskView, NodeView], Any], needs: Reads = FACTS) -> 
 
 def offered(
     monkeypatch: pytest.MonkeyPatch,
-    predicates: Callable[[Session], list[Predicate]] = lambda session: [],
-    scores: Callable[[Session], list[Score]] = lambda session: [],
+    predicates: Callable[[Session], list[VectorPredicate]] = lambda session: [],
+    scores: Callable[[Session], list[VectorScore]] = lambda session: [],
 ) -> None:
     """Have a plugin named ours with these parts."""
 
@@ -76,10 +76,10 @@ def offered(
         def open(self, session: Session) -> None:
             self._session = session
 
-        def predicates(self) -> list[Predicate]:
+        def predicates(self) -> list[VectorPredicate]:
             return predicates(self._session)
 
-        def node_order(self) -> list[Score]:
+        def node_order(self) -> list[VectorScore]:
             return scores(self._session)
 
     known = MappingProxyType({**registry.plugins(), "ours": Ours})
@@ -226,6 +226,23 @@ def test_a_task_shows_its_labels_and_job_where_declared() -> None:
     ours = predicate(lambda task, node: (task.labels, task.job.name, task.namespace) ==
                      ({"app": "web"}, "new", "default"), JOB | PODS)(opened)  # fmt: skip
     assert ours.mask(task_of(opened, "new-0"), opened.nodes.usage).all()
+
+
+@pytest.mark.parametrize("what", ["annotations", "labels"])
+def test_annotations_and_labels_of_the_group_have_to_be_declared(what: str) -> None:
+    """Jobs that differ in others are equivalent: one of them is tried for all."""
+    marked, key = group("g"), "example.com/tier"
+    marked["metadata"][what] = {key: "gold"}
+    opened = session_of(node("a"), marked, pod("g-0", group="g", cpu=1))
+    task, usage = task_of(opened, "g-0"), opened.nodes.usage
+    base = predicate(lambda task, node: getattr(task.job, what).get(key) == "gold", JOB)
+    assert type("Ours", (base,), {"keys": (key,)})(opened).mask(task, usage).all()
+    with pytest.raises(UndeclaredError, match=rf"the {what[:-1]} {key} of the group: declare it, keys = \('{key}',\)"):
+        base(opened).mask(task, usage)
+    whole = predicate(lambda task, node: task.job.record.group.metadata.name == "g", JOB)
+    assert type("Ours", (whole,), {"keys": ("*",)})(opened).mask(task, usage).all()
+    with pytest.raises(UndeclaredError, match=r"reads task\.job\.record; use task\.job\.annotations"):
+        whole(opened).mask(task, usage)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------

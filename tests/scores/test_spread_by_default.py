@@ -173,7 +173,7 @@ def test_pods_of_different_sets_do_not_share_what_is_known_of_nodes() -> None:
     found = [points(session, SPREAD, f"new-{name}") for name in "ab"]
     assert found[0]["n1"] < found[0]["n3"] and found[1]["n3"] < found[1]["n1"]
     tasks = [task for job in session.jobs_with_pending() for task in job.pending()]
-    assert len({framework_of(session).evaluator.key(task) for task in tasks}) == 2
+    assert len({framework_of(session).evaluator.keys.of(task)[0] for task in tasks}) == 2
 
 
 # --- against plain loops ------------------------------------------------------------------------------------------

@@ -17,11 +17,11 @@ from vcd.scheduling.search.predicates.claims import why_outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.session import ROOT_QUEUE
+from vcd.state.interning import NO_ROW
 from vcd.state.records import has_queue_gate
 from vcd.state.snapshot import Snapshot
 from vcd.state.sums import sum_of
 
-_NOWHERE = -1
 _READY = tuple(map(int, READY_STATUSES))
 _HOLDING = (*map(int, ALLOCATED_STATUSES), int(TaskStatus.RELEASING))
 """Terminating pods still hold what plugins limit."""
@@ -264,8 +264,8 @@ class _PluginLimits:
         queues, nodes = _places(head, self.limited, _HOLDING)
         before, places = _places(base, self.limited, _HOLDING)
         if head.facts is not base.facts:
-            rows = [head.facts.row_of.get(name, _NOWHERE) for name in base.facts.names]
-            places = np.array([*rows, _NOWHERE], np.int64)[places]
+            rows = [head.facts.row_of.get(name, NO_ROW) for name in base.facts.names]
+            places = np.array([*rows, NO_ROW], np.int64)[places]
         both = min(len(before), len(queues))
         same = np.zeros(len(queues), np.bool_)
         same[:both] = (queues[:both] == before[:both]) & (nodes[:both] == places[:both])
@@ -306,14 +306,14 @@ def _places(snapshot: Snapshot, queues: Sequence[str], statuses: tuple[int, ...]
     tasks, number_of = snapshot.tasks, {name: number for number, name in enumerate(queues)}
     held = (tasks.node >= 0) & np.isin(tasks.status, statuses)
     jobs = np.unique(tasks.job[held & (tasks.job >= 0)])
-    of_job = np.full(len(snapshot.job_keys) + 1, _NOWHERE, np.int64)  # one more for pods without a group
+    of_job = np.full(len(snapshot.job_keys) + 1, NO_ROW, np.int64)  # one more for pods without a group
     keys = snapshot.job_keys.at(jobs.tolist())
-    of_job[jobs] = [number_of.get(queue_name(snapshot, key or "") or "", _NOWHERE) for key in keys]
+    of_job[jobs] = [number_of.get(queue_name(snapshot, key or "") or "", NO_ROW) for key in keys]
     of_row = of_job[tasks.job]
     for row, queue in snapshot.orphans.items():
-        of_row[row] = number_of.get(queue, _NOWHERE)
-    numbers = np.where(held, of_row, _NOWHERE)
-    return numbers, np.where(numbers >= 0, tasks.node, _NOWHERE).astype(np.int64)
+        of_row[row] = number_of.get(queue, NO_ROW)
+    numbers = np.where(held, of_row, NO_ROW)
+    return numbers, np.where(numbers >= 0, tasks.node, NO_ROW).astype(np.int64)
 
 
 def _minimum(spec: PodGroupSpec) -> tuple[object, ...]:

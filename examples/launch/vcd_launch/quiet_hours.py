@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.plugin import Plugin
-from vcd.scheduling.search.parts import Predicate, Reads, Score
+from vcd.scheduling.search.parts import Reads, VectorPredicate, VectorScore
 from vcd.scheduling.search.scalar import ScalarPredicate, ScalarScore, TaskView
 from vcd.scheduling.session.gauges import Gauge
 from vcd.scheduling.session.nodeview import NodeView, all_nodes
@@ -104,10 +104,10 @@ class QuietHoursPlugin(Plugin):
         self._session = session
         self._hours = QuietHours(self.values["quiet-hours.label"], session.now)
 
-    def predicates(self) -> Iterable[Predicate]:
+    def predicates(self) -> Iterable[VectorPredicate]:
         return [AwakePredicate(self._session, self._hours)]
 
-    def node_order(self) -> Iterable[Score]:
+    def node_order(self) -> Iterable[VectorScore]:
         return [AwakeScore(self._session, self._hours, self.values["quiet-hours.weight"])]
 
     def gauges(self) -> Iterable[Gauge]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
 
@@ -105,7 +104,7 @@ class PreemptAction(Action):
             search = self._victim_search(framework, job, Vetoes(), within=True)
             statement = framework.statement(self.name, job)
             for task in tasks:
-                taken = self._take(framework, statement, search, deque([task]))
+                taken = self._take(framework, statement, search, task)
                 is_part = sub_job is not None and not is_whole(framework, sub_job)
                 if not taken or not (is_part or framework.job_pipelined(job)):
                     statement.discard()
@@ -135,12 +134,12 @@ class PreemptAction(Action):
         why = f"preemption for {job.key} of queue {job.queue.name}"
         return VictimFinder(framework, job, framework.preemptable, freeable, exempt, why, vetoes)
 
-    def _take(self, framework: Framework, statement: Statement, search: VictimFinder, tasks: deque[Task]) -> bool:
-        """Remove the first of the tasks, and pipeline it where evictions free resources for it.
+    def _take(self, framework: Framework, statement: Statement, search: VictimFinder, task: Task) -> bool:
+        """Pipeline a task where evictions free resources for it.
 
         Return False, with nothing changed, if there is no such node.
         """
-        session, task = framework.session, tasks.popleft()
+        session = framework.session
         if not may_preempt(task):
             search.vetoes.add(NEVER_EVICTS)
             return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Hashable
 
 import numpy as np
@@ -49,8 +48,8 @@ class ReclaimAction(Action):
         evicted = pipeline_with_evictions(framework, statement, lambda: self._search(framework, statement, vetoes))
         vetoes.note(job, self.name, evicted=evicted)
 
-    def _search(self, framework: Framework, statement: Statement, vetoes: Vetoes) -> Callable[[deque[Task]], None]:
-        """Return a function that pipelines the first of a job's tasks where it can, and equivalent ones after it."""
+    def _search(self, framework: Framework, statement: Statement, vetoes: Vetoes) -> Callable[[Task], None]:
+        """Return a function that pipelines one of the job's tasks where it can."""
         session = framework.session
         job, queue = statement.job, statement.job.queue
 
@@ -72,8 +71,7 @@ class ReclaimAction(Action):
         nodes: dict[Hashable, list[int]] = {}
         """The nodes to try for the tasks of a kind that the same nodes refused, in reverse order."""
 
-        def take(tasks: deque[Task]) -> None:
-            task = tasks.popleft()
+        def take(task: Task) -> None:
             if not may_preempt(task):
                 vetoes.add(NEVER_EVICTS)
                 return

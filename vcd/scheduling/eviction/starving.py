@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 
 from vcd.model.status import TaskStatus
@@ -77,11 +76,8 @@ def schedulable_tasks(framework: Framework, job: Job) -> list[Task]:
     return framework.in_task_order(tasks)
 
 
-Search = Callable[[], Callable[[deque["Task"]], object]]
-"""Begins a search for victims and returns a function ``take(tasks)``.
-
-``take`` finds a node for the first of the tasks, perhaps also for the next ones, and removes the tasks that it tried.
-"""
+Search = Callable[[], Callable[[Task], object]]
+"""Begins a search for victims and returns a function ``take(task)``, which finds a node for a task."""
 
 
 def pipeline_with_evictions(framework: Framework, statement: Statement, search: Search) -> bool:
@@ -118,7 +114,7 @@ def _find_places(framework: Framework, statement: Statement, wanting: list[Task]
     job = statement.job
     for sub_job, tasks in units(framework, job, wanting):
         if sub_job is None:
-            _take_each(search(), deque(tasks), lambda: framework.job_starving(job))
+            _take_each(search(), tasks, lambda: framework.job_starving(job))
         else:
             _find_places_of(framework, statement, sub_job, tasks, search)
 
@@ -132,13 +128,15 @@ def _find_places_of(
         return framework.job_starving(sub_job.job) or not is_whole(framework, sub_job)
 
     def attempt() -> bool:
-        _take_each(search(), deque(tasks), lacks_tasks)
+        _take_each(search(), tasks, lacks_tasks)
         return is_whole(framework, sub_job)
 
     if not evict_in_domains(framework, statement, sub_job, tasks, attempt):
         statement.undo(save_point)
 
 
-def _take_each(take: Callable[[deque[Task]], object], tasks: deque[Task], lacks_tasks: Callable[[], bool]) -> None:
-    while tasks and lacks_tasks():
-        take(tasks)
+def _take_each(take: Callable[[Task], object], tasks: list[Task], lacks_tasks: Callable[[], bool]) -> None:
+    for task in tasks:
+        if not lacks_tasks():
+            return
+        take(task)

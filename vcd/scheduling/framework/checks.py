@@ -7,7 +7,7 @@ Predicates, scores and allowances have methods of their own, so they are wrapped
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from vcd.model.reasons import Cause, InvalidReason, Reason, ReasonCode, well_for
 from vcd.scheduling.framework.guard import Check, Closed, Gate, GuardedMethod, MakeCheck, expected
 from vcd.scheduling.framework.plugin import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
+from vcd.scheduling.search.candidates import NOWHERE
 from vcd.scheduling.search.parts import (
     VOLUMES,
     Mask,
@@ -24,6 +25,8 @@ from vcd.scheduling.search.parts import (
     Reads,
     Score,
     Scores,
+    VectorPredicate,
+    VectorScore,
     compares,
     has_own_key,
     pod_keys,
@@ -41,7 +44,6 @@ are in the plan's faults only."""
 
 LARGEST_POINTS = 1e9
 """Limit of a score's weighted points. In millionths, float64 sums below 2**53 are exact integers."""
-_NOWHERE = int(np.iinfo(np.int64).min)
 
 
 # --- predicates, scores and allowances --------------------------------------------------------------------------------
@@ -58,13 +60,14 @@ def _route_through_gate(
         setattr(guarded, field, value)
     if fields:
         guarded.keys = _keys(part)
+    if gate.trusted and isinstance(part, Predicate | Score):
         guarded.kinds = part.kinds
+        methods |= dict.fromkeys(("labels_matter_in", "key_of") if has_own_key(part) else ("labels_matter_in",))
     label = f"{label} {part.name}" if fields else label
     for method, check in methods.items():
-        if method != "key_of" or has_own_key(part):
-            check = None if gate.trusted else check
-            closed = _CLOSED_PARTS.get(method)
-            setattr(guarded, method, GuardedMethod(part, method, gate, check, f"{label}.{method}", closed))
+        check = None if gate.trusted else check
+        closed = _CLOSED_PARTS.get(method)
+        setattr(guarded, method, GuardedMethod(part, method, gate, check, f"{label}.{method}", closed))
 
 
 def _keys(part: Any) -> tuple[str, ...]:
@@ -79,22 +82,19 @@ def _keys(part: Any) -> tuple[str, ...]:
 class GuardedPredicate(Predicate):
     """A predicate behind its plugin's gate."""
 
-    def __init__(self, gate: Gate, part: Predicate) -> None:
-        fields = {"name": str, "reason": Reason, "reads": Reads, "waits": bool}
-        methods: dict[str, Check | None] = {
-            "applies": _truth,
-            "labels_matter_in": _truth,
-            "excludes_beside": _truth,
-            "key_of": _kind,
-            "reasons": _reasons,
-        }
-        _route_through_gate(self, gate, part, "predicate", fields, **methods, mask=_mask, unresolvable_nodes=_mask)
+    def __init__(self, gate: Gate, part: VectorPredicate) -> None:
+        fields: dict[str, type] = {"name": str, "reason": Reason, "reads": Reads}
+        methods: dict[str, Check | None] = {"applies": _truth, "mask": _mask, "reasons": _reasons}
+        if gate.trusted and isinstance(part, Predicate):
+            fields["waits"] = bool
+            methods |= dict.fromkeys(("excludes_beside", "unresolvable_nodes"))
+        _route_through_gate(self, gate, part, "predicate", fields, **methods)
 
 
 class GuardedScore(Score):
     """A score behind its plugin's gate."""
 
-    def __init__(self, gate: Gate, part: Score) -> None:
+    def __init__(self, gate: Gate, part: VectorScore) -> None:
         weight = part.weight
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
             expected("a finite number as the weight of a Score", weight)
@@ -109,7 +109,7 @@ class GuardedScore(Score):
             return _rating(answer, len(raw), weight)
 
         fields = {"name": str, "reads": Reads}
-        methods: dict[str, Check | None] = {"applies": _truth, "labels_matter_in": _truth, "key_of": _kind, "raw": raw}
+        methods: dict[str, Check | None] = {"applies": _truth, "raw": raw}
         if compares(part):
             methods["normalise"] = normalised
         _route_through_gate(self, gate, part, "score", fields, **methods)
@@ -217,17 +217,6 @@ def _read_key(answer: Any) -> tuple[Any, Any]:
     return expected("a key: a number, a text, or a tuple of these", answer)
 
 
-def _kind(answer: Any, *arguments: Any) -> Hashable:
-    """Accept plain, immutable values: kinds are compared with those of earlier sessions."""
-    if isinstance(answer, np.generic):
-        answer = answer.item()
-    if isinstance(answer, tuple):
-        return tuple([_kind(part) for part in answer])
-    if answer is None or (isinstance(answer, bool | int | float | str) and answer == answer):
-        return answer
-    return expected("a kind: None, a number, a text, or a tuple of these", answer)
-
-
 def _form_in_words(form: Any) -> str:
     return form if isinstance(form, str) else f"({', '.join(map(_form_in_words, form))})"
 
@@ -320,7 +309,7 @@ def row(answer: Any, task: Task, keys: Any) -> int | None:
         return None
     if isinstance(answer, bool) or not isinstance(answer, int | np.integer) or not 0 <= answer < len(keys):
         expected(f"a row from 0 to {len(keys) - 1}, or None", answer)
-    if keys[answer] == _NOWHERE:
+    if keys[answer] == NOWHERE:
         expected("the row of a node that takes the task, or None", int(answer))
     return int(answer)
 
@@ -373,7 +362,7 @@ def _parts(kind: type, guarded: Callable[[Gate, Any], Any]) -> MakeCheck:
     return lambda gate: lambda answer, *arguments: [guarded(gate, part) for part in _every(answer, kind)]
 
 
-predicates, scores = _parts(Predicate, GuardedPredicate), _parts(Score, GuardedScore)
+predicates, scores = _parts(VectorPredicate, GuardedPredicate), _parts(VectorScore, GuardedScore)
 
 
 @_plain

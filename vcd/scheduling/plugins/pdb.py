@@ -12,11 +12,10 @@ from vcd.scheduling.framework.victims import victim_rule
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.deletion import asked_since
+from vcd.state.interning import NO_ROW
 
 SETTLING = 10
 """Seconds after an eviction request until the budget's status is trusted to include it."""
-
-_NOWHERE = -1
 
 
 class PdbPlugin(Plugin):
@@ -50,7 +49,7 @@ class PdbPlugin(Plugin):
     def _spend_releasing(self, session: Session) -> None:
         """Count terminating pods that the budgets' statuses may not include yet."""
         tasks = session.snapshot.tasks
-        for row in np.flatnonzero((tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE)).tolist():
+        for row in np.flatnonzero((tasks.status == TaskStatus.RELEASING) & (tasks.node != NO_ROW)).tolist():
             pod = tasks.pods[row]
             if pod is not None and session.now < asked_since(pod, session.now) + SETTLING * SECOND:
                 self._budgets.take(self._budgets.of(pod, int(tasks.labels[row])))

@@ -189,10 +189,6 @@ class ResourceStrategyFitPlugin(Plugin):
             return None
         return Rating(self._session, self.weight, strategies)
 
-    def own_strategy(self, task: Task) -> tuple[str, str] | None:
-        """Return a pod's own strategy, type and weights as its annotations have them; None if it has none."""
-        return self._own_of_row.get(task.row)
-
     def rating_of(self, task: Task) -> Rating | None:
         """Return the rating for a pod; None if its own strategy is unreadable."""
         own = self._own_of_row.get(task.row)

@@ -32,7 +32,8 @@ from vcd.state.shapes import unoffered
 _TOO_MANY_PODS = ReasonCode("node-pods", Cause.NODE_ROOM, "Too many pods", nodes_help=True)()
 _INSUFFICIENT = ReasonCode("node-room", Cause.NODE_ROOM, "Insufficient {resource}", nodes_help=True)
 
-_NOWHERE = np.iinfo(np.int64).min
+NOWHERE = np.iinfo(np.int64).min
+"""The key of a node that does not take a task."""
 _NOW = 61
 """Bit of a key: the task fits the node's idle resources. Nodes that fit only after releases come later."""
 _HAS_ROOM = 1 << _NOW - 1
@@ -47,6 +48,8 @@ _NEVER, _ONCE = -2, -1
 
 _ByGroup = tuple[npt.NDArray[Any], ...]
 _Stamp = tuple[int, int]
+_Heap = list[tuple[int, int, Iterator[int]]]
+"""For each node its key, negated; its row; and its keys after further placements."""
 
 
 def _read_only(mask: Mask) -> Mask:
@@ -115,10 +118,6 @@ class Evaluator:
         memory.used(key, table)
         return table
 
-    def key(self, task: Task) -> Hashable:
-        """Return the task's equivalence key at this moment. Tasks with equal keys share a table."""
-        return self.keys.of(task)[0]
-
     def static(self, task: Task, previous: FactScores | None = None) -> FactScores:
         """Return the task's results of parts that depend on FACTS alone, shared by tasks that these parts read equally.
 
@@ -145,7 +144,7 @@ class Evaluator:
     def key_of(self, mask: Mask, now: Mask, points: Scores, rows: Rows | None) -> Ints:
         """Return sort keys: nodes with idle resources first, then by points, then in the seeded order.
 
-        Nodes that do not pass get ``_NOWHERE``. ``points`` are in fixed point, and overwritten.
+        Nodes that do not pass get ``NOWHERE``. ``points`` are in fixed point, and overwritten.
         """
         np.minimum(points, self.limit, out=points)
         np.maximum(points, -self.limit, out=points)
@@ -154,7 +153,7 @@ class Evaluator:
         if np.count_nonzero(now):
             keys += now.astype(np.int64) << _NOW
         keys += self.ties if rows is None else self.ties[rows]
-        np.putmask(keys, ~mask, _NOWHERE)
+        np.putmask(keys, ~mask, NOWHERE)
         return keys
 
 
@@ -280,10 +279,7 @@ class Candidates:
         if self._moving_scores:
             return self._best_by_groups(count)
         keys = self.keys()
-        first, own = _highest_with_room(keys, count), self._own_table()
-        together: list[dict[int, int]] = []
-        heap = [(-keys.item(row), row, own.keys_after(row, first, together)) for row in first]  # no two are equal
-        heapify(heap)
+        heap = self._heap_of(_highest_with_room(keys, count), keys)
         found: list[int] = []
         while heap:
             key, row, later = heappop(heap)
@@ -303,7 +299,7 @@ class Candidates:
         turn = score.in_turn(self.task) if len(self._moving_scores) == 1 else None
         if turn is None:
             return []
-        evaluator, own = self._evaluator, self._own_table()
+        evaluator = self._evaluator
         keys, most = self._passing_keys(), evaluator.limit // 2
         now = (keys > _HAS_ROOM).nonzero()[0]
         groups, ranks = turn.of[now], keys[now]
@@ -312,7 +308,7 @@ class Candidates:
         rated = np.bincount(groups, minlength=turn.count)
         heads = np.zeros(len(rated), np.int64)  # 0 is less than each key with idle resources
         np.maximum.at(heads, groups, ranks)
-        heaps: dict[int, list[tuple[int, int, Iterator[int]]]] = {}
+        heaps: dict[int, _Heap] = {}
         found: list[int] = []
         while len(found) < count and rated.any():
             points = fixed_point(score, turn.points(rated))
@@ -320,9 +316,7 @@ class Candidates:
                 break
             group = int((heads + (points.astype(np.int64) << evaluator.bits)).argmax())
             if group not in heaps:
-                rows, together = now[groups == group].tolist(), list[dict[int, int]]()
-                heaps[group] = [(-keys.item(row), row, own.keys_after(row, rows, together)) for row in rows]
-                heapify(heaps[group])
+                heaps[group] = self._heap_of(now[groups == group].tolist(), keys)
             heap = heaps[group]
             _, row, later = heap[0]
             found.append(row)
@@ -335,6 +329,13 @@ class Candidates:
                 rated[group] -= 1
             heads[group] = -heap[0][0] if heap else 0
         return found
+
+    def _heap_of(self, rows: list[int], keys: Ints) -> _Heap:
+        """Return a heap of nodes, the largest key first. No two keys are equal."""
+        own, together = self._own_table(), list[dict[int, int]]()
+        heap = [(-keys.item(row), row, own.keys_after(row, rows, together)) for row in rows]
+        heapify(heap)
+        return heap
 
     def keys_after(self, row: int, rows: list[int], together: list[dict[int, int]]) -> Iterator[int]:
         """Yield the keys of a passing node after one more task of this shape, after two, and so on without end.
@@ -368,7 +369,7 @@ class Candidates:
 
     def passes(self, row: int) -> bool:
         """Whether a node takes the task, now or after releases."""
-        return bool(self.keys()[row] != _NOWHERE)
+        return bool(self.keys()[row] != NOWHERE)
 
     def keys(self) -> Ints:
         """Return the current keys of all nodes; the smallest int64 marks nodes that do not pass."""
@@ -382,12 +383,12 @@ class Candidates:
         """Return the keys of a table that compares no nodes, without the moving scores."""
         keys = self._own_table().keys()
         for predicate in self._moving_predicates:
-            keys = np.where(predicate.mask(self.task, self._evaluator.nodes.usage), keys, _NOWHERE)
+            keys = np.where(predicate.mask(self.task, self._evaluator.nodes.usage), keys, NOWHERE)
         return keys
 
     def passing(self) -> Mask:
         """Return the nodes that take the task, now or after releases."""
-        result: Mask = self.keys() != _NOWHERE
+        result: Mask = self.keys() != NOWHERE
         return result
 
     def best_to_wait(self) -> int | None:
@@ -432,10 +433,9 @@ class Candidates:
 
     def passes_on(self, row: int) -> bool:
         """Whether a node passes all predicates now, its free resources aside."""
-        return bool(self.static.mask[row]) and self.passes_in(self._evaluator.nodes.usage.one(row))
-
-    def passes_in(self, usage: Usage) -> bool:
-        """Whether a node that passes by facts passes in each of the given usages, its free resources aside."""
+        if not self.static.mask[row]:
+            return False
+        usage = self._evaluator.nodes.usage.one(row)
         for predicate in (*self._used, *self._moving_predicates):  # noqa: SIM110 - called for each victim
             if not predicate.mask(self.task, usage).all():
                 return False
@@ -490,7 +490,7 @@ class Candidates:
         evaluator = self._evaluator
         if touched is None:
             keys = self._keys_by_group(None)
-            if (keys != _NOWHERE).any():
+            if (keys != NOWHERE).any():
                 self._keys = keys
             else:  # a table that failed everywhere stores no column
                 self._keys = evaluator.memory.nowhere
@@ -527,7 +527,7 @@ class Candidates:
                 worth = int(max(-limit, min(limit, worth)))  # as ``key_of``
                 keys.append((worth << bits) + (now.item(group) << _NOW) + ties.item(row))
             else:
-                keys.append(_NOWHERE)
+                keys.append(NOWHERE)
         return keys
 
     def _groups(self, stored: bool = True) -> _ByGroup:
@@ -553,7 +553,7 @@ class Candidates:
 
     def _put(self, rows: Rows | int, keys: Any) -> None:
         if self._keys is self._evaluator.memory.nowhere:
-            if not np.any(keys != _NOWHERE):
+            if not np.any(keys != NOWHERE):
                 return
             self._keys = self._keys.copy()
         self._keys[rows] = keys
@@ -705,7 +705,7 @@ class OtherCandidates:
 
     def keys(self) -> Ints:
         """Same as ``Candidates.keys``."""
-        return self._less(self._table.keys(), _NOWHERE)
+        return self._less(self._table.keys(), NOWHERE)
 
     def rated(self) -> NodeRating:
         """Same as ``Candidates.rated``."""
@@ -714,7 +714,7 @@ class OtherCandidates:
         return rating._replace(
             passed=self._less(rating.passed, False),
             now=self._less(rating.now, False),
-            keys=self._less(rating.keys, _NOWHERE),
+            keys=self._less(rating.keys, NOWHERE),
             refused=rating.refused | ({self._why: count} if count else {}),
         )
 
@@ -728,7 +728,7 @@ def _highest_key(keys: Ints) -> int | None:
     if not keys.size:
         return None
     row = int(keys.argmax())
-    return None if keys[row] == _NOWHERE else row
+    return None if keys[row] == NOWHERE else row
 
 
 def _highest_of(points: Scores) -> float:
@@ -748,26 +748,26 @@ def _highest_with_room(keys: Ints, count: int) -> list[int]:
         if left[row] <= _HAS_ROOM:
             break
         found.append(row)
-        left[row] = _NOWHERE
+        left[row] = NOWHERE
     return found
 
 
 def best_first(keys: Ints, among: Mask) -> Iterator[int]:
     """Yield the rows ``among`` that have a key, the largest key first."""
-    left = np.where(among, keys, _NOWHERE)
+    left = np.where(among, keys, NOWHERE)
     while left.size:
         row = int(left.argmax())
-        if left[row] == _NOWHERE:
+        if left[row] == NOWHERE:
             return
         yield row
-        left[row] = _NOWHERE
+        left[row] = NOWHERE
 
 
 def rate_last(keys: Ints, rows: Sequence[int]) -> None:
     """Move some nodes that have a key behind all others, in the order of ``rows``."""
     for place, row in enumerate(reversed(rows), 1):
-        if keys[row] != _NOWHERE:
-            keys[row] = _NOWHERE + place
+        if keys[row] != NOWHERE:
+            keys[row] = NOWHERE + place
 
 
 class Memory:
@@ -799,7 +799,7 @@ class Memory:
         key = (evaluator.versions, evaluator.session.seed, nodes.resources)
         if self._facts is not nodes.facts or self._key != key or self._nodes is None:
             self._forget()
-            self.nowhere = np.full(len(nodes), _NOWHERE)
+            self.nowhere = np.full(len(nodes), NOWHERE)
             self.nowhere.flags.writeable = False
         else:
             last = self._nodes.usage.matrix

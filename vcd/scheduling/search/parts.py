@@ -1,5 +1,8 @@
 """The base classes of node search: predicates decide whether a node takes a task, scores rate the nodes that do.
 
+Third-party plugins derive from ``VectorPredicate`` and ``VectorScore``, or from their forms for single nodes in
+``vcd.scheduling.search.scalar``. Built-in plugins derive from ``Predicate`` and ``Score``, which have more methods.
+
 A part declares what it reads (``reads``, ``keys``). From this alone the framework derives which tasks are equivalent,
 what is cached, and what is computed again after a placement (``vcd.scheduling.search.equivalence``). The defaults are
 those of a part that reads anything, which is correct and slow.
@@ -63,31 +66,12 @@ class _Part:
     ``spec.tolerations``: then pods that differ in others share its result. Without such a field it may use the whole
     spec."""
 
-    owner: str = ""
-    """The name of its plugin; set by the framework."""
-    kinds: tuple[str, ...] | None = None
-    """Kinds of objects that it reads; by default those of its plugin. Cached results are dropped if one changes."""
-
     def applies(self, task: Task) -> bool:
         """Whether it distinguishes nodes for the task; False spares the computation."""
         return True
 
-    def key_of(self, task: Task) -> Hashable:
-        """Return the values of ``keys``; with QUEUE also the queue.
 
-        A built-in part overrides this if what it reads of the task is less than that, or not in the pod. If ``keys``
-        are fields of the spec alone, the result is then all that it reads. Results must mean the same in every session:
-        names and values, not numbers that a session assigned.
-        """
-        return _values(self, task)
-
-    def labels_matter_in(self, namespace: str) -> bool:
-        """Whether pods of a namespace that differ in labels alone may get different results. A built-in part overrides
-        this if other objects decide."""
-        return not {ANY_KEY, ANY_LABEL}.isdisjoint(self.keys)
-
-
-class Predicate(_Part):
+class VectorPredicate(_Part):
     """One test of nodes: ``mask`` returns the nodes that pass."""
 
     reason: ClassVar[Reason]
@@ -105,7 +89,47 @@ class Predicate(_Part):
         """Return reasons with the number of ``failed`` nodes that have each."""
         return {self.reason: int(failed.sum())}
 
-    # --- for built-in predicates; the defaults suit any predicate -----------------------------------------------------
+
+class VectorScore(_Part):
+    """One rating of nodes. Its weighted value is a float64 per node; a plugin's scores are added in order."""
+
+    def __init__(self, weight: float = 1) -> None:
+        self.weight = weight
+
+    def raw(self, task: Task, usage: Usage) -> Scores:
+        """Return the rating, one float64 per row of ``usage``, before normalisation and weight."""
+        raise NotImplementedError
+
+    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
+        """Make the rating comparable over the feasible nodes, which it may depend on."""
+        return raw
+
+
+class _Searched(_Part):
+    """What the framework needs of predicates and scores in addition."""
+
+    owner: str = ""
+    """The name of its plugin; set by the framework."""
+    kinds: tuple[str, ...] | None = None
+    """Kinds of objects that it reads; by default those of its plugin. Cached results are dropped if one changes."""
+
+    def key_of(self, task: Task) -> Hashable:
+        """Return the values of ``keys``; with QUEUE also the queue.
+
+        A part overrides this if what it reads of the task is less than that, or not in the pod. If ``keys`` are fields
+        of the spec alone, the result is then all that it reads. Results must mean the same in every session: names and
+        values, not numbers that a session assigned.
+        """
+        return key_values(self, task)
+
+    def labels_matter_in(self, namespace: str) -> bool:
+        """Whether pods of a namespace that differ in labels alone may get different results. A part overrides this if
+        other objects decide."""
+        return not {ANY_KEY, ANY_LABEL}.isdisjoint(self.keys)
+
+
+class Predicate(_Searched, VectorPredicate):
+    """A predicate as the framework uses it. The defaults suit any predicate."""
 
     waits: ClassVar[bool] = False
     """Whether a task may wait on a node that fails.
@@ -167,22 +191,11 @@ class PointsInTurn:
         raise NotImplementedError
 
 
-class Score(_Part):
-    """One rating of nodes. Its weighted value is a float64 per node; a plugin's scores are added in order."""
-
-    def __init__(self, weight: float = 1) -> None:
-        self.weight = weight
-
-    def raw(self, task: Task, usage: Usage) -> Scores:
-        """Return the rating, one float64 per row of ``usage``, before normalisation and weight."""
-        raise NotImplementedError
-
-    def normalise(self, raw: Scores, feasible: Mask) -> Scores:
-        """Make the rating comparable over the feasible nodes, which it may depend on."""
-        return raw
+class Score(_Searched, VectorScore):
+    """A score as the framework uses it. The defaults suit any score."""
 
     def in_turn(self, task: Task) -> PointsInTurn | None:
-        """For built-in scores with PODS or JOB: return the same points while tasks like this are placed in sequence.
+        """With PODS or JOB: return the same points while tasks like this are placed in sequence.
 
         Such tasks are then placed together. None if single nodes of a group may differ.
         """
@@ -207,17 +220,17 @@ def is_by_usage(part: _Part) -> bool:
     return not is_fixed(part) and not is_moving(part)
 
 
-def compares(score: Score) -> bool:
+def compares(score: VectorScore) -> bool:
     """Whether a score compares the feasible nodes with each other."""
-    return _function(score.normalise) is not Score.normalise
+    return _function(score.normalise) is not VectorScore.normalise
 
 
-def has_own_key(part: _Part) -> bool:
+def has_own_key(part: _Searched) -> bool:
     """Whether a part overrides ``key_of``."""
-    return _function(part.key_of) is not _Part.key_of
+    return _function(part.key_of) is not _Searched.key_of
 
 
-def distinguishes_pods(part: _Part) -> bool:
+def distinguishes_pods(part: _Searched) -> bool:
     """Whether a part may distinguish pods of one spec, namespace and job."""
     if part.keys and not pod_keys(part):
         return False
@@ -229,7 +242,7 @@ def pod_keys(part: _Part) -> tuple[str, ...]:
     return tuple([key for key in part.keys if not key.startswith(_SPEC)])
 
 
-def reader(part: _Part) -> Callable[[Task], Hashable]:
+def reader(part: _Searched) -> Callable[[Task], Hashable]:
     """Return a function that returns all that a part of FACTS alone reads of a task."""
     fields = [_field(key.removeprefix(_SPEC)) for key in part.keys if key.startswith(_SPEC) and key != VOLUMES]
     if not fields or VOLUMES in part.keys:
@@ -258,7 +271,8 @@ def _field(path: str) -> Callable[[object], Hashable]:
     return read
 
 
-def _values(part: _Part, task: Task) -> Hashable:
+def key_values(part: _Part, task: Task) -> Hashable:
+    """Return the task's values of a part's ``keys``; with QUEUE also the queue."""
     found: list[Hashable] = [task.job.queue.name] if part.reads & Reads.QUEUE else []
     for key in pod_keys(part):
         if key == ANY_KEY:

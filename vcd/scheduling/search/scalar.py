@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,11 @@ from vcd.scheduling.search.parts import (
     ANY_LABEL,
     MOVING,
     Mask,
-    Predicate,
     Reads,
-    Score,
     Scores,
+    VectorPredicate,
+    VectorScore,
+    key_values,
     pod_keys,
 )
 from vcd.scheduling.session.nodes import Usage
@@ -56,7 +57,7 @@ class _Declared:
 
     __slots__ = ("keys", "name", "reads", "session")
 
-    def __init__(self, session: Session, name: str, part: Predicate | Score) -> None:
+    def __init__(self, session: Session, name: str, part: VectorPredicate | VectorScore) -> None:
         self.session = session
         self.name = name
         self.reads = part.reads
@@ -69,14 +70,14 @@ class _Declared:
 
 
 class _DeclaredTexts(Mapping[str, str]):
-    """The annotations or labels of a pod that are declared."""
+    """The annotations or labels of a pod or group that are declared."""
 
-    def __init__(self, declared: _Declared, what: str, texts: Mapping[str, str]) -> None:
-        self._declared, self._what, self._texts = declared, what, texts
+    def __init__(self, declared: _Declared, what: str, texts: Mapping[str, str], owner: str = "pod") -> None:
+        self._declared, self._what, self._texts, self._owner = declared, what, texts, owner
 
     def __getitem__(self, key: str) -> str:
         if key not in self._declared.keys and ANY_KEY not in self._declared.keys:
-            raise UndeclaredError(self._declared.name, f"the {self._what} {key} of the pod", key)
+            raise UndeclaredError(self._declared.name, f"the {self._what} {key} of the {self._owner}", key)
         return self._texts[key]
 
     def __contains__(self, key: object) -> bool:
@@ -89,6 +90,33 @@ class _DeclaredTexts(Mapping[str, str]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+class JobView:
+    """The job of a task. It has what a `Job` has, except that of its group's annotations and labels only those are
+    visible that are declared: jobs that differ in others are equivalent."""
+
+    __slots__ = ("_declared", "_job")
+
+    def __init__(self, declared: _Declared, job: Job) -> None:
+        self._declared = declared
+        self._job = job
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The annotations of its group among ``keys``."""
+        return _DeclaredTexts(self._declared, "annotation", self._job.record.group.metadata.annotations, "group")
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of its group among ``keys``."""
+        return _DeclaredTexts(self._declared, "label", self._job.record.group.metadata.labels, "group")
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "record" and ANY_KEY not in self._declared.keys:
+            what = "task.job.record; use task.job.annotations or task.job.labels"
+            raise UndeclaredError(self._declared.name, what, ANY_KEY)
+        return getattr(self._job, name)
 
 
 class TaskView:
@@ -144,9 +172,9 @@ class TaskView:
         return self._task.job.queue.name
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JobView:
         self._declared.require("task.job", Reads.JOB)
-        return self._task.job
+        return JobView(self._declared, self._task.job)
 
 
 class DeclaredNode(NodeView):
@@ -197,7 +225,7 @@ class DeclaredNode(NodeView):
 class _NodeCaller:
     """Calls a function for each node, and caches the results that no placement of the session changes."""
 
-    def __init__(self, session: Session, part: Predicate | Score, label: str) -> None:
+    def __init__(self, session: Session, part: VectorPredicate | VectorScore, label: str) -> None:
         if not isinstance(part.reads, Reads):
             raise TypeError(f"{type(part).__name__}.reads: must be Reads, such as Reads.USAGE, not {part.reads!r}")
         if part.reads & Reads.PODS:
@@ -215,7 +243,7 @@ class _NodeCaller:
         rows = range(len(usage)) if usage.rows is None else usage.rows.tolist()
         if self._declared.reads & _CHANGING:
             return self._compute(task, usage, rows, dtype, call)
-        key = (task.shape, task.namespace, self._part.key_of(task))
+        key = (task.shape, task.namespace, key_values(self._part, task))
         found = self._cached.get(key)
         if found is None:
             whole = self._declared.session.nodes.usage
@@ -237,12 +265,12 @@ class _NodeCaller:
         return DeclaredNode(self._declared, row, usage, column)
 
 
-def _overrides_applies(part: Predicate | Score) -> bool:
+def _overrides_applies(part: VectorPredicate | VectorScore) -> bool:
     """Whether a part decides by the whole task whether it applies, and declares no keys."""
-    return type(part).applies is not Predicate.applies and type(part).keys is ScalarPredicate.keys
+    return type(part).applies is not VectorPredicate.applies and type(part).keys is ScalarPredicate.keys
 
 
-class ScalarPredicate(Predicate):
+class ScalarPredicate(VectorPredicate):
     """A predicate of one node. A subclass sets ``name``, ``reason``, ``reads``, ``keys``, and defines ``passes``."""
 
     reads = Reads.FACTS
@@ -277,7 +305,7 @@ class ScalarPredicate(Predicate):
         return not isinstance(answer, Reason) and bool(answer)
 
 
-class ScalarScore(Score):
+class ScalarScore(VectorScore):
     """A rating of one node. A subclass sets ``name``, ``reads`` and ``keys``, and defines ``points``.
 
     It may define ``normalise``, which sees all nodes.

@@ -53,8 +53,6 @@ T = TypeVar("T", bound=Object)
 
 ROOT_QUEUE = "root"
 """The parent of all queues that name none."""
-_NOWHERE = -1
-"""The node of a pod that names none."""
 _SHOWN_PODS = 3
 """The number of pods that a reason names."""
 

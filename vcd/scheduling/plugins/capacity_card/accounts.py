@@ -23,10 +23,9 @@ from vcd.scheduling.session.jobs import Flags, are_preemptable, elastic, inqueue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
 from vcd.state.groups import GroupColumns
+from vcd.state.interning import NO_ROW
 from vcd.state.records import Shape
 from vcd.state.sums import Ints, bounded, sum_of, sums_before, sums_by
-
-_NOWHERE = -1
 
 
 class HeldCard(NamedTuple):
@@ -253,7 +252,7 @@ class Accounts:
     def _hold_releasing(self) -> None:
         """Add up what terminating pods hold on nodes."""
         session, tasks = self._session, self._session.snapshot.tasks
-        releasing = (tasks.status == TaskStatus.RELEASING) & (tasks.node != _NOWHERE) & (session.queue_of_row >= 0)
+        releasing = (tasks.status == TaskStatus.RELEASING) & (tasks.node != NO_ROW) & (session.queue_of_row >= 0)
         for row in np.flatnonzero(releasing).tolist():
             request = self._request_of_row(row)
             account = self.queues[session.queue_of_row[row]]

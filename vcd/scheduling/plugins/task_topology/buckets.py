@@ -17,6 +17,7 @@ from vcd.scheduling.search.parts import Scores
 from vcd.scheduling.session.nodes import Ints, Usage
 from vcd.scheduling.session.views import Task
 from vcd.state.content import GONE
+from vcd.state.interning import NO_ROW
 from vcd.state.records import TASK_SPEC, Shape
 from vcd.state.sums import sums_up_to
 
@@ -28,8 +29,6 @@ ANNOTATIONS = (AFFINITY, ANTI_AFFINITY, TASK_ORDER)
 _SELF_ANTI, _INTER, _SELF, _INTER_ANTI = 4, 3, 2, 1
 """Rank of a role by the kinds of its rules; the highest counts, and higher ranks are placed first."""
 _MIB = 1024 * 1024
-_NOWHERE = -1
-"""The node of a task without a node."""
 
 
 class TopologyError(ValueError):
@@ -128,7 +127,7 @@ class Bucket:
     def add(self, task: Task) -> None:
         """Add a task, pending or on a node."""
         self.total += 1
-        if task.node == _NOWHERE:
+        if task.node == NO_ROW:
             self._place_of[task.row] = len(self._shapes)
             self._amounts.append(task.amounts)
             self._shapes.append(task.shape)
@@ -228,9 +227,9 @@ class JobTopology:
         by_node: dict[int, Bucket] = {}
         # rows are sorted by name; all deleted nodes, whose names are unknown, count as one
         for task in sorted(concerned, key=lambda task: (task.node == GONE, task.node)):
-            if task.node != _NOWHERE:
+            if task.node != NO_ROW:
                 by_node[task.node] = self._put(by_node.get(task.node), task, filling)
-        waiting = [task for task in concerned if task.node == _NOWHERE]
+        waiting = [task for task in concerned if task.node == NO_ROW]
         waiting.sort(key=lambda task: (self._relations.rank(self._role_of[task.row]), task.name))
         for task in waiting:
             role = self._role_of[task.row]
@@ -244,7 +243,7 @@ class JobTopology:
             bucket = Bucket(len(self.buckets), task.name, len(task.amounts))
             self.buckets.append(bucket)
         bucket.add(task)
-        filling.add(bucket.index, self._role_of[task.row], _load(task) if task.node == _NOWHERE else 0.0)
+        filling.add(bucket.index, self._role_of[task.row], _load(task) if task.node == NO_ROW else 0.0)
         self.bucket_of[task.row] = bucket
         self.largest = max(self.largest, bucket.total)
         return bucket
