@@ -135,10 +135,10 @@ class Case:
     # --- later jobs ---------------------------------------------------------------------------------------------------
 
     def later_pods(self) -> Iterator[Task]:
-        """Yield the tasks of other jobs that hold nodes, and whose pods were created after those of this job."""
+        """Yield the tasks that hold nodes, of jobs that were created after the pods of this job that wait."""
         since = waiting_since(self.job)
-        rows = np.array([] if since is None else placed_rows(self.session, since), np.int64)
-        for task in self.session.views.tasks_at(rows[self.session.job_of_row[rows] >= 0].tolist()):
+        rows = [] if since is None else placed_rows(self.session, since)
+        for task in self.session.views.tasks_at(rows):
             if task.job is not self.job and task.status in ALLOCATED_STATUSES and task.node >= 0:
                 yield task
 
@@ -162,10 +162,12 @@ def waiting_since(job: Job) -> int | None:
 
 
 def placed_rows(session: Session, since: int) -> list[int]:
-    """Return the rows of the tasks created after a time (seconds) that had a node when the session began or in it."""
-    tasks = session.snapshot.tasks
-    placed = np.flatnonzero((tasks.created > since) & np.isin(tasks.status, ALLOCATED_STATUSES)).tolist()
-    return sorted({*placed, *(task.row for task in session.views.moves if task.created > since)})
+    """Return the rows of the tasks that had a node when the session began or in it, of jobs created after a time
+    (seconds)."""
+    placed = np.isin(session.snapshot.tasks.status, ALLOCATED_STATUSES) & (session.job_of_row >= 0)
+    rows = np.flatnonzero(placed)
+    later = rows[session.jobs.created[session.job_of_row[rows]] > since].tolist()
+    return sorted({*later, *(task.row for task in session.views.moves if task.job.created > since)})
 
 
 def in_order(reasons: Collection[ev.Waiting]) -> list[ev.Waiting]:

@@ -79,9 +79,9 @@ class _Diagnoses:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._found: dict[Any, Diagnosis] = {}
-        created = session.snapshot.tasks.created
-        self._newest = max((int(created[row]) for row in placed_rows(session, -1)), default=-1)
-        """When the last created pod with a node was created (seconds)."""
+        created = session.jobs.created[session.job_of_row[placed_rows(session, -1)]]
+        self._newest = int(created.max()) if len(created) else -1
+        """When the last created job with a node was created (seconds)."""
 
     def __call__(self, wait: GroupWait) -> Diagnosis:
         key = self._key(wait)

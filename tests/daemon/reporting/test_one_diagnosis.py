@@ -12,8 +12,9 @@ import pytest
 
 from tests.daemon.reporting.test_verdicts import CONF, Replica, replica_on
 from tests.dsl import gang, node, queue
-from tests.kube.scripted import FakeClock, until
+from tests.kube.scripted import FakeClock
 from tests.sizes import some
+from tests.waiting import until
 from vcd.daemon.reporting.verdicts import LONGEST_DELAY
 from vcd.model import events as ev
 from vcd.model.manifests import default_queues
@@ -45,7 +46,7 @@ class Happenings:
 
     def _arrival(self) -> Any:
         self._jobs, chosen = self._jobs + 1, self._random.choice
-        where = {"queue": chosen(("default", "default", "q", "missing")), "created": self._second}
+        where: dict[str, Any] = {"queue": chosen(("default", "default", "q", "missing")), "created": self._second}
         return list(
             gang(f"job-{self._jobs}", chosen((1, 1, 2, 3)), cpu=chosen((1, 2, 5, 9)), spec=chosen(SPECS), **where)
         )
