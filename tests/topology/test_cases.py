@@ -17,11 +17,19 @@ CASES = [recorded(raw["family"], raw) for raw in json.loads(gzip.decompress(_DAT
 
 _BINDS = ("binds", "bound_per_node")
 _SAME_NUMBER = "another HyperNode of the same tier needs as few victims"
+_EVEN = "the fewest HyperNodes get even shares of a group that no single one takes"
+_STAY = "more pods of a placed group go to the closest HyperNode that holds its pods"
 _ELASTIC = "of HyperNodes of one tier, the one that takes most of the group's pods comes first"
 _UNKNOWN = "a group of which some pods run and that is unschedulable is Unknown"
 DIFFERENCES: dict[str, tuple[tuple[str, ...], str]] = {
+    "hn_deep-012": (("binds",), _EVEN),
+    "hn_elastic-005": (_BINDS, _STAY),
+    "hn_forest-002": (("binds",), _EVEN),
     "hn_gangreclaim_tight-006": (("evicted_per_job", "evictions"), _SAME_NUMBER),
-    "hn_partial-001": (("phases",), _UNKNOWN),
+    "hn_missing-000": (_BINDS, _EVEN),
+    "hn_partial-000": (_BINDS, _STAY),
+    "hn_partial-001": ((*_BINDS, "bound_per_job", "bound_total"), _STAY),
+    "hn_partial-004": (_BINDS, _STAY),
     "hn_partial_subgroups-006": (("phases",), _UNKNOWN),
     "hn_preempt-000": (
         ("evicted_per_job", "evicted_total", "evictions", "pipelined_per_job"),

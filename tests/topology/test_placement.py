@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -211,6 +212,83 @@ def test_a_group_of_best_effort_pods_alone_goes_to_one_rack() -> None:
     assert len(racks_of(result, "g")) == 1
 
 
+@pytest.mark.parametrize("spec", [SOFT, hard(2)])
+def test_replacements_of_failed_pods_stay_close_to_the_others_if_the_limit_allows_more(spec: Manifest) -> None:
+    """Rack r1 is fuller, so it would come first for a new group."""
+    old = gang("old", 1, on=["r1-n0"], cpu=4)
+    mine = gang("g", 4, on=["r0-n0", "r0-n0"], cpu=4, phase="Running", group_spec=spec)
+    result = planned(racks([3, 3]), old, mine, conf=CONF)
+    assert racks_of(result, "g") == {"r0"} and len(result.binds) == 2
+
+
+def test_a_replacement_leaves_its_rack_only_if_it_is_full() -> None:
+    spine = [each for each in racks([1, 1, 1, 1]) if each["metadata"]["name"] != "spine"]
+    halves = [parent("left", 2, "r0", "r1"), parent("right", 2, "r2", "r3"), parent("all", 3, "left", "right")]
+    old = gang("old", 1, on=["r3-n0"], cpu=4)
+    mine = gang("g", 2, on=["r0-n0"], cpu=8, phase="Running", group_spec=SOFT)
+    assert racks_of(planned(spine, halves, old, mine, conf=CONF), "g") == {"r1"}
+
+
+# --- groups that no single HyperNode takes ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [SOFT, hard(2)])
+@pytest.mark.parametrize(
+    "sizes, pods, shares",
+    [
+        ([1, 4, 4, 1, 2], 8, {"r1": 4, "r2": 4}),
+        ([1, 1, 1, 6, 6], 8, {"r3": 4, "r4": 4}),
+        ([7, 4, 4, 7], 8, {"r1": 4, "r2": 4}),
+        ([2, 2, 2, 2, 6], 8, {"r0": 2, "r4": 6}),
+        ([1, 4, 4, 3], 7, {"r1": 4, "r2": 3}),
+        ([3, 3, 3], 9, {"r0": 3, "r1": 3, "r2": 3}),
+    ],
+)
+def test_a_gang_gets_even_shares_of_the_fewest_racks(
+    spec: Manifest, sizes: list[int], pods: int, shares: dict[str, int]
+) -> None:
+    result = planned(racks(sizes), gang("g", pods, cpu=8, group_spec=spec), conf=CONF)
+    assert Counter(map(rack_of, result.binds.values())) == shares
+
+
+def test_shares_are_divided_in_trees_of_uneven_depth() -> None:
+    """The block ``left`` has two racks, ``right`` has nodes only."""
+    racked = [each for each in racks([2, 2, 1]) if each["metadata"]["name"] not in ("spine", "r2")]
+    tree = [parent("left", 2, "r0", "r1"), hyper_node("right", 2, "r2-n0"), parent("all", 3, "left", "right")]
+    result = planned(racked, tree, gang("g", 5, cpu=8, group_spec=hard(3)), conf=CONF)
+    assert Counter(map(rack_of, result.binds.values())) == {"r0": 2, "r1": 2, "r2": 1}
+
+
+def test_nodes_are_used_without_shares_if_the_shares_do_not_fit() -> None:
+    """Pods that exclude each other from a zone fit two racks of one zone by counting only."""
+    apart = {"labelSelector": {"matchLabels": {"app": "g"}}, "topologyKey": "zone"}
+    spec = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}}
+    result = planned(
+        racks([1, 1, 1, 1]), gang("g", 2, group_spec=SOFT, cpu=8, labels={"app": "g"}, spec=spec), conf=CONF
+    )
+    assert len(result.binds) == 2
+
+
+def test_the_pods_of_a_share_have_consecutive_indexes() -> None:
+    conf = CONF + "  - name: nodeorder\n"
+    result = planned(racks([2, 2, 2]), gang("g", 6, members=6, cpu=4, group_spec=SOFT), gang("h", 8, cpu=4), conf=conf)
+    by_rack: dict[str, list[int]] = {}
+    for key, on in sorted(result.binds.items()):
+        if key.startswith("default/g-"):
+            by_rack.setdefault(rack_of(on), []).append(int(key[-1]))
+    assert list(by_rack.values()) == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_a_leader_and_its_workers_get_one_rack() -> None:
+    """Rack r0 has no node for the leader, r1 too few for the workers."""
+    nodes = [each for each in racks([3, 2, 3]) if each["metadata"]["name"] != "r2-n0"]
+    large = node("r2-n0", cpu=16)
+    leader = pod("g-leader-0", group="g", cpu=12)
+    workers = [pod(f"g-worker-{number}", group="g", cpu=8) for number in range(2)]
+    result = planned(nodes, large, group("g", members=3, **hard(1)), leader, workers, conf=CONF)
+    assert racks_of(result, "g") == {"r2"} and len(result.binds) == 3
+
+
 # --- HyperNodes that overlap ------------------------------------------------------------------------------------------
 
 
@@ -307,6 +385,21 @@ def test_each_sub_group_gets_a_rack_of_its_own_limit() -> None:
     assert len(result.binds) == 6
     assert all(len(racks) == 1 for racks in found.values())
     assert len(set.union(*found.values())) == 3
+
+
+def test_sub_groups_of_uneven_size_get_racks_that_take_them() -> None:
+    pods = [
+        pod(f"g-{part}-{number}", group="g", labels={"part": part}, cpu=8)
+        for part, size in (("a", 1), ("b", 3), ("c", 2))
+        for number in range(size)
+    ]
+    policies = [
+        {"name": part, "labelSelector": {"matchLabels": {"part": part}}, "subGroupSize": size, "minSubGroups": 1}
+        for part, size in (("a", 1), ("b", 3), ("c", 2))
+    ]
+    spec: Manifest = {"subGroupPolicy": [{**policy, **hard(1)} for policy in policies]}
+    result = planned(racks([1, 2, 3]), group("g", members=6, **spec), pods, conf=CONF)
+    assert racks_by_part(result) == {"a": {"r0"}, "b": {"r2"}, "c": {"r1"}}
 
 
 def test_sub_groups_without_limit_stay_within_that_of_the_group() -> None:

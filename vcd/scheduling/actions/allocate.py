@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -19,7 +19,7 @@ from vcd.scheduling.eviction.nominations import nominated_jobs, nominations_of
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.demand import demand_of
-from vcd.scheduling.framework.domainsearch import Attempt, place_in_domains
+from vcd.scheduling.framework.domainsearch import Attempt, Share, place_in_domains
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.framework.order import JobQueue, PriorityQueue
 from vcd.scheduling.framework.validity import note_not_ready, unplaceable, why_invalid
@@ -29,6 +29,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.statement import Statement
 from vcd.scheduling.session.views import Job, Partition, SubJob, Task
+from vcd.scheduling.topology.scope import scope_of
 from vcd.scheduling.topology.tree import Domain
 from vcd.state.backoff import NAMESPACE, RELEASE, RefusalBackoff
 from vcd.state.records import QUEUE_ADMISSION_GATE, has_foreign_gate, has_gate, opts_into_queue_gate
@@ -386,7 +387,7 @@ class AllocateAction(Action):
         """
         job = statement.job
 
-        def attempt(domain: Domain | None) -> Attempt[tuple[Worksheet, list[Task]]]:
+        def attempt(domain: Domain | None, _: Sequence[Share]) -> Attempt[tuple[Worksheet, list[Task]]]:
             left = worksheet if domain is None else worksheet.copy()
             placed, points = list[Task](), 0.0
             while left:
@@ -455,13 +456,22 @@ def _place_unit(
     Tasks that were placed or failed are removed from ``tasks``.
     """
 
-    def attempt(domain: Domain | None) -> Attempt[deque[Task]]:
-        left = tasks if domain is None else deque(tasks)
+    def place_some(some: deque[Task]) -> None:
         if isinstance(unit, Job):
-            _place_until_ready(framework, queue, statement, unit, left, framework.job_ready, needs_more)
+            _place_until_ready(framework, queue, statement, unit, some, framework.job_ready, needs_more)
         else:
             unit.failed_roles.clear()
-            _place_until_ready(framework, queue, statement, unit, left, framework.sub_job_ready, SubJob.needs_more)
+            _place_until_ready(framework, queue, statement, unit, some, framework.sub_job_ready, SubJob.needs_more)
+
+    def attempt(domain: Domain | None, shares: Sequence[Share]) -> Attempt[deque[Task]]:
+        left = tasks if domain is None else deque(tasks)
+        for share in shares:
+            some = deque([left.popleft() for _ in range(min(share.tasks, len(left)))])
+            with scope_of(framework.session).within(statement.job, share.domain):
+                place_some(some)
+            left.extendleft(reversed(some))
+        if not shares:
+            place_some(left)
         return Attempt(left)
 
     done = place_in_domains(framework, statement, unit, tasks, root, attempt)

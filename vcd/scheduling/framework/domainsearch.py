@@ -51,6 +51,13 @@ class Attempt(NamedTuple, Generic[R]):
     points: float = 0.0
 
 
+class Share(NamedTuple):
+    """How many tasks a part of a domain gets."""
+
+    domain: Domain
+    tasks: int
+
+
 class _Candidate(NamedTuple):
     """A domain, how many of the unit's tasks are nominated to its nodes, and how many it can take at most."""
 
@@ -65,40 +72,44 @@ def place_in_domains(
     unit: Unit,
     tasks: Iterable[Task],
     root: Domain | None,
-    attempt: Callable[[Domain | None], Attempt[R]],
+    attempt: Callable[[Domain | None, Sequence[Share]], Attempt[R]],
 ) -> Attempt[R] | None:
     """Place a unit's tasks by ``attempt`` in the best domain within ``root``; None if it works in no domain.
 
-    A domain works if the attempt places tasks, and the unit is ready or pipelined then.
+    A domain works if the attempt places tasks, and the unit is ready or pipelined then. If closer domains within it
+    were too small, the fewest of them get even shares of the tasks; if that fails, its nodes are tried without shares.
     The best domain of a row has most of the tasks' nominated nodes, then takes most of the tasks, then has the most
     points, then is the first by name. If no plugin limits the unit, the result of the only attempt is returned, whether
     it works or not.
     """
     rows = framework.hyper_node_gradient(unit, root)
     if rows is None:
-        return attempt(root)
+        return attempt(root, ())
     job, scope, start = statement.job, scope_of(framework.session), statement.save()
     if not rows:
-        attempt(root)  # notes why no node is allowed
+        attempt(root, ())  # notes why no node is allowed
         statement.undo(start)
         return None
     counted = Capacity(framework, unit, tasks, framework.session.nodes.usage.future_idle)
     reasons_before = list(job.why)
     reasons_of_failed: list[list[Waiting]] = []
 
+    has_sub_jobs = isinstance(unit, Job) and unit.partition is not None
+    tried: list[tuple[Domain, int]] = []
+
     def place_in(domain: Domain) -> Attempt[R] | None:
-        unit.failed_roles.clear()
-        with scope.within(job, domain):
-            tested = attempt(domain)
-        if statement.save() > start and _works(framework, unit):
-            return tested
-        statement.undo(start)
+        shares = () if has_sub_jobs else _even_shares(domain, counted.needed, tried)
+        for each in (shares, ()) if shares else ((),):
+            unit.failed_roles.clear()
+            with scope.within(job, domain):
+                tested = attempt(domain, each)
+            if statement.save() > start and _works(framework, unit):
+                return tested
+            statement.undo(start)
         reasons_of_failed.append(list(job.why))
         job.why[:] = reasons_before
         return None
 
-    has_sub_jobs = isinstance(unit, Job) and unit.partition is not None
-    tried: list[tuple[Domain, int]] = []
     for row in rows:
         fitting = list(zip(row, counted.fitting(row), strict=True))
         tried += fitting
@@ -114,13 +125,36 @@ def place_in_domains(
     if reasons_of_failed:  # something other than capacity prevents it: a queue's limit, or other predicates
         job.why[:] = reasons_of_failed[0]
     elif counted.on_all_nodes < counted.needed <= counted.by_resources:
-        attempt(root)  # notes which facts exclude nodes
+        attempt(root, ())  # notes which facts exclude nodes
         statement.undo(start)
     else:
         _note_failure(job, counted, tried)
     job.wants_second_round = False
     job.failed.clear()
     return None
+
+
+def _even_shares(domain: Domain, count: int, counted: Sequence[tuple[Domain, int]]) -> list[Share]:
+    """Divide tasks evenly over the fewest closer domains within a domain; empty if these do not take all of them.
+
+    ``counted`` has the closer domains, and how many tasks each takes at most. Of equally few domains that take an even
+    share, the fullest are chosen, so that large ones remain. The shares of a domain are divided in the same way.
+    """
+    inside = [each for each in counted if each[1] and each[0].parent == domain.number != each[0].number]
+    largest_first = sorted(inside, key=lambda each: (-each[1], each[0].name))
+    totals = np.cumsum([takes for _, takes in largest_first])
+    fewest = int(np.searchsorted(totals, count)) + 1
+    if fewest > len(largest_first):
+        return []
+    fullest_first = sorted(inside, key=lambda each: (each[1], each[0].name))
+    enough = [each for each in fullest_first if each[1] * fewest >= count]
+    chosen = enough[:fewest] if len(enough) >= fewest else largest_first[fewest - 1 :: -1]
+    shares: list[Share] = []
+    for place, (part, takes) in enumerate(chosen):
+        share = min(takes, -(-count // (fewest - place)))
+        count -= share
+        shares += _even_shares(part, share, counted) or [Share(part, share)]
+    return sorted(shares, key=lambda each: each.domain.name)
 
 
 def _works(framework: Framework, unit: Unit) -> bool:

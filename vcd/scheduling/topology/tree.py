@@ -39,12 +39,16 @@ class Declared(NamedTuple):
 
 
 class Domain(NamedTuple):
-    """Nodes that are close to each other: a mask over the session's nodes. A lower tier is closer."""
+    """Nodes that are close to each other: a mask over the session's nodes. A lower tier is closer.
+
+    ``parent`` is the number of the domain that contains it, or its own for TOP.
+    """
 
     number: int
     name: str
     tier: int
     mask: Mask
+    parent: int
 
 
 class DomainRow(tuple[Domain, ...]):
@@ -155,7 +159,7 @@ class Tree:
 
     def domain(self, number: int) -> Domain:
         """Return one domain."""
-        return Domain(number, self.names[number], self.tiers[number], self.masks[number])
+        return Domain(number, self.names[number], self.tiers[number], self.masks[number], self.parents[number])
 
     @cached_property
     def leaves(self) -> npt.NDArray[np.intp]:

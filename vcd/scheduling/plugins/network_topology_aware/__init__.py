@@ -66,6 +66,13 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
     Of those of the first tier that works, it takes the one with most of the nodes that the group's pods are nominated
     to, then the one that takes most of the pods, then the one with the best score, then the first by name.
 
+    If a HyperNode takes the group, but none of the HyperNodes within it does, the fewest of these get even shares of
+    the pods. A share has pods of consecutive indexes, in the order in which allocate places them. If the shares do not
+    fit, because pods exclude each other for example, any nodes of the HyperNode are used.
+
+    More pods of a placed group, as replacements of failed ones, go to the lowest HyperNode that holds its pods and has
+    enough free resources. They leave it only if it is too small and the limit allows more.
+
     - Score of a HyperNode: 100 x weight x the weighted mean of (used + requested by all of the group's pods) /
       allocatable; 0 if a resource does not suffice. Of several sub-group candidates with the highest mean, each gets
       the share of the sub-group's pods that it holds in addition.
@@ -238,7 +245,7 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
     # --- points -------------------------------------------------------------------------------------------------------
 
     def hyper_node_gradient(self, unit: Unit, root: Domain | None) -> Sequence[Sequence[Domain]] | None:
-        """Return the domains to try, tier by tier: those that the limit allows, below or around the placed pods."""
+        """Return the domains to try, tier by tier: those that the limit allows, and that hold the placed pods."""
         tree = self._tree
         tier = self._limits_of(unit if isinstance(unit, Job) else unit.job).of(unit)
         start = tree.top if root is None else root.number
@@ -247,9 +254,9 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
         rows, positions = tree.rows_below(start, tier), self._positions.of(unit)
         if not positions.total:
             return rows
-        around = set(tree.below(*positions.domains_within(tier)))
+        around = positions.domains_within(tier)
         inside = [[domain for domain in row if domain.number in around] for row in rows]
-        return [row for row in inside if row]
+        return [row for row in inside if row] or ([[tree.domain(start)]] if start in tree.below(*around) else [])
 
     def hyper_node_order(self, unit: Unit, domains: Sequence[Domain]) -> Sequence[float]:
         """Rate domains in which a job or sub-job can be placed by how full they would be."""
