@@ -49,6 +49,7 @@ KINDS: Final[dict[str, str]] = {
     "label": "nodes' labels",
     "toleration": "one toleration",
     "term": "one term of the pods",
+    "tier": "its highest tier",
     "minimum": "its minimum",
     "node": "the number of nodes",
     "quota": "one queue's quota",

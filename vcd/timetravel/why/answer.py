@@ -15,6 +15,7 @@ from vcd.model.words import counted, ordinal, some, span_in_words
 from vcd.text.amounts import pods_on_nodes, resource_name
 from vcd.text.names import without_uid
 from vcd.timetravel.why.counterfactual import Counterfactual
+from vcd.timetravel.why.domains import domains_text
 from vcd.timetravel.why.explain import Explanation
 from vcd.timetravel.why.jobepisodes import Episode
 from vcd.timetravel.why.obstacles import Obstacles
@@ -73,6 +74,8 @@ def answer_lines(
         parts += [
             ("Queue", _place(story, obstacles, verdict.cause)),
             ("Held by", _holders(obstacles, verdict.cause)),
+            ("Domains", domains_text(obstacles.domains)),
+            ("Note", "; ".join(obstacles.remarks) if change is None else ""),
             ("Ahead", _ahead(obstacles)),
             ("Evicts", obstacles.evicts),
         ]

@@ -365,6 +365,8 @@ def _bounded(kind: What, parameters: list[Parameter]) -> str:
         return f"{kind}s of up to {counted(most, 'node')}"
     if kind == "node":
         return f"up to {most} more of {counted(len(parameters), 'type')} of nodes"
+    if kind == "tier":
+        return "its highest tier up to the whole cluster"
     if kind == "minimum":
         return "its minimum down to 1"
     return counted(len(parameters), kind)
