@@ -10,6 +10,9 @@ from tests.dsl import Manifest, gang, group, node, planned, pod, queue
 from tests.topology.manifests import CONF, SOFT, exact, hard, hyper_node, parent, rack_of, racks
 from tests.world import World
 from vcd.api import PlanResult
+from vcd.model.events import Waiting
+from vcd.scheduling.actions.enqueue import unsupported_reason
+from vcd.scheduling.framework.reasons import mending
 
 WITHOUT_PLUGIN = CONF.replace("  - name: network-topology-aware\n", "")
 
@@ -122,6 +125,8 @@ def test_without_the_plugin_a_hard_group_waits(spec: Manifest) -> None:
     result = planned(racks([2]), gang("g", 1, cpu=1, group_spec=spec), conf=WITHOUT_PLUGIN)
     assert result.binds == {}
     assert codes(result, "g")[0] == "field-unsupported"
+    waiting = Waiting("default/g", "unsupported", "", unsupported_reason(("the PodGroup's spec.networkTopology",)))
+    assert mending(waiting).startswith("add plugin network-topology-aware to the configuration, or take the field away")
 
 
 # --- the choice between domains ---------------------------------------------------------------------------------------
