@@ -11,6 +11,9 @@ from tests.dsl import Manifest, gang, group, node, planned, pod, queue
 from tests.topology.manifests import CONF, SOFT, exact, hard, hyper_node, parent, rack_of, racks
 from tests.world import World
 from vcd.api import PlanResult
+from vcd.model.events import Waiting
+from vcd.scheduling.actions.enqueue import unsupported_reason
+from vcd.scheduling.framework.reasons import mending
 
 WITHOUT_PLUGIN = CONF.replace("  - name: network-topology-aware\n", "")
 
@@ -38,12 +41,10 @@ def test_a_gang_goes_to_one_rack(spec: Manifest) -> None:
     assert len(result.binds) == 3
 
 
-def test_a_hard_gang_that_no_rack_holds_waits_with_the_racks_and_what_they_take() -> None:
+def test_a_hard_gang_that_no_rack_holds_waits_with_the_rack_that_takes_most() -> None:
     result = planned(racks([1, 3, 2]), gang("g", 4, cpu=8, group_spec=hard(1)), conf=CONF)
     assert result.binds == {}
-    assert reasons(result, "g")[0] == (
-        "no allowed HyperNode takes 4 pods together: r1 (tier 1) takes 3, r2 (tier 1) takes 2, r0 (tier 1) takes 1"
-    )
+    assert reasons(result, "g")[0] == "no allowed HyperNode fits: r1 takes 3 of 4 pods"
 
 
 def test_a_cluster_that_is_too_small_is_the_reason_and_not_its_racks() -> None:
@@ -54,10 +55,7 @@ def test_a_cluster_that_is_too_small_is_the_reason_and_not_its_racks() -> None:
 def test_nodes_that_the_selector_excludes_do_not_count_for_a_rack() -> None:
     gangs = gang("g", 3, cpu=8, group_spec=hard(1), spec={"nodeSelector": {"zone": "z1"}})
     result = planned(racks([3, 1, 2, 2]), gangs, conf=CONF)
-    assert reasons(result, "g")[0] == (
-        "no allowed HyperNode takes 3 pods together: "
-        "r2 (tier 1) takes 2, r3 (tier 1) takes 2, r0 (tier 1) takes 0, r1 (tier 1) takes 0"
-    )
+    assert reasons(result, "g")[0] == "no allowed HyperNode fits: r2 takes 2 of 3 pods"
 
 
 def test_the_selector_is_the_reason_if_it_leaves_too_few_nodes() -> None:
@@ -128,6 +126,8 @@ def test_without_the_plugin_a_hard_group_waits(spec: Manifest) -> None:
     result = planned(racks([2]), gang("g", 1, cpu=1, group_spec=spec), conf=WITHOUT_PLUGIN)
     assert result.binds == {}
     assert codes(result, "g")[0] == "field-unsupported"
+    waiting = Waiting("default/g", "unsupported", "", unsupported_reason(("the PodGroup's spec.networkTopology",)))
+    assert mending(waiting).startswith("add plugin network-topology-aware to the configuration, or take the field away")
 
 
 # --- the choice between domains ---------------------------------------------------------------------------------------

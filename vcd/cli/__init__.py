@@ -31,6 +31,7 @@ COMMANDS = {
     "export": "Write tables of an event log as CSV or Parquet.",
     "log": "List, verify, export and compact event logs.",
     "conf": "Check and print the scheduler's configuration.",
+    "hypernodes": "Print HyperNodes for the labels of nodes.",
     "completion": "Print the completion script for a shell.",
 }
 """The commands with their short help. Each command is the object of that name in the module of that name."""

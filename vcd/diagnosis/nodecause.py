@@ -25,9 +25,10 @@ _VALUES = 5
 
 def is_of_nodes(funnel: Funnel, reason: ev.Waiting) -> bool:
     """Return whether the nodes determine the cause more precisely than the reason: which clause, and how many nodes."""
-    if not isinstance(reason.reason, str) and "claim" in dict(reason.reason.names):
+    cause = cause_of(reason)
+    if cause == Cause.INVALID or (not isinstance(reason.reason, str) and "claim" in dict(reason.reason.names)):
         return False
-    return cause_of(reason) in {*_OF_NODES, *(clause.cause for clause in (*funnel.lasting, *funnel.moving))}
+    return cause in {*_OF_NODES, *(clause.cause for clause in (*funnel.lasting, *funnel.moving))}
 
 
 def of_nodes(case: Case, funnel: Funnel) -> Diagnosis:

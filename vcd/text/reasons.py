@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from vcd.model.events import Waiting
-from vcd.model.reasons import JOB_ROLES, REMEDY, Reason
+from vcd.model.reasons import JOB_ROLES, REMEDY, Cause, Reason
 from vcd.model.words import counted, without_others
 from vcd.scheduling.framework.reasons import Told, mending, told
 from vcd.text.amounts import amount_of
@@ -22,7 +22,8 @@ ROLES = {"asks": "requested", "has": "in use"}
 
 def reason_text(reason: Told) -> str:
     """Return a reason with its quantities: ``3 nodes Insufficient cpu (requested 4 cpu)``."""
-    words = f"{counted(reason.nodes, 'node')} {reason.reason}" if reason.nodes else reason.reason
+    is_of_nodes = reason.nodes and reason.cause != Cause.INVALID
+    words = f"{counted(reason.nodes, 'node')} {reason.reason}" if is_of_nodes else reason.reason
     message, quantities = reason.detail.get("message"), _quantities(reason)
     others = {name: text for name, text in reason.detail.items() if name not in ("message", REMEDY)}
     facts = [quantities.get(name, f"{name} {text}") for name, text in others.items()]

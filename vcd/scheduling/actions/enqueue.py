@@ -15,7 +15,7 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 
-_MEND = "take the field away, enable a plugin that supports it, or give the pods to a scheduler that knows it"
+_MEND = "take the field away, or give the pods to a scheduler that knows it"
 _FIELD_UNSUPPORTED = ReasonCode("field-unsupported", Cause.UNSUPPORTED, "{fields} is not supported", mend=_MEND)
 _FIELDS_UNSUPPORTED = ReasonCode("fields-unsupported", Cause.UNSUPPORTED, "{fields} are not supported", mend=_MEND)
 _HELD_BACK = ReasonCode(

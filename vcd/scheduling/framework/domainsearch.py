@@ -16,7 +16,6 @@ import numpy as np
 
 from vcd.model.events import Waiting
 from vcd.model.reasons import Cause, ReasonCode
-from vcd.model.words import some
 from vcd.scheduling.framework.framework import Framework
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.statement import Statement
@@ -28,7 +27,7 @@ from vcd.state.facts import Mask
 NO_DOMAIN = ReasonCode(
     "topology-no-domain",
     Cause.FRAGMENTATION,
-    "no allowed HyperNode takes {needed} pods together: {domains}",
+    "no allowed HyperNode fits: {domain} takes {fitting} of {needed} pods",
     mend="raise highestTierAllowed, or free capacity in one HyperNode",
     nodes_help=True,
 )
@@ -327,6 +326,6 @@ def _note_failure(job: Job, counted: Capacity, tried: Sequence[tuple[Domain, int
     if counted.on_all_nodes < counted.needed:
         job.note("predicate", "", _TOO_LITTLE(amounts=[needed, ("fitting", "", counted.on_all_nodes)]))
         return
-    best_first = sorted(tried, key=lambda each: (-each[1], each[0].tier, each[0].name))
-    domains = some([f"{domain.name} (tier {domain.tier}) takes {fitting}" for domain, fitting in best_first])
-    job.note("predicate", "", NO_DOMAIN({"domains": domains}, [needed]))
+    domain, fitting = min(tried, key=lambda each: (-each[1], each[0].tier, each[0].name))
+    amounts = [needed, ("fitting", "", fitting), ("tier", "", domain.tier), ("tried", "", len(tried))]
+    job.note("predicate", "", NO_DOMAIN({"domain": domain.name}, amounts))

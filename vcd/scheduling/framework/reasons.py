@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from vcd.model.events import Waiting
-from vcd.model.reasons import CODES, REMEDY, Reason, ReasonCode
+from vcd.model.reasons import CODES, REMEDY, Cause, Reason, ReasonCode
 from vcd.scheduling.framework import registry
 
 SAID_IN_WORDS = "said-in-words"
@@ -91,5 +91,16 @@ def all_told(reasons: Iterable[Waiting]) -> tuple[Told, ...]:
 def mending(waiting: Waiting) -> str:
     """Return what ends a wait that does not pass by itself, as the reason or its code states it; empty if it passes."""
     code, reason = declared(waiting.reason, waiting.plugin), waiting.reason
-    stated = dict(reason.names).get(REMEDY, "") if isinstance(reason, Reason) else ""
-    return stated or ("" if code is None else code.mend)
+    if code is None:
+        return ""
+    names = dict(reason.names) if isinstance(reason, Reason) else {}
+    plugin = _supporting(names.get("fields", "")) if code.cause == Cause.UNSUPPORTED else ""
+    return names.get(REMEDY, "") or (
+        f"add plugin {plugin} to the configuration, or {code.mend}" if plugin else code.mend
+    )
+
+
+def _supporting(fields: str) -> str:
+    """Return the first plugin, by name, that supports one of some unsupported fields; empty if none does."""
+    known = registry.plugins()
+    return next((name for name in sorted(known) if any(path in fields.split() for path in known[name].supports)), "")

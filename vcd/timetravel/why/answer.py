@@ -16,6 +16,7 @@ from vcd.text.amounts import pods_on_nodes, resource_name
 from vcd.text.episodes import EPISODES
 from vcd.text.names import without_uid
 from vcd.timetravel.why.counterfactual import Counterfactual
+from vcd.timetravel.why.domains import domains_text
 from vcd.timetravel.why.explain import Explanation
 from vcd.timetravel.why.jobepisodes import Episode
 from vcd.timetravel.why.obstacles import Obstacles
@@ -71,6 +72,8 @@ def answer_lines(
         parts += [
             ("Queue", _place(story, obstacles, verdict.cause)),
             ("Held by", _holders(obstacles, verdict.cause)),
+            ("Domains", domains_text(obstacles.domains)),
+            ("Note", "; ".join(obstacles.remarks) if change is None else ""),
             ("Ahead", _ahead(obstacles)),
             ("Evicts", obstacles.evicts),
         ]

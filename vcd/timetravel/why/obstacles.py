@@ -18,6 +18,7 @@ from vcd.model.requests import format_sum
 from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.framework import trace_of
 from vcd.scheduling.framework.quotas import OF_THE_CLUSTER
+from vcd.scheduling.framework.reasons import keeps_back, told
 from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.framework.trace import Trace
 from vcd.scheduling.session.nodes import Ints, room_needed
@@ -25,9 +26,11 @@ from vcd.scheduling.session.nodeview import NodeView
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.text.reasons import reason_text
 from vcd.text.times import moment
 from vcd.text.victims import spared_in_words
 from vcd.timetravel.history import History
+from vcd.timetravel.why.domains import NearDomain, near_domains
 from vcd.timetravel.why.names import Kind, named
 from vcd.timetravel.why.queueplace import QueuePlace, place_in_queue
 from vcd.timetravel.why.waits import Wait, wait_of
@@ -87,7 +90,8 @@ class Obstacles(msgspec.Struct, frozen=True):
     ``wants`` with how many pods the job waits. ``ahead`` is in the order of service, ``nodes`` has the nearest first,
     ``held_by`` the jobs of the cluster that hold most of what the nearest node lacks, at most 20. ``evicts`` states
     why nothing is evicted for it, empty if no action searched victims; ``place`` is its position among the waiting
-    jobs of its queue.
+    jobs of its queue. ``domains`` are the HyperNodes that its network topology allows; ``remarks`` are what plugins
+    noted about its nodes.
     """
 
     kind: Kind
@@ -105,6 +109,8 @@ class Obstacles(msgspec.Struct, frozen=True):
     evicts: str = ""
     place: QueuePlace | None = None
     held_by: list[Holder] = []
+    domains: list[NearDomain] = []
+    remarks: list[str] = []
 
 
 def obstacles(history: History, name: str, session: int | None = None) -> Obstacles:
@@ -149,6 +155,8 @@ def _obstacles_of(wait: Wait, turns: _ServiceOrder) -> Obstacles:
         _not_evicted(wait),
         None if job is None else place_in_queue(session, job),
         held_in(session, None, next(iter(nodes[0].lacks), "")) if nodes else [],
+        [] if job is None else near_domains(session, job),
+        [reason_text(told(one)) for one in wait.reasons if one.gate == "predicate" and not keeps_back(one)],
     )
 
 

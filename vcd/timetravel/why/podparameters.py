@@ -19,6 +19,7 @@ from vcd.scheduling.search.predicates.spread import HARD
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
+from vcd.timetravel.why.domainparameters import domain_parameters
 from vcd.timetravel.why.parameters import Parameter
 from vcd.timetravel.why.snapshotchanges import (
     What,
@@ -40,6 +41,7 @@ def pod_parameters(session: Session, job: Job, funnel: Funnel) -> Iterator[Param
     yield from _labels(session, funnel, missing)
     yield from _tolerations(session, job, funnel)
     yield from _without_terms(session, job, funnel.task.shape.spec)
+    yield from domain_parameters(session, job, funnel)
     yield from _with_fewer(session, job)
     yield from _more_nodes(session, funnel, missing)
 

@@ -26,7 +26,7 @@ from vcd.state.records import GroupRecord, NodeRecord, QueueRecord, Shape
 from vcd.state.snapshot import Snapshot
 from vcd.text.trials import CHANGES
 
-What = Literal["cordon", "label", "toleration", "term", "quota", "priority", "minimum", "room", "job", "node"]
+What = Literal["cordon", "label", "toleration", "term", "tier", "quota", "priority", "minimum", "room", "job", "node"]
 """The kinds of change, the cheapest first: a single command, then a quota taken from others, then hardware."""
 
 _BY_GROUP = ("groups", "waiting", "stranded", "released", "admissions", "evicted")
@@ -45,9 +45,10 @@ class Change(msgspec.Struct, frozen=True):
     """One change.
 
     ``what`` is its kind: nodes whose "cordon" is lifted, that get a "label", or one "node" more; a "toleration" or
-    "term" of the pods; a queue's "quota", the "priority" or "minimum" of the job, a node's ``"room"``, a running "job"
-    gone. ``subject`` names the queue, node, job, label, taint or term; ``field`` is the changed field; ``before`` and
-    ``after`` are quantities by resource (with the empty name for a plain number; both empty for a job that is gone).
+    "term" of the pods; the highest "tier" that a group may use; a queue's "quota", the "priority" or "minimum" of the
+    job, a node's ``"room"``, a running "job" gone. ``subject`` names the queue, node, job, label, taint or term;
+    ``field`` is the changed field; ``before`` and ``after`` are quantities by resource (with the empty name for a plain
+    number; both empty for a job that is gone).
     ``by`` names the lowest existing PriorityClass with such a priority; ``nodes`` are the nodes that are uncordoned or
     get a label.
     """
@@ -153,21 +154,22 @@ def with_minimum(snapshot: Snapshot, group: str, count: int) -> Snapshot:
     changed = msgspec.structs.replace(record, group=altered(record.group, spec=spec))
     if resources is not None:
         changed = msgspec.structs.replace(changed, min_resources=resource_values(resources))
-    return _with_group(snapshot, changed)
+    return with_group(snapshot, changed)
 
 
 def with_age(snapshot: Snapshot, group: str, created: int) -> Snapshot:
     """Return a snapshot with another creation time (seconds) of a group."""
-    return _with_group(snapshot, msgspec.structs.replace(snapshot.groups[group], created=created))
+    return with_group(snapshot, msgspec.structs.replace(snapshot.groups[group], created=created))
 
 
 def in_queue(snapshot: Snapshot, group: str, queue: str) -> Snapshot:
     """Return a snapshot with a group in another queue."""
     record = snapshot.groups[group]
-    return _with_group(snapshot, msgspec.structs.replace(record, group=altered(record.group, spec={"queue": queue})))
+    return with_group(snapshot, msgspec.structs.replace(record, group=altered(record.group, spec={"queue": queue})))
 
 
-def _with_group(snapshot: Snapshot, record: GroupRecord) -> Snapshot:
+def with_group(snapshot: Snapshot, record: GroupRecord) -> Snapshot:
+    """Return a snapshot with another record of a group."""
     return dataclasses.replace(snapshot, groups={**snapshot.groups, record.group.key: record})
 
 
@@ -200,7 +202,7 @@ def with_priority(snapshot: Snapshot, group: str, value: int) -> Snapshot:
     changed = msgspec.structs.replace(record, group=altered(record.group, spec={"priority_class_name": CHANGED_CLASS}))
     made: dict[str, Object] = {CHANGED_CLASS: PriorityClass(metadata=ObjectMeta(name=CHANGED_CLASS), value=value)}
     classes = {**snapshot.others.get("PriorityClass", {}), **made}
-    return dataclasses.replace(_with_group(snapshot, changed), others={**snapshot.others, "PriorityClass": classes})
+    return dataclasses.replace(with_group(snapshot, changed), others={**snapshot.others, "PriorityClass": classes})
 
 
 def _less(known: Mapping[str, Any], gone: Collection[str]) -> dict[str, Any]:

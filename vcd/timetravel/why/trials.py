@@ -370,6 +370,8 @@ def _bounded(kind: What, parameters: list[Parameter]) -> str:
     if kind == "node":
         facts = {"most": f"{most}", "count": counted(len(parameters), "type")}
         return SMALLEST.sentence("tried types", facts)
+    if kind == "tier":
+        return SMALLEST["tried tier"]
     if kind == "minimum":
         return SMALLEST["tried minimum"]
     return counted(len(parameters), kind)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from vcd.model.objects import NetworkTopology
 from vcd.model.reasons import Cause, Reason, ReasonCode
+from vcd.model.words import some
 from vcd.scheduling.session.views import Job, SubJob
 from vcd.scheduling.topology.tree import Tree
 
@@ -21,8 +22,16 @@ _NO_TIER = ReasonCode(
 _UNKNOWN_TIER = ReasonCode(
     "topology-tier-unknown",
     Cause.INVALID,
-    "{field}.highestTierName is {name}, which no HyperNode has as its tierName",
-    mend="name one of the known tiers, or set highestTierAllowed",
+    "{field}.highestTierName is {name}, which no HyperNode has as its tierName (existing: {existing})",
+    mend="name an existing tier, or set highestTierAllowed",
+)
+
+
+_NO_DOMAINS = ReasonCode(
+    "topology-without-hypernodes",
+    Cause.INVALID,
+    "{field} is hard, and there is no HyperNode",
+    mend="create HyperNodes, or list node labels in the argument labels of network-topology-aware",
 )
 
 
@@ -30,8 +39,8 @@ class Limits(NamedTuple):
     """The limits of one job as tiers: its own, and that of each sub-group policy; None without a limit.
 
     A soft limit is TOP's tier: the closest domain that works, the whole cluster at worst. A hard limit allows
-    TOP only if it is above the tiers of all HyperNodes, and there are some. ``refusal`` is why no pod of the job can be
-    placed: a hard limit that cannot be read must not be dropped.
+    TOP only if it is above the tiers of all HyperNodes. ``refusal`` is why no pod of the job can be placed: a hard
+    limit that cannot be read, or applied without HyperNodes, must not be dropped.
     """
 
     job: int | None
@@ -81,12 +90,14 @@ def _tier_of(topology: NetworkTopology | None, field: str, tree: Tree) -> int | 
     highest = tree.tiers[tree.top]
     if is_soft(topology):
         return highest
-    if topology.highest_tier_allowed is not None:
-        return topology.highest_tier_allowed if tree.top else min(topology.highest_tier_allowed, highest - 1)
-    if not topology.highest_tier_name:
+    if topology.highest_tier_allowed is None and not topology.highest_tier_name:
         return _NO_TIER({"field": field})
+    if not tree.top:
+        return _NO_DOMAINS({"field": field})
+    if topology.highest_tier_allowed is not None:
+        return topology.highest_tier_allowed
     tier = tree.tier_of_name.get(topology.highest_tier_name)
     if tier is None:
-        known = ", ".join(sorted(tree.tier_of_name)) or "none"
-        return _UNKNOWN_TIER({"field": field, "name": topology.highest_tier_name, "known tiers": known})
+        existing = some(sorted(tree.tier_of_name)) or "none"
+        return _UNKNOWN_TIER({"field": field, "name": topology.highest_tier_name, "existing": existing})
     return tier

@@ -29,6 +29,8 @@ _IN_NONE = ReasonCode(
     "node(s) were in no HyperNode of tier {tier} or below",
     nodes_help=True,
 )
+_CLAUSES = {_OUTSIDE.name: "the group's HyperNode", _IN_NONE.name: "a HyperNode of tier {tier} or below"}
+"""What nodes that pass have, by the reason of the others."""
 
 
 class WithinDomain(Predicate):
@@ -67,7 +69,9 @@ class WithinDomain(Predicate):
         return {self._reason(task): int(failed.sum())}
 
     def clauses(self, task: Task, usage: Usage) -> list[tuple[Reason, Mask]]:
-        return [(self._reason(task), self.mask(task, usage))]
+        reason = self._reason(task)
+        clause = _CLAUSES.get(reason.code, "").format_map(reason.facts())
+        return [(reason.declared({"clause": clause}, reason.amounts) if clause else reason, self.mask(task, usage))]
 
     def _reason(self, task: Task) -> Reason:
         tier = self._plugin.unplaced_limit(task)
