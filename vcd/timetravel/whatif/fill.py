@@ -259,11 +259,11 @@ class _Trial:
         """Return the job with other names, which sort by number."""
         mark = f"-copy-{number:06d}"
         renamed = {group.key for group in self._job.groups}
-        groups = [_renamed(group, mark, renamed) for group in self._job.groups]
-        return groups, [_renamed(pod, mark, renamed) for pod in self._job.pods]
+        groups = [_copy_of(group, mark, renamed) for group in self._job.groups]
+        return groups, [_copy_of(pod, mark, renamed) for pod in self._job.pods]
 
 
-def _renamed(obj: Any, mark: str, groups: set[str]) -> Any:
+def _copy_of(obj: Any, mark: str, groups: set[str]) -> Any:
     """Return an object with another name, also in references to copied groups and jobs."""
     meta = obj.metadata
     annotations, labels = dict(meta.annotations), dict(meta.labels)
