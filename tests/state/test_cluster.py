@@ -278,7 +278,7 @@ def test_an_outcome_of_a_pod_that_another_version_kept_and_this_one_cannot_read_
     def unreadable(*_: object) -> None:
         raise ValueError("a quantity as a later version has it")
 
-    monkeypatch.setattr("vcd.state.cluster.taken_over", unreadable)
+    monkeypatch.setattr("vcd.state.cluster.load_pods", unreadable)
     monkeypatch.setattr("vcd.state.cluster.counted_spec", unreadable)
     state = ClusterState.load(kept)
     assert ("Pod", "default/a") in state.bad
@@ -296,7 +296,7 @@ def test_a_back_off_of_a_pod_that_another_version_kept_and_this_one_cannot_read_
     def unreadable(*_: object) -> None:
         raise ValueError("a quantity as a later version has it")
 
-    monkeypatch.setattr("vcd.state.cluster.taken_over", unreadable)
+    monkeypatch.setattr("vcd.state.cluster.load_pods", unreadable)
     monkeypatch.setattr("vcd.state.cluster.counted_spec", unreadable)
     state = ClusterState.load(kept)
     assert list(state.backoffs) == ["default/a"]

@@ -24,7 +24,7 @@ from vcd.timetravel.whatif.cluster import SimulatedCluster
 from vcd.timetravel.whatif.expectedpods import ExpectedPods
 from vcd.timetravel.whatif.forecasts import Span, span_of
 from vcd.timetravel.whatif.present import present
-from vcd.timetravel.whatif.sampledruns import Continued
+from vcd.timetravel.whatif.sampledruns import ContinuedRun
 from vcd.timetravel.whatif.submit import eta, eta_in_words, etas, submit
 from vcd.timetravel.whatif.workload import GroupLife
 from vcd.timetravel.whatif.workloadreader import workload_of
@@ -241,7 +241,7 @@ async def test_a_run_decides_once_in_a_period(tmp_path: Path, monkeypatch: pytes
     decide = SimulatedCluster._decide
 
     def noted(run: SimulatedCluster) -> bool:
-        if isinstance(run, Continued):
+        if isinstance(run, ContinuedRun):
             times.append(run.now)
         return decide(run)
 
@@ -272,9 +272,9 @@ async def test_a_run_ends_at_its_horizon_and_what_waits_then_has_no_upper_bound(
 async def test_copies_of_what_still_runs_run_at_least_as_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = [*(Work(f"short-{n}", 5 * n + 1, 8) for n in range(23)), Work("long", 20, 500)]
     await play(tmp_path / "log", [dsl.node("n", cpu=4)], work, seconds=121, conf=ORDERED)
-    runs: list[Continued] = []
-    outcome = Continued.outcome
-    monkeypatch.setattr(Continued, "outcome", lambda run: runs.append(run) or outcome(run))
+    runs: list[ContinuedRun] = []
+    outcome = ContinuedRun.outcome
+    monkeypatch.setattr(ContinuedRun, "outcome", lambda run: runs.append(run) or outcome(run))
     submit(tmp_path / "log", dsl.flat([dsl.gang("large", 1, cpu=4)]), samples=2)
     copies = [job for run in runs for key, job in run.measure.jobs.items() if key.startswith("default/long~")]
     lengths = [job.ended - job.started for job in copies if job.ended is not None and job.started is not None]

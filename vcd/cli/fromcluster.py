@@ -115,7 +115,7 @@ class ClusterLog:
         commands, request = self._log_request()
         with (
             _report_cluster_errors(),
-            commands.taken_over(request, print_note) as found,
+            commands.copied_log(request, print_note) as found,
             errors_with_writer(found.path),
         ):
             self._announce(found.taken, found.context)

@@ -48,7 +48,7 @@ def taint_until_ready(node: Object) -> None:
         taints.append({"key": _NOT_READY, "effect": "NoSchedule"})
 
 
-def keep_admitted(old: Object, new: Object) -> None:
+def retain_admitted_fields(old: Object, new: Object) -> None:
     """Copy fields that admission had set into a pod's new spec if the client left them out."""
     for member in ("priority", "preemptionPolicy", "tolerations"):
         if old.get(member) is not None:
@@ -67,7 +67,7 @@ def pod_status(pod: Object, now: str) -> Object:
     return status
 
 
-def give_address(service: Object, number: int) -> None:
+def assign_cluster_ip(service: Object, number: int) -> None:
     """Assign the ``number``-th cluster IP to a service, unless it has one or needs none."""
     spec = service["spec"]
     if spec["type"] != "ExternalName" and not spec.get("clusterIP"):

@@ -60,7 +60,7 @@ def strategic_merge(target: Any, patch: Any, schema: Schema) -> Any:
     if not isinstance(patch, dict):
         return patch
     if _DIRECTIVE in patch:
-        return _directed(target, patch, schema)
+        return _apply_directive(target, patch, schema)
     result = dict(target) if isinstance(target, dict) else {}
     if _RETAIN in patch:
         kept = _listed(patch, _RETAIN, "retainKeys")
@@ -85,7 +85,7 @@ def strategic_merge(target: Any, patch: Any, schema: Schema) -> Any:
     return result
 
 
-def _directed(target: Any, patch: dict[str, Any], schema: Schema) -> Any:
+def _apply_directive(target: Any, patch: dict[str, Any], schema: Schema) -> Any:
     verb = patch[_DIRECTIVE]
     rest = {key: value for key, value in patch.items() if key != _DIRECTIVE}
     if verb == "replace":

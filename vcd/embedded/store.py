@@ -267,7 +267,7 @@ class Store:
         elif rtype.storage == "nodes":
             admission.taint_until_ready(obj)
         elif rtype.storage == "services":
-            admission.give_address(obj, 2 + self.version)
+            admission.assign_cluster_ip(obj, 2 + self.version)
 
     def _admit_namespace(self, rtype: ResourceType, metadata: Object) -> None:
         namespace = metadata["namespace"]
@@ -321,11 +321,11 @@ class Store:
         current = self.entry(rtype, new["metadata"].get("namespace"), name_of(new))
         self._expect(rtype, current, new["metadata"])
         defaults.fill_in(rtype.storage, new)
-        obj = self._carried(rtype, current.obj, new, subresource)
+        obj = self._with_protected_fields(rtype, current.obj, new, subresource)
         if rtype.storage == "pods" and subresource is None:
-            admission.keep_admitted(current.obj["spec"], obj["spec"])
+            admission.retain_admitted_fields(current.obj["spec"], obj["spec"])
         if subresource is None:
-            self._counted(rtype, current.obj, obj)
+            self._increment_generation(rtype, current.obj, obj)
         if manager is not None:
             owners = current.obj["metadata"].get("managedFields") or []
             managed = self._managed(rtype, current.obj, obj, subresource, manager, owners)
@@ -361,7 +361,7 @@ class Store:
             raise conflict(rtype.resource, current.key[1], pods.other_uid(place, current.obj, uid))
 
     @staticmethod
-    def _carried(rtype: ResourceType, old: Object, new: Object, subresource: str | None) -> Object:
+    def _with_protected_fields(rtype: ResourceType, old: Object, new: Object, subresource: str | None) -> Object:
         """Return ``new`` with the fields from ``old`` that a client cannot write in this request."""
         before: Object = old["metadata"]
         metadata = new["metadata"]
@@ -388,7 +388,7 @@ class Store:
         return ordered(obj)
 
     @staticmethod
-    def _counted(rtype: ResourceType, old: Object, new: Object) -> None:
+    def _increment_generation(rtype: ResourceType, old: Object, new: Object) -> None:
         """Increment the generation if the spec changed; in a custom resource, any field but metadata and status."""
         if not rtype.generation:
             return
@@ -517,7 +517,7 @@ class Store:
             return self._remove(rtype, current).obj
         if "deletionTimestamp" in current.obj["metadata"]:
             return current.obj
-        return self._commit(MODIFIED, rtype, current.key, self._doomed(current.obj, 0, finalizers), current).obj
+        return self._commit(MODIFIED, rtype, current.key, self._as_terminating(current.obj, 0, finalizers), current).obj
 
     @staticmethod
     def _expect_deletable(rtype: ResourceType, current: Entry, uid: str | None, version: str | None) -> None:
@@ -531,7 +531,7 @@ class Store:
                 text = f"the {what} in the precondition ({asked}) does not match the {what} in record ({have})"
                 raise conflict(kind, name, f"{text}. The object might have been {why}")
 
-    def _doomed(self, obj: Object, grace: int, finalizers: Sequence[str] = ()) -> Object:
+    def _as_terminating(self, obj: Object, grace: int, finalizers: Sequence[str] = ()) -> Object:
         """Return the object as terminating, with a grace period in seconds."""
         metadata = dict(obj["metadata"])
         if "deletionTimestamp" not in metadata and metadata.get("generation"):
@@ -554,7 +554,7 @@ class Store:
         if pending is not None and (grace > pending or (grace == pending and grace > 0)):
             return pod
         if pending != grace or pending is None:
-            current = self._commit(MODIFIED, rtype, current.key, self._doomed(pod, grace), current)
+            current = self._commit(MODIFIED, rtype, current.key, self._as_terminating(pod, grace), current)
         if grace > 0 or metadata.get("finalizers"):
             return current.obj
         return self._remove(rtype, current).obj
@@ -570,7 +570,7 @@ class Store:
             raise forbidden("namespaces", name, "this namespace may not be deleted")
         if name in self._ending:
             return current.obj
-        obj = self._doomed(current.obj, 0)
+        obj = self._as_terminating(current.obj, 0)
         obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
         marked = self._commit(MODIFIED, rtype, current.key, obj, current).obj
         self._ending.add(name)

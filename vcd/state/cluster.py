@@ -25,7 +25,7 @@ from vcd.state.completion import Completion
 from vcd.state.grouptable import GroupTable
 from vcd.state.immunity import ENDED, GroupProgress, Immunity
 from vcd.state.interning import NO_ROW, Changes, Interner, Pages, Rows
-from vcd.state.podtable import PodTable, taken_over
+from vcd.state.podtable import PodTable, load_pods
 from vcd.state.records import (
     REPEATING_ACTIONS,
     GroupRecord,
@@ -462,7 +462,7 @@ class ClusterState:
         keys = table.keys()
         self.digests.setdefault("Pod", {}).update(zip(keys, table.digests, strict=True))
         try:
-            taken = taken_over(self, table)
+            taken = load_pods(self, table)
         except (QuantityError, ValueError):  # written by a version that accepts what this one does not
             for key, payload in zip(keys, table.payloads(), strict=True):
                 self._put_object("Pod", key, payload)

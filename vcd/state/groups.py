@@ -23,7 +23,7 @@ from vcd.model.objects import PodGroup, PriorityClass
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, STATUSES, TaskStatus
 from vcd.state.content import Content, TaskColumns
 from vcd.state.interning import NO_ROW, Computed, Pages
-from vcd.state.rearranged import NEW, Rearranged
+from vcd.state.rearranged import NEW, Rearrangement
 from vcd.state.records import (
     GroupRecord,
     Shape,
@@ -304,7 +304,7 @@ class GroupColumns:
         place_before[is_old] = remaining
         place = np.full(len(before) + 1, NO_GROUP, np.int64)
         place[remaining] = np.flatnonzero(is_old)
-        now = Rearranged(place_before)
+        now = Rearrangement(place_before)
         self.keys = now.items(before.keys, added)
         self.records = now.items(before.records, [new[key] for key in added])
         for index, record in renewed.items():

@@ -121,7 +121,7 @@ class LoadedPods(NamedTuple):
     shapes: list[Shape]
 
 
-def taken_over(interners: Interners, table: PodTable) -> LoadedPods:
+def load_pods(interners: Interners, table: PodTable) -> LoadedPods:
     """Convert a table to the form of a state; numbers are taken from ``interners``.
 
     Raises QuantityError or ValueError, before any number is taken, for a spec or time that this version cannot read.

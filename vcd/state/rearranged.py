@@ -18,7 +18,7 @@ _FEW = 1000
 """Up to this many runs are copied one by one, which is faster."""
 
 
-class Rearranged:
+class Rearrangement:
     """A rearrangement of rows. ``before`` is the earlier index of each row, or NEW; the others stay in order."""
 
     def __init__(self, before: npt.NDArray[np.int64]) -> None:

@@ -310,7 +310,7 @@ def bisect_waits(
     with opened(path) as history:
         changes, reader = alterations(history, first, last), history.reader
         until = next((info.sequence for info in reader.sessions(last, last)), None) if last is not None else None
-        work = workload_of(reader, until).as_it_was()
+        work = workload_of(reader, until).with_logged_policies()
     if not work.groups:
         raise LogError(f"event log {path}: it holds no job")
     search = _WaitsSearch(work, queue, period, progress)

@@ -105,11 +105,11 @@ class Visibility:
     def without_others(self, text: str) -> str:
         """Return a sentence with the names of objects in other namespaces replaced."""
 
-        def told(found: re.Match[str]) -> str:
+        def redact(found: re.Match[str]) -> str:
             is_count = _COUNTS.fullmatch(found[0]) is not None
             return found[0] if is_count or self._is_known_visible(found[1]) else _ANOTHER
 
-        return _KEY.sub(told, _CUT.sub("...", text))
+        return _KEY.sub(redact, _CUT.sub("...", text))
 
     def withheld(self) -> list[str]:
         """Return what answers leave out, and the right that reveals it."""

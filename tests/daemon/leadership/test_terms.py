@@ -303,7 +303,7 @@ async def test_it_decides_only_while_it_leads_sees_all_lists_and_can_write_its_l
 @pytest.mark.parametrize("follows", [False, True], ids=["a log of its own", "one log"])
 async def test_a_term_begins_with_what_its_log_has_to_say(follows: bool) -> None:
     """Which term it is, once; the policy where the log was another's; and what never happened in the term before."""
-    replica = SimpleNamespace(take_the_lead=_yes) if follows else None
+    replica = SimpleNamespace(become_leader=_yes) if follows else None
     it = Alone(replica=replica)
     it.state.intents["default/p"] = SimpleNamespace(session=3, statement=0, operation=1)
     await it.lead(5)

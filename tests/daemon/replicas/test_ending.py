@@ -99,7 +99,7 @@ async def test_one_whose_log_has_no_state_of_its_own_gives_the_lease_back(tmp_pa
             if begins_anew:
                 replica._led_by = {"leader": wire.Peer("leader", "")}
                 with pytest.raises(LogReplaced) as raised:
-                    await replica.take_the_lead()
+                    await replica.become_leader()
                 error = raised.value
             await SchedulerService._shut_down(ending(replica, elector, error), [elected])
         assert lease.spec["holderIdentity"] == ""
@@ -142,7 +142,7 @@ async def test_one_that_is_told_to_end_while_it_takes_the_lead_ends(
         replica = replica_of(log, cast(LeaderElector, elector), lead.server)
         tasks = [asyncio.ensure_future(replica.run())]
         await writing.wait()
-        tasks.append(asyncio.ensure_future(replica.take_the_lead()))
+        tasks.append(asyncio.ensure_future(replica.become_leader()))
         await until(lambda: replica._leads.is_set())
         for task in tasks:
             task.cancel()

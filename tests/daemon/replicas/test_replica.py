@@ -125,7 +125,7 @@ async def test_who_takes_the_lead_asks_the_leader_before_and_all_that_followed_i
     async with made(tmp_path / "log") as one:
         await until(lambda: one.replica._led_by)
         one.replica.follower.peers = (Peer("c", "https://c"), Peer("d", "https://d"))
-        await one.replica.take_the_lead()
+        await one.replica.become_leader()
         assert {peer.name for peer in asked} == {"a", "c", "d"}
         assert one.replica._followed() is None
 

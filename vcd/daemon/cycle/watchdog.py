@@ -74,7 +74,7 @@ class Watchdog:
             while not task.done():
                 await asyncio.wait({task}, timeout=min(_LOOKS, self.limit / 20))
                 with self._lock:
-                    self._look()
+                    self._measure_time()
                 await self._log_late()
             return task.result()
         finally:
@@ -133,11 +133,11 @@ class Watchdog:
     # --- in both, under the lock ------------------------------------------------------------------------------------
 
     def _look_and_raise(self) -> None:
-        self._look()
+        self._measure_time()
         if self._late is not None:
             raise Interrupted
 
-    def _look(self) -> None:
+    def _measure_time(self) -> None:
         """Add the elapsed time to the running plugin, and note whether it is late."""
         now = self.clock()
         if self._inside:

@@ -169,7 +169,7 @@ class Terms:
             if self.replica is None:
                 await self.watches.list_again()
             else:
-                await self.replica.take_the_lead()
+                await self.replica.become_leader()
                 await self.state_writer.put([change, *self.to_log_first()])
                 self.writes.set()  # starts the watches, which list
         elif self.state_writer.state.intents:

@@ -65,7 +65,7 @@ def _restored(reader: LogReader) -> ClusterState:
     return ClusterState.of(dump)
 
 
-def _unwatched(task: asyncio.Task[int]) -> None:
+def _raise_unreported(task: asyncio.Task[int]) -> None:
     """Raise the error of a task whose caller was cancelled, except LogError, which the log reports itself."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, LogError):
@@ -157,7 +157,7 @@ class StateWriter:
         try:
             return await asyncio.shield(writing)
         except asyncio.CancelledError:
-            writing.add_done_callback(_unwatched)
+            writing.add_done_callback(_raise_unreported)
             raise
 
     def is_checkpoint_due(self, most: int) -> bool:

@@ -48,7 +48,7 @@ class ReadableLog:
 
 
 @contextmanager
-def taken_over(asked: LogRequest, say: Say) -> Iterator[ReadableLog]:
+def copied_log(asked: LogRequest, say: Say) -> Iterator[ReadableLog]:
     """Copy the log as it is now into a file that remains until the context ends. Raises ClusterError, LogError."""
 
     async def take() -> tuple[Cache, ReadUpTo, Context]:

@@ -193,7 +193,7 @@ class LogCopier:
             follower = LogFollower(_NAME, log, self._count)
             try:
                 noted = self._note(log, follower, lease)
-                await run_until_first(follower.follow(stream, lease.holder), noted, self._keep_house(log))
+                await run_until_first(follower.follow(stream, lease.holder), noted, self._maintain_copy(log))
                 return
             except LogDiverged as parted:
                 back = parted.to
@@ -217,14 +217,14 @@ class LogCopier:
         """Open the file to write; report a damaged file and begin another. Raises ClusterError."""
         async with AsyncExitStack() as stack:
             try:
-                log = await self._entered(stack)
+                log = await self._open_log(stack)
             except DamagedLog as error:
                 self._say(f"{error}; copying the log again")
                 await self._alone(self.cache.go_back, None)
-                log = await self._entered(stack)
+                log = await self._open_log(stack)
             yield log
 
-    async def _entered(self, stack: AsyncExitStack) -> EventLog:
+    async def _open_log(self, stack: AsyncExitStack) -> EventLog:
         path = self.cache.written
         with explained_errors(path):
             return await stack.enter_async_context(EventLog.open(path))
@@ -259,7 +259,7 @@ class LogCopier:
                 async with asyncio.timeout(PAUSE):
                     await (asyncio.Event() if self._ready.is_set() else follower.caught_up).wait()
 
-    async def _keep_house(self, log: EventLog) -> None:
+    async def _maintain_copy(self, log: EventLog) -> None:
         """Apply retention and remove unused files periodically, until cancelled."""
         while True:
             await asyncio.sleep(HOUSEKEEPING)

@@ -120,7 +120,7 @@ class LogFollower:
                 asyncio.to_thread(lambda: (own.positions(), own.seals_at(self._log.head)))
             )
             await socket.send_bytes(wire.packed(wire.Hello(wire.VERSION, self._name, known, sealed, address)))
-            welcome = await _welcomed(socket)
+            welcome = await _receive_welcome(socket)
             if welcome.name != leader:
                 raise LogError(f"{welcome.name} answers at the address of {leader}")
             self.leader, self.head = leader, 0 if welcome.head is None else welcome.head.sequence
@@ -187,7 +187,7 @@ async def _last_in_common(socket: Socket, own: LogSource, shared: int) -> int:
     raise ConnectionError("the connection ended before the last common event was found")
 
 
-async def _welcomed(socket: Socket) -> wire.Welcome:
+async def _receive_welcome(socket: Socket) -> wire.Welcome:
     answer = await socket.receive(SILENCE)
     if answer.type in (WSMsgType.CLOSE, WSMsgType.CLOSED, WSMsgType.CLOSING):
         raise LogError(f"the leader does not serve its log: {answer.extra or 'it closed the connection'}")

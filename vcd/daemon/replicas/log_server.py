@@ -55,7 +55,7 @@ class LogServer:
         try:
             with ExitStack() as stack:
                 source = await run_to_completion(asyncio.to_thread(lambda: stack.enter_context(self._source())))
-                hello, pieces = await self._greeted(socket, source)
+                hello, pieces = await self._receive_greeting(socket, source)
                 address = hello.address if is_replica else ""
                 follower = stack.enter_context(self._followers.joined(hello.name, address))
                 _log.info("followed" if address else "read", by=hello.name, ignored=hello.address[len(address) :])
@@ -73,7 +73,7 @@ class LogServer:
     def _source(self) -> LogSource:
         return LogSource(self._log.path, self._followers.damaged)
 
-    async def _greeted(self, socket: Socket, source: LogSource) -> tuple[wire.Hello, Iterator[Piece]]:
+    async def _receive_greeting(self, socket: Socket, source: LogSource) -> tuple[wire.Hello, Iterator[Piece]]:
         """Return the follower's first message, and the pieces to send before new ones."""
         hello = await _heard(socket)
         if not isinstance(hello, wire.Hello) or hello.version != wire.VERSION:

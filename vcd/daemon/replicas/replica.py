@@ -155,7 +155,7 @@ class Replica:
         lacks = (self.lacks or self.follower.began) and not self.follower.caught_up.is_set()
         return bool(self._state_writer.log.head and not lacks) or not self._elector.has_log
 
-    async def take_the_lead(self) -> None:
+    async def become_leader(self) -> None:
         """Stop following and fetch what any other replica has: from now on this replica writes the log.
 
         Raises LogReplaced if the state is not the fold of the log.

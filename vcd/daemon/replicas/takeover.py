@@ -37,13 +37,13 @@ async def take_over(peers: Sequence[wire.Peer], connect: Connect, follower: Call
     raises if this log cannot be written.
     """
     async with AsyncExitStack() as stack:
-        sockets = await asyncio.gather(*(_reached(stack, connect, peer) for peer in peers))
+        sockets = await asyncio.gather(*(_connect_to(stack, connect, peer) for peer in peers))
         for peer, socket in zip(peers, sockets, strict=True):
             if socket is not None:
                 await _copy_from(peer, socket, follower())
 
 
-async def _reached(stack: AsyncExitStack, connect: Connect, peer: wire.Peer) -> Socket | None:
+async def _connect_to(stack: AsyncExitStack, connect: Connect, peer: wire.Peer) -> Socket | None:
     try:
         async with asyncio.timeout(REACHED):
             return await stack.enter_async_context(connect(peer.name, peer.address))

@@ -109,17 +109,17 @@ class ConsistentReads:
         try:
             async with asyncio.timeout(self.client.request_timeout):
                 is_one_counter = await self._has_one_counter()
-                needed = self._needed(plan, snapshot, is_one_counter=is_one_counter)
+                needed = self._keys_to_read(plan, snapshot, is_one_counter=is_one_counter)
                 await asyncio.gather(*(self._read_kind(kind, needed[kind.name], readings) for kind in kinds))
         except TimeoutError:
-            needed = self._needed(plan, snapshot, is_one_counter=bool(self._is_one_counter))
+            needed = self._keys_to_read(plan, snapshot, is_one_counter=bool(self._is_one_counter))
             error = NoResponse(f"no answer within {self.client.request_timeout:g} s", sent=True)
             for kind in kinds:
                 if missing := [key for key in needed[kind.name] if (kind.name, key) not in readings.objects]:
                     self._failed(kind, missing, error, readings)
         return readings
 
-    def _needed(self, plan: ev.Plan, snapshot: Snapshot, *, is_one_counter: bool) -> dict[str, dict[str, None]]:
+    def _keys_to_read(self, plan: ev.Plan, snapshot: Snapshot, *, is_one_counter: bool) -> dict[str, dict[str, None]]:
         """The keys to read by kind, in the plan's order; none for statements that only evict: no new pod caused it."""
         shown = self._delivered() if is_one_counter else dict.fromkeys([kind.name for kind in PLACED_UNDER], -1.0)
         needed: dict[str, dict[str, None]] = {kind: {} for kind in shown}

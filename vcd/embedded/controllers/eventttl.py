@@ -34,9 +34,9 @@ class EventExpiry:
 
     def start(self) -> None:
         """Check periodically, in the background: the cluster counts as idle nevertheless."""
-        self._clock.call_later(_LOOK, self._look, background=True)
+        self._clock.call_later(_LOOK, self._delete_expired, background=True)
 
-    def _look(self) -> None:
+    def _delete_expired(self) -> None:
         due = self._clock.now() - TTL
         for key in [key for key, written in self._written.items() if written <= due]:
             self._store.delete(EVENTS, *key)

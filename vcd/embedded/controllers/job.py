@@ -255,10 +255,10 @@ class JobController(Controller):
             if targets or todo.retries:
                 status["version"] = status.get("version", 0) + 1
         for pod in targets:
-            self._take_away(pod)
+            self._delete_silently(pod)
         return {**job, "status": status}
 
-    def _take_away(self, pod: Obj) -> None:
+    def _delete_silently(self, pod: Obj) -> None:
         """Delete a pod, marked so that its end causes no policy event."""
         if is_deleting(pod):
             return
@@ -283,7 +283,7 @@ class JobController(Controller):
         for task in tasks_of(job):
             self._sync_task(job, task, pods)
         for pod in pods.values():
-            self._take_away(pod)
+            self._delete_silently(pod)
         return job
 
     def _sync_task(self, job: Obj, task: Obj, pods: dict[str, Obj]) -> None:

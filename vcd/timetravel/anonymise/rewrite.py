@@ -359,7 +359,7 @@ class _LogRewriter:
                 pods(key): (self._words(node, "node"), turn) for key, (node, turn) in dump.nomination_turns.items()
             },
             "evicted": {groups(key): tuple(map(self._uids, of)) for key, of in dump.evicted.items()},
-            "immunity": {groups(key): self._lost(*of) for key, of in dump.immunity.items()},
+            "immunity": {groups(key): self._rename_losses(*of) for key, of in dump.immunity.items()},
             "inputs": (dump.inputs[0], {groups(key): number for key, number in dump.inputs[1].items()}),
             "older": {
                 groups(key): {groups(owner): self._uids(uids) for owner, uids in of.items()}
@@ -378,7 +378,7 @@ class _LogRewriter:
         subject = fault.subject if named else self._words(fault.subject, "namespace")
         return ev.InstallationFault(fault.code, subject, fault.message and _LEFT_OUT)
 
-    def _lost(self, losses: dict[str, tuple[str, ...]], known: Sequence[str], undisturbed: bool) -> Lost:
+    def _rename_losses(self, losses: dict[str, tuple[str, ...]], known: Sequence[str], undisturbed: bool) -> Lost:
         renamed = {self._group(owner): self._uids(uids) for owner, uids in losses.items()}
         return renamed, self._uids(known), undisturbed
 

@@ -253,7 +253,7 @@ class SimulatedCluster:
         self._waiting[unit.key] = piece
         self._report_pod(piece, "", "Pending")
         for after, _ in unit.versions[1:] if not piece.attempt else ():
-            self._unless_moved(piece, after, partial(self._change_pod, piece))
+            self._schedule_unless_moved(piece, after, partial(self._change_pod, piece))
         if unit.bound is None and unit.ended is not None:
             self._at(unit.ended, partial(self._delete_waiting, piece))
 
@@ -293,9 +293,9 @@ class SimulatedCluster:
         rest = max(0, self._length(piece.unit, elapsed) - elapsed)
         piece.due = self.now + rest
         phase = "Failed" if piece.unit.ending == "failed" else "Succeeded"
-        self._unless_moved(piece, rest, partial(self._ends, piece, phase))
+        self._schedule_unless_moved(piece, rest, partial(self._ends, piece, phase))
 
-    def _unless_moved(self, piece: SimulatedUnit, after: int, do: Do) -> None:
+    def _schedule_unless_moved(self, piece: SimulatedUnit, after: int, do: Do) -> None:
         """Do something after a time, unless the unit is bound or evicted before."""
         attempt = piece.attempt
         self._at(self.now + after, lambda: do() if piece.attempt == attempt else None)
@@ -376,7 +376,7 @@ class SimulatedCluster:
         elif operation.verb == "evict":
             self.measure.evicted(self.now, piece.unit, action)
             piece.attempt += 1
-            self._unless_moved(piece, self._termination_time, partial(self._replace_evicted, piece))
+            self._schedule_unless_moved(piece, self._termination_time, partial(self._replace_evicted, piece))
 
     def _admit(self, groups: Iterable[ev.GroupStatus]) -> None:
         """Schedule the pods that controllers create once their group is admitted."""

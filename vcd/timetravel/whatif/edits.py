@@ -68,7 +68,7 @@ class Edits(msgspec.Struct, frozen=True):
 
 def read_edits(fields: Iterable[str] = (), without: Iterable[str] = (), added: Sequence[Any] = ()) -> Edits:
     """Parse edits in the form of the command line, with manifests of added objects. Raises EditError."""
-    edits = Edits(tuple(map(_assignment, fields)), tuple(map(_named, without)))
+    edits = Edits(tuple(map(_assignment, fields)), tuple(map(_parse_object_name, without)))
     return _with_added(edits, added) if added else edits
 
 
@@ -108,7 +108,7 @@ def _assignment(text: str) -> Assignment:
     return Assignment(text, _kind(found["kind"], text), found["key"], path, value)
 
 
-def _named(text: str) -> tuple[str, str]:
+def _parse_object_name(text: str) -> tuple[str, str]:
     kind, slash, key = text.partition("/")
     if not (slash and key):
         raise EditError(f"{text!r} names no object; write it like node/gpu-7")
@@ -139,7 +139,7 @@ def edited(work: Workload, edits: Edits) -> Workload:
     )
     for assignment in edits.fields:
         _check_known(work, assignment.kind, assignment.key)
-        changed = _assigned(result, assignment)
+        changed = _apply_assignment(result, assignment)
         if changed == result:
             raise EditError(
                 f"{assignment.text!r} changes nothing: the field has that value already, or no scheduler reads it"
@@ -148,7 +148,7 @@ def edited(work: Workload, edits: Edits) -> Workload:
     return replace(result, base=[*result.base, *edits.added])
 
 
-def _assigned(work: Workload, assignment: Assignment) -> Workload:
+def _apply_assignment(work: Workload, assignment: Assignment) -> Workload:
     if assignment.kind == "PodGroup":
         groups = {
             key: _with_field(life, "group", "PodGroup", assignment) if name_in_log(key) == assignment.key else life

@@ -91,7 +91,7 @@ def fidelity(work: Workload, recorded: JobWaits, baseline: JobWaits) -> Fidelity
         lost_jobs=lost[:_NAMED],
         late_jobs=late[:_NAMED],
         gained_jobs=gained[:_NAMED],
-        far=len(lost) + len(late) + len(gained) > len(came) * _JOBS or _apart(then, again, _cycle(work)),
+        far=len(lost) + len(late) + len(gained) > len(came) * _JOBS or _differ_clearly(then, again, _cycle(work)),
         recorded_wait=then,
         baseline_wait=again,
     )
@@ -118,7 +118,7 @@ def _cycle(work: Workload) -> float:
     return min(median(gaps) / SECOND, _LONGEST_CYCLE) if gaps else 0.0
 
 
-def _apart(recorded: float | None, baseline: float | None, cycle: float) -> bool:
+def _differ_clearly(recorded: float | None, baseline: float | None, cycle: float) -> bool:
     if recorded is None or baseline is None:
         return False
     return abs(baseline - recorded) > max(recorded * _WAIT, _SLACK, cycle * _CYCLES)

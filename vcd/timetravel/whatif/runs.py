@@ -174,7 +174,7 @@ def simulated(
     explain: bool = False,
 ) -> Run:
     """Run a workload that contains the variant's edits already; with ``explain``, diagnose the jobs that wait."""
-    work = work.as_it_was() if variant.conf is None else work
+    work = work.with_logged_policies() if variant.conf is None else work
     measure = Measure(work.begin, gpu)
     span = max(1, work.end - work.begin)
     delays = Delays() if explain else None

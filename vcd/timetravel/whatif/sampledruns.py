@@ -120,11 +120,11 @@ class SampledRuns:
         compared = self.without is not None and sample < PAIRED
         others = self._others() if compared else ()
         delays = Delays() if compared else None
-        run = Continued(self, self.work, sample, others, delays=delays)
+        run = ContinuedRun(self, self.work, sample, others, delays=delays)
         run.run()
         outcome = run.outcome()
         if compared and self.without is not None:
-            without = Continued(self, self.without, sample, others, until=run.now)
+            without = ContinuedRun(self, self.without, sample, others, until=run.now)
             without.run()
             starts = {key: without.started(key) for key in others}
             outcome.moved = {key: (start, run.started(key)) for key, start in starts.items() if start is not None}
@@ -163,7 +163,7 @@ class SampledRuns:
         return (strata[sample] + within[sample]) / self.samples
 
 
-class Continued(SimulatedCluster):
+class ContinuedRun(SimulatedCluster):
     """One run, which continues until every pod of the watched groups has had its node, and then until the ``others``
     have started, for at most as long again as the watched work took to end; at most to ``until`` or the horizon.
 
@@ -317,7 +317,7 @@ class Continued(SimulatedCluster):
 # --- pods that are never placed ---------------------------------------------------------------------------------------
 
 
-class _Emptied(SimulatedCluster):
+class _EmptyClusterRun(SimulatedCluster):
     """Everything that waits, on an otherwise empty cluster, each pod for a moment."""
 
     def __init__(self, work: Workload, policy: Policy, seed: int, period: int) -> None:
@@ -345,7 +345,7 @@ def hopeless(work: Workload, policy: Policy, seed: int, period: int) -> dict[str
     waiting = {unit.group for unit in work.units if not unit.node}
     emptied = copy(work)
     emptied.units = [_bare(unit) for unit in work.units if unit.group in waiting]
-    run = _Emptied(emptied, policy, seed, period)
+    run = _EmptyClusterRun(emptied, policy, seed, period)
     run.run()
     unplaced = [unit for unit in work.units if not unit.node and unit.key not in run.placed and not _follows(unit)]
     return {} if run.stopped else {unit.key: run.state.waiting.get(unit.group, ()) for unit in unplaced}

@@ -130,7 +130,7 @@ class Workload(msgspec.Struct):
         have no wait."""
         return frozenset(self.job_of(unit) for unit in self.units if unit.node)
 
-    def as_it_was(self) -> Workload:
+    def with_logged_policies(self) -> Workload:
         """Return the workload with the log's configurations, each at its time."""
         changes: list[tuple[int, ev.Event]] = [*self.changes, *self.policies]
         return msgspec.structs.replace(self, changes=sorted(changes, key=lambda one: one[0]), policies=[])

@@ -361,7 +361,7 @@ class Fittings:
         self.request_of = request_of
         self.cards = sharing.cards
         self.of_request = cache(partial(Fitting, sharing))
-        """The fitting of a request, as of its last refresh."""
+        """Returns the `Fitting` of a request, as of its last refresh."""
 
     def release(self) -> None:
         """Drop ``request_of``: its owner refers to this object, and the cycle would delay their release."""
