@@ -15,11 +15,13 @@ from bench import gputrace
 from tests.sizes import some
 from tests.waiting import WAIT_LIMIT
 from vcd.cli.simulation import Scenario, Simulation
-from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, PODGROUPS, PODS, Obj
-from vcd.embedded.controllers.pods import node_of, phase_of
+from vcd.embedded.controllers.base import DEPLOYMENTS, JOBS, NODES, PODGROUPS, PODS, Obj
+from vcd.embedded.controllers.pods import TERMINAL, node_of, phase_of, requests_of
+from vcd.embedded.store import Store
 from vcd.embedded.workload import generate, parse_mix, parse_nodes, parse_queues
 from vcd.eventlog import LogReader
 from vcd.model import events as ev
+from vcd.model.quantity import resource_value
 from vcd.timetravel.logfile import verify
 from vcd.timetravel.replay import replay
 
@@ -55,6 +57,18 @@ class Run:
         return found
 
 
+def _overfull(store: Store, name: str) -> Iterator[str]:
+    """The resources of a node of which its pods that have not ended request more than it has."""
+    node = store.get(NODES, "", name)
+    used = Counter[str]()
+    for pod in store.list(PODS):
+        if node_of(pod) == name and phase_of(pod) not in TERMINAL:
+            used.update({**requests_of(pod["spec"]), "pods": 1})
+    for resource, text in node["status"]["allocatable"].items():
+        if used[resource] > resource_value(resource, text):
+            yield f"{name}: {resource}"
+
+
 async def _run(plan: Scenario) -> Run:
     simulation = Simulation(plan)
     run = Run(plan.event_log)
@@ -66,7 +80,7 @@ async def _run(plan: Scenario) -> Run:
         if node_of(pod) and nodes.get(pod["metadata"]["uid"]) != node_of(pod):
             nodes[pod["metadata"]["uid"]] = node_of(pod)
             run.bound[name] += 1
-        run.over.extend(f"{node}: {use.share()}" for node, use in simulation.tally.nodes.items() if use.share() > 1)
+            run.over.extend(_overfull(simulation.store, node_of(pod)))
 
     simulation.store.subscribe([PODS], note)
     async with simulation:
