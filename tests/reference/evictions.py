@@ -369,7 +369,7 @@ def _take(session: Session, queue: Queue, statement: Statement, task: Task, may:
     start = len(statement.steps)
     for node in session.may_be_freed(session.ranked(task, session.node_order), task):
         if _free(session, queue, statement, task, node, may):
-            placed = statement.pipeline([task], [node])
+            placed = statement.pipeline(task, node)
             if not placed:
                 statement.undo(start)
             return placed

@@ -287,7 +287,7 @@ def _give_back(asking: Asking, taken: list[Bundle]) -> None:
 def _place_again(asking: Asking, task: Task, node: Node) -> bool:
     if not asking.session.takes_waiting(task, node) or not asking.session.allocatable(asking.queue, task):
         return False
-    asking.statement.pipeline([task], [node])
+    asking.statement.pipeline(task, node)
     return True
 
 

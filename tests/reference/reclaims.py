@@ -329,7 +329,7 @@ def _take(session: Session, queue: Queue, statement: Statement, task: Task) -> N
     start = len(statement.steps)
     for node in session.may_be_freed(session.node_order, task):
         if _free(session, queue, statement, task, node):
-            if statement.pipeline([task], [node]):
+            if statement.pipeline(task, node):
                 return
             statement.undo(start)
 
