@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from tests import dsl
-from tests.timetravel.histories import Scheduler, scheduler, write_takeover
+from tests.timetravel.histories import Scheduler, scheduler, write_busy_history, write_takeover
 from tests.timetravel.questions import explain_queue, first_causes, verdict
 from tests.timetravel.test_counterfactual import CAPACITY, PLAIN, running
 from vcd.api import explain
+from vcd.diagnosis.loggedtimeline import read_timeline, waiting_at
 from vcd.model import events as ev
 from vcd.model.events import decode_plan
 from vcd.model.reasons import Reason
@@ -143,27 +145,36 @@ async def moved_between_queues(path: Path) -> None:
         await made.cycle(seconds=0)
 
 
-async def test_a_wait_that_lasts_has_the_cause_and_quantities_of_now(tmp_path: Path) -> None:
-    """Whatever it waited for before, and longer, does not keep it any more."""
+async def test_many_kinds_of_reasons_with_one_cause_are_looked_into(tmp_path: Path) -> None:
     await moved_between_queues(tmp_path / "log")
     found = verdict(tmp_path / "log", "train")
-    assert (found.cause, found.share) == ("queue-capability", round(20 / 131, 3))
-    assert found.subject == {"queue": "d", "field": "spec.capability.cpu"}
-    assert found.amounts == {"cpu": {"asks": 8000, "has": 0, "limit": 5000}}
+    assert (found.cause, found.share, found.looked) == ("queue-capability", round(81 / 131, 3), 1)
+    # and what is said is of the queue in which it waited longest, and not of the last one
+    assert found.subject == {"queue": "b", "field": "spec.capability.cpu"}
+    assert found.amounts == {"cpu": {"asks": 8000, "has": 0, "limit": 3000}}
 
 
-async def test_a_wait_that_is_over_has_the_cause_that_held_longest(tmp_path: Path) -> None:
-    async with scheduler(tmp_path / "log", PLAIN) as made:
-        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.queue("q", state="Closed"))
-        await made.show(dsl.node("n1", cpu=8, unschedulable=True))
-        await made.show(dsl.gang("train", 1, cpu=8, queue="q"))
-        await pass_time(made, 100)
-        await made.show(dsl.queue("q"))
-        await pass_time(made, 40)
-        await made.show(dsl.node("n1", cpu=8))
-        await pass_time(made, 5)
+async def test_what_was_not_looked_into_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vcd.diagnosis.dominant._MOST", 2)
+    await moved_between_queues(tmp_path / "log")
     found = verdict(tmp_path / "log", "train")
-    assert (found.cause, found.waited, found.still) == ("queue-closed", 140, False)
+    assert found.looked == pytest.approx(0.54, abs=0.005)
+
+
+@pytest.mark.parametrize("name", ["busy", "takeover"])
+async def test_the_daemon_reads_from_a_log_what_explain_reads(tmp_path: Path, name: str) -> None:
+    await (write_busy_history if name == "busy" else write_takeover)(tmp_path / name)
+    with opened(tmp_path / name) as history:
+        reader, end = history.reader, history.reader.last_time()
+        groups = sorted({logged.event.key for logged in reader.find(kind="PodGroup", type="put")})  # type: ignore[union-attr]
+        nobody = [f"default/nobody-{number}" for number in range(9)]  # of so many groups, each session is read
+        timeline = read_timeline(reader, [*groups, *nobody], partial(waiting_at, reader))
+        assert {read_timeline(reader, [group], partial(waiting_at, reader)).last for group in groups} == {timeline.last}
+        told = {group: timeline.waits(group, end) for group in groups}
+        assert told == {group: waits_of(history, group) for group in groups}
+        lost = sum(held.lost for of in told.values() for one in of for held in one.held().values())
+        assert any(told.values()) and lost > 0
+        assert read_timeline(reader, (), partial(waiting_at, reader)).jobs == {}
 
 
 async def test_a_takeover_ends_a_wait_that_the_other_replica_does_not_know(tmp_path: Path) -> None:

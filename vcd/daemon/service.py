@@ -187,6 +187,7 @@ class SchedulerService:
 
     def _build_verdicts(self) -> Verdicts:
         return Verdicts(
+            self.options.event_log,
             self.state_writer.state,
             self.cycle.deciding,
             self.watchdog,

@@ -1,15 +1,16 @@
-"""One waiting job at the end of one session: what it needs, which nodes fit it, and which later pods have capacity."""
+"""One waiting job at the end of one session: what it needs, which nodes fit it, and which pods got capacity before
+it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 
 import numpy as np
 
 from vcd.diagnosis.funnel import Funnel
 from vcd.diagnosis.holders import held_in
-from vcd.diagnosis.waiting import GroupWait, pending_tasks, waiting_task
+from vcd.diagnosis.waiting import GroupWait, waiting_task
 from vcd.model import events as ev
 from vcd.model.diagnosis import Amounts, Diagnosis
 from vcd.model.reasons import Cause, Reason
@@ -17,7 +18,6 @@ from vcd.model.requests import UNOFFERED
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.reasons import cause_of, declared, keeps_back, told
-from vcd.scheduling.framework.standing import precedence
 from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
@@ -31,11 +31,26 @@ _LAST = len(_GATES) + 2
 """The rank of reasons that do not keep a job from starting."""
 
 
-class Case:
-    """A job in a session that has ended."""
+Served = Callable[[Session], Ints]
+"""Returns the rows of the pods that were placed while a job waited."""
 
-    def __init__(self, wait: GroupWait, job: Job) -> None:
+
+def served(pods: frozenset[str]) -> Served:
+    """Return a function that returns the rows of these pods, as far as they still exist."""
+
+    def rows(session: Session) -> Ints:
+        keys = session.snapshot.tasks.keys if pods else ()
+        return np.array([row for row, key in enumerate(keys) if key in pods], np.int64)
+
+    return rows
+
+
+class Case:
+    """A job in a session that has ended. ``served`` returns the pods that were placed while the job waited."""
+
+    def __init__(self, wait: GroupWait, job: Job, served: Served) -> None:
         self.wait, self.job, self.session = wait, job, wait.session
+        self._served = served
 
     @cached_property
     def reasons(self) -> list[ev.Waiting]:
@@ -51,7 +66,8 @@ class Case:
     @cached_property
     def _missing_tasks(self) -> list[Task]:
         """The missing pods, in task order."""
-        return pending_tasks(self.session, self.job)[: self.missing]
+        pending = [task for task in self.job.pending() if task.status == TaskStatus.PENDING]
+        return framework_of(self.session).in_task_order(pending)[: self.missing] if pending else []
 
     @cached_property
     def missing_equal(self) -> int:
@@ -132,42 +148,20 @@ class Case:
         }
         return Diagnosis(Cause.CLUSTER_FULL, {"holder": held[0].job} if held else {}, amounts)
 
-    # --- later jobs ---------------------------------------------------------------------------------------------------
+    # --- what other jobs got ------------------------------------------------------------------------------------------
 
-    def later_pods(self) -> Iterator[Task]:
-        """Yield the tasks that hold nodes, of jobs that were created after the pods of this job that wait."""
-        since = waiting_since(self.job)
-        rows = [] if since is None else placed_rows(self.session, since)
-        for task in self.session.views.tasks_at(rows):
+    def placed_while_waiting(self) -> Iterator[Task]:
+        """Yield the tasks of other jobs that were placed while this job waited, and still hold their nodes."""
+        rows = self._served(self.session)
+        for task in self.session.views.tasks_at(rows[self.session.job_of_row[rows] >= 0].tolist()):
             if task.job is not self.job and task.status in ALLOCATED_STATUSES and task.node >= 0:
                 yield task
 
     def diagnose_order(self, given: dict[str, int]) -> Diagnosis:
-        """Return the diagnosis that later jobs got what this one needs, and why the first of them comes before it;
-        ``given`` has how much each got of it."""
+        """Return the diagnosis that other jobs got what this one needs; ``given`` has how much each got of it."""
         first = max(sorted(given), key=given.__getitem__)
-        index, subject = self.session.jobs.index(first), {"ahead": first}
-        ahead = None if index is None else self.session.job(index)
-        why = None if ahead is None else precedence(framework_of(self.session).participants, ahead, self.job)
-        if why is not None:
-            subject["key"] = str(why)
-        return Diagnosis(Cause.ORDER, subject, {"": {"later": len(given), "needs": self.missing}})
-
-
-def waiting_since(job: Job) -> int | None:
-    """Return when the oldest pod of a job without a node was created (seconds), or the group while it has no pods; None
-    if all pods have a node."""
-    pending = (task.created for task in job.pending() if task.status == TaskStatus.PENDING)
-    return min(pending, default=None if job.task_count else job.created)
-
-
-def placed_rows(session: Session, since: int) -> list[int]:
-    """Return the rows of the tasks that had a node when the session began or in it, of jobs created after a time
-    (seconds)."""
-    placed = np.isin(session.snapshot.tasks.status, ALLOCATED_STATUSES) & (session.job_of_row >= 0)
-    rows = np.flatnonzero(placed)
-    later = rows[session.jobs.created[session.job_of_row[rows]] > since].tolist()
-    return sorted({*later, *(task.row for task in session.views.moves if task.job.created > since)})
+        counts = {"served": len(given), "needs": self.missing}
+        return Diagnosis(Cause.ORDER, {"ahead": first}, {"": counts})
 
 
 def in_order(reasons: Collection[ev.Waiting]) -> list[ev.Waiting]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from vcd.diagnosis.case import placed_rows, waiting_since
+from vcd.diagnosis.case import served
 from vcd.diagnosis.diagnosis import diagnosed, pods_missing
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
@@ -79,20 +79,17 @@ class _Diagnoses:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._found: dict[Any, Diagnosis] = {}
-        created = session.jobs.created[session.job_of_row[placed_rows(session, -1)]]
-        self._newest = int(created.max()) if len(created) else -1
-        """When the last created job with a node was created (seconds)."""
+        self._none = served(frozenset())
 
     def __call__(self, wait: GroupWait) -> Diagnosis:
         key = self._key(wait)
         if key not in self._found:
-            self._found[key] = diagnosed(wait)
+            self._found[key] = diagnosed(wait, self._none)
         return self._found[key]
 
     def _key(self, wait: GroupWait) -> Any:
         job = wait.job
-        since = None if job is None else waiting_since(job)
-        if job is None or (since is not None and since < self._newest):  # which pods are later depends on the job
+        if job is None:
             return wait.group
         shape_of = self._session.snapshot.tasks.shape
         pods = tuple(sorted((int(shape_of[task.row]), task.labels, task.status) for task in job.pending()))

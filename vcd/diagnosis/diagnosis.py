@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from vcd.diagnosis.case import Case, as_given, in_order
+from vcd.diagnosis.case import Case, Served, as_given, in_order
 from vcd.diagnosis.limitcause import of_limit
 from vcd.diagnosis.nodecause import is_of_nodes, of_nodes, of_shape
 from vcd.diagnosis.waiting import GroupWait
@@ -19,26 +19,23 @@ from vcd.scheduling.framework.registry import limits_of
 from vcd.scheduling.session.views import Job
 
 OF_THE_CASE = (Cause.FRAGMENTATION, Cause.CLUSTER_FULL, Cause.ORDER)
-"""Causes that no reason states by itself: they result from all nodes and all pods."""
+"""Causes that no reason states by itself: they result from all nodes and from all pods placed before the job."""
 
 
-def diagnose(wait: GroupWait) -> Diagnosis:
-    """Return why a job waits at the end of a session.
-
-    The diagnosis depends on that session alone, so that all readers of a log and the daemon state the same.
-    """
+def diagnose(wait: GroupWait, served: Served) -> Diagnosis:
+    """Return why a job waits at a session; ``served`` returns the pods that were placed while it waited."""
     if wait.job is None:  # its queue does not exist
         return by_itself(wait.reasons)
-    case = Case(wait, wait.job)
+    case = Case(wait, wait.job, served)
     found = _diagnose_case(case)
     return found if case.funnel is None else msgspec.structs.replace(found, funnel=case.funnel.lines())
 
 
-def diagnosed(wait: GroupWait, failed: Callable[[Exception], None] = lambda _: None) -> Diagnosis:
+def diagnosed(wait: GroupWait, served: Served, failed: Callable[[Exception], None] = lambda _: None) -> Diagnosis:
     """Return the same as `diagnose`. If a plugin raises while nodes are examined again, call ``failed`` and return
     what the reasons state."""
     try:
-        return diagnose(wait)
+        return diagnose(wait, served)
     except Exception as error:  # noqa: BLE001 - a plugin may fail here; its logged reason remains
         failed(error)
         given = by_itself(wait.reasons)
@@ -79,12 +76,9 @@ def _diagnose_case(case: Case) -> Diagnosis:
 
 
 def _blocking_reasons(case: Case) -> list[ev.Waiting]:
-    """Return the reasons that alone keep the job below its minimum. If none does, return all, but none of gated pods if
-    enough other pods exist: a gate is lifted by its owner, and the other pods are those that could start."""
+    """Return the reasons that alone keep the job below its minimum; all reasons if none does."""
     reasons, least = [one for one in case.reasons if keeps_back(one)], max(case.job.min_available, 1)
-    stated = [one for one in reasons if cause_of(one) != Cause.GANG_INCOMPLETE]
-    blocking = [one for one in stated if not one.tasks or case.job.task_count - one.tasks < least]
-    return blocking or [one for one in reasons if cause_of(one) != Cause.GATED] or reasons
+    return [one for one in reasons if not one.tasks or case.job.task_count - one.tasks < least] or reasons
 
 
 def _diagnose_reason(case: Case, reason: ev.Waiting) -> Diagnosis | None:

@@ -164,11 +164,12 @@ def _largest_reservation(session: Session, queue: Queue | None, resource: str) -
 def _diagnose_order(
     case: Case, limit: QueueLimit, queue: Queue | None, asks: int, but: Collection[Queue] = ()
 ) -> Diagnosis | None:
-    """Return the diagnosis that the job would fit below the limit without the later pods in the queue's subtree; None
-    if it would not. Jobs of the queues ``but`` do not count, since their holds are theirs in any case."""
+    """Return the diagnosis that the job would fit below the limit without what other jobs in the queue's subtree got
+    while it waited; None if it would not. Jobs of the queues ``but`` do not count, since their holds are theirs in any
+    case."""
     column = case.session.nodes.column_of.get(limit.resource)
     given: dict[str, int] = {}
-    for task in case.later_pods() if column is not None else ():
+    for task in case.placed_while_waiting() if column is not None else ():
         if task.job.queue not in but and (queue is None or queue in case.session.lineage(task.job.queue)):
             given[task.job.key] = given.get(task.job.key, 0) + int(task.request[column])
     if limit.taken - sum(given.values()) + asks > limit.limit or not any(given.values()):

@@ -7,37 +7,43 @@ history continues, the state at that event replaces what the timeline has.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import merge
 from operator import attrgetter
 
+import msgspec
+
 from vcd.diagnosis.waittimeline import MOST_SPANS, Reasons, WaitTimeline
-from vcd.eventlog import Logged, LogReader
+from vcd.eventlog import LogError, Logged, LogReader
 from vcd.model import events as ev
 from vcd.model.codec import BadObject
+from vcd.state.checkpoint import decoded
+from vcd.state.cluster import ClusterState
 from vcd.state.records import readable_group_queue
 
 WaitingAt = Callable[[int], Mapping[str, Reasons]]
 """Returns the groups that wait as of an event, with their reasons."""
+_FEW = 8
+"""Groups up to which each is looked up in the log; for more, all sessions are read."""
 
 
 def read_timeline(
     reader: LogReader,
-    group: str,
+    groups: Collection[str],
     waiting_at: WaitingAt,
     until: int | None = None,
     *,
     concerning: Callable[[Reasons], Reasons] = lambda reasons: reasons,
     most_spans: int = MOST_SPANS,
 ) -> WaitTimeline:
-    """Return the timeline of a group from a log up to an event (None: its end). Raises LogError."""
+    """Return the timeline of some groups from a log up to an event (None: its end). Raises LogError."""
     first, last = next(reader.sessions(limit=1), None), reader.head() if until is None else until
-    timeline = WaitTimeline(group.__eq__, concerning=concerning, most_spans=most_spans)
-    if first is not None:
+    timeline = WaitTimeline(frozenset(groups).__contains__, concerning=concerning, most_spans=most_spans)
+    if first is not None and groups:
         oldest = reader.oldest()
         timeline.last = first.number - 1
         timeline.known(first.time, waiting_at(oldest) if oldest else {})
-        fold(timeline, reader, _concerning(reader, group, last), oldest, last, waiting_at)
+        fold(timeline, reader, _concerning(reader, groups, last), oldest, last, waiting_at)
     return timeline
 
 
@@ -100,7 +106,31 @@ def group_queue(event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> str | Non
         return None
 
 
-def _concerning(reader: LogReader, group: str, until: int) -> Iterator[Logged]:
-    """Return the events up to one that concern a group."""
-    parts = reader.sessions_of(group, 0, until), reader.object_history("PodGroup", group)
+def _concerning(reader: LogReader, groups: Collection[str], until: int) -> Iterator[Logged]:
+    """Return the events up to one that concern some groups. For many groups, these are all sessions, and of PodGroups
+    only deletions: a group that waits after its deletion was created again."""
+    parts: list[Iterable[Logged]]
+    if len(groups) > _FEW:
+        gone = [reader.find(kind="PodGroup", type=one, until=until) for one in ("gone", "bad")]
+        parts = [reader.session_records(0, until), *gone]
+    else:
+        sessions = {one.sequence: one for group in groups for one in reader.sessions_of(group, 0, until)}
+        parts = [map(sessions.__getitem__, sorted(sessions))]
+        parts += [reader.object_history("PodGroup", group) for group in groups]
     return (one for one in merge(*parts, key=attrgetter("sequence")) if one.sequence <= until)
+
+
+def waiting_at(reader: LogReader, sequence: int) -> Mapping[str, Reasons]:
+    """Return the groups that wait as of an event, with their reasons, from the checkpoint before it. Raises
+    LogError."""
+    base = reader.base(sequence)
+    try:
+        if base.sequence == sequence:
+            return decoded(base.state).waiting
+        state = ClusterState.load(base.state) if base.state else ClusterState()
+        for logged in reader.read(base.sequence, sequence):
+            state.apply(logged.sequence, logged.event)
+    except (msgspec.MsgspecError, ValueError) as error:
+        where = f"event log {reader.path}"
+        raise LogError(f"{where}: this version cannot read its state at event {sequence}: {error}") from error
+    return state.waiting

@@ -161,10 +161,11 @@ def _short_resources(request: Ints, free: Ints) -> list[int]:
 
 
 def _diagnose_order(case: Case, funnel: Funnel) -> Diagnosis | None:
-    """Return the diagnosis that the job would fit without the later pods; None if it would not."""
+    """Return the diagnosis that the job would fit without the pods that were placed while it waited; None if it would
+    not."""
     idle = case.session.nodes.usage.idle
     freed, by_job = idle.copy(), dict[str, dict[int, Ints]]()
-    for task in case.later_pods():
+    for task in case.placed_while_waiting():
         freed[:, task.node] += task.request
         back = by_job.setdefault(task.job.key, {})
         back[task.node] = back.get(task.node, 0) + task.request

@@ -34,13 +34,8 @@ def task_without_node(job: Job, wait: GroupWait) -> Task | None:
 
 def pending_task(session: Session, job: Job) -> Task | None:
     """Return the job's first pod, in task order, that has no place at the end of a session."""
-    return next(iter(pending_tasks(session, job)), None)
-
-
-def pending_tasks(session: Session, job: Job) -> list[Task]:
-    """Return the job's pods that have no place at the end of a session, in task order; gated ones only if all are."""
     pending = [task for task in job.pending() if task.status == TaskStatus.PENDING]
-    return framework_of(session).in_task_order([task for task in pending if not task.gated] or pending)
+    return framework_of(session).in_task_order(pending)[0] if pending else None
 
 
 def waiting_task(wait: GroupWait, job: Job) -> Task | None:

@@ -1,7 +1,8 @@
 """The wait timeline: which job waited for which reasons, since when, since which session, with the latest quantities.
 
-`WaitTimeline` folds the waits that sessions state; no other code folds them. `loggedtimeline.py` feeds it from a log.
-Every answer about the time of waits reads `WholeWait` and `WaitSpan`.
+`WaitTimeline` folds the waits that sessions state; no other code folds them. `loggedtimeline.py` feeds it from a log
+and `vcd/daemon/reporting/wait_history.py` from a running daemon. Every answer about the time of waits reads
+`WholeWait` and `WaitSpan`.
 """
 
 from __future__ import annotations
@@ -105,14 +106,6 @@ class WholeWait(NamedTuple):
         """Return the sum of its spans of each kind."""
         return {span.kind: span for span in summed(self.spans)}
 
-    def longest_held(self) -> WaitSpan:
-        """Return the sum of its spans of the kind that held longest."""
-        return max(self.held().values(), key=lambda span: span.weight)
-
-    def last_held(self) -> WaitSpan:
-        """Return the sum of its spans of the last kind, as of the last session."""
-        return self.held()[self.spans[-1].kind]._replace(last=self.last)
-
 
 def summed(spans: Iterable[WaitSpan]) -> list[WaitSpan]:
     """Return the sums of spans by kind, in the order of their starts."""
@@ -172,6 +165,11 @@ class JobTimeline:
         """Note that the group exists. After a deletion, the same name is a new group."""
         if self.is_deleted:
             self.former, self.is_deleted = len(self.ended), False
+
+    def forget_earlier(self) -> None:
+        """Forget the ended waits of deleted groups, and of this group all but the last."""
+        del self.ended[: max(self.former, len(self.ended) - 1)]
+        self.former = 0
 
     def _close(self, span: WaitSpan | None) -> None:
         """Store a span that ended, if it lasted to the end of a session."""
@@ -244,6 +242,11 @@ class WaitTimeline:
     def groups(self) -> list[str]:
         """Return the stored groups, in key order."""
         return sorted(self.jobs.keys() | self._absent.keys())
+
+    def forget(self, group: str) -> None:
+        """Forget a group that is gone."""
+        self.jobs.pop(group, None)
+        self._absent.pop(group, None)
 
     def every_wait(self, group: str, time: int) -> list[WholeWait]:
         """Return the waits of all groups of a name as of a time (ns) after the last session, the oldest first."""

@@ -71,7 +71,7 @@ class Cause(enum.StrEnum):
     CLUSTER_FULL = "cluster-full"
     """Less is free in total than is needed."""
     ORDER = "order"
-    """Capacity or quota went to later jobs."""
+    """Capacity or quota went to other jobs first."""
     LEAVING = "leaving"
     """Capacity or quota is being freed."""
     PLUGIN = "plugin"

@@ -37,8 +37,6 @@ def for_namespace(diagnosis: Diagnosis, namespace: str) -> Diagnosis:
         if role in JOB_ROLES:
             subject[role] = without_others(name, namespace)
             words = words.replace(name, subject[role])
-    if subject.get("ahead") != diagnosis.subject.get("ahead"):
-        subject.pop("key", None)
     return msgspec.structs.replace(diagnosis, subject=subject, words=words)
 
 
@@ -220,8 +218,10 @@ def _order(diagnosis: Diagnosis) -> str:
     counts, subject = _Quantities(diagnosis).counts, diagnosis.subject
     if "ahead" not in subject:
         return "nodes have enough capacity, and its turn did not come"
-    key = f" ({subject['key']})" if "key" in subject else ""
-    return f"what it needs went to {subject['ahead']}{key} first; {counted(counts['later'], 'later job')} overtook it"
+    more = f" and {counted(counts['served'] - 1, 'other job')}" if counts["served"] > 1 else ""
+    key = f" ({subject['key']})" if subject.get("key") else ""
+    later = f"; {counted(counts['later'], 'later job')} overtook it" if counts.get("later") else ""
+    return f"what it needs went to {subject['ahead']}{key}{more} first{later}"
 
 
 def _terminating(diagnosis: Diagnosis) -> str:

@@ -150,6 +150,18 @@ async def test_a_verdict_that_comes_when_the_gang_was_placed_is_not_written_thou
     assert told.written == []
 
 
+async def test_first_words_are_for_a_group_that_shows_none() -> None:
+    before = Told(node("n", cpu=1), gang("g", 1, cpu=2))
+    await before.session()
+    after = Told(state=before.state)  # a crash: what was decided is in the log, its words are not
+    after.status_reporter.verdict("default/g", "what is known", True)
+    assert after.messages == ["what is known"]
+    after.status_reporter.verdict("default/g", "what else is known", True)
+    assert after.messages == ["what is known"]
+    after.status_reporter.verdict("default/g", "what held longest")
+    assert after.messages == ["what is known", "what held longest"]
+
+
 async def test_who_does_not_lead_writes_no_verdict() -> None:
     condition = {"type": "Unschedulable", "status": "True", "reason": "NotEnoughResources", "message": "because"}
     there = group("g", members=1)

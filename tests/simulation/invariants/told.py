@@ -11,8 +11,6 @@ from tests.simulation.invariants.holds import with_remarks
 from tests.simulation.invariants.witness import Witness
 from tests.simulation.replica import Machine
 from vcd.daemon.service import SchedulerService
-from vcd.diagnosis.diagnosis import diagnosed
-from vcd.diagnosis.waiting import GroupWait
 from vcd.embedded.controllers.pods import condition_of
 from vcd.kube.recorder import COMBINED, MESSAGE_LIMIT
 from vcd.model import events as ev
@@ -55,15 +53,15 @@ class Told:
 
     def _begun(self, _: Machine, service: SchedulerService) -> None:
         report = service.verdicts.report
-        service.verdicts.report = lambda group, message: self._diagnosed(report, group, message)
+        service.verdicts.report = lambda group, message, first: self._diagnosed(report, group, message, first)
 
     def _decided(self, _: Machine, __: SchedulerService, event: ev.SessionDecided) -> None:
         for reasons in ev.waits_by_group(event.accepted().waiting).values():
             self._stated.add(_joined([each for each in reasons if each.gate != "gang"] or reasons))
 
-    def _diagnosed(self, show: Callable[[str, str], None], group: str, message: str) -> None:
+    def _diagnosed(self, show: Callable[[str, str, bool], None], group: str, message: str, first: bool) -> None:
         self._stated.add(sentence_of(message))
-        show(group, message)
+        show(group, message, first)
 
     def _event(self, event: str, _: str, obj: Obj) -> None:
         if event == "DELETED" or self._witness.asking is None or obj.get("reason") not in _OF_WAITS:
@@ -135,21 +133,19 @@ class Told:
         if not reasons or (last.get("type"), last.get("status")) != ("Unschedulable", "True"):
             return
         known = service.verdicts._known.get(key)
-        if known is None or known.reported is None:
+        if known is None or known.reported is None:  # by what held longest before this program began
             return
         if service.clock.monotonic() - known.reported_at < _WRITTEN:
             return
-        verdicts, session = service.verdicts, service.verdicts._session
-        # a changed message is told after a while, and a group is diagnosed again after a few seconds
-        is_late = key in verdicts._delayed or known.diagnosed_at < verdicts._since or session is None
-        why = [_joined([each for each in reasons if each.gate != "gang"] or reasons)]
-        if is_late or session is None:
-            why.append(sentence_of(known.reported.message))
-        else:
-            given = session.reasons_of(key)
-            found = diagnosed(GroupWait(key, session.session, given))
-            sentence = shortened(said(for_namespace(found, key.partition("/")[0])))
-            why.append(with_remarks(sentence, found.cause, given))
+        # other figures are told after a while
+        held = known.reported.message if key in service.verdicts._delayed else ""
+        whole = _joined([each for each in reasons if each.gate != "gang"] or reasons)
+        namespace = key.partition("/")[0]
+        verdicts = [
+            with_remarks(shortened(said(for_namespace(each, namespace))), each.cause, reasons)
+            for each in known.diagnoses.values()
+        ]
+        why = [whole, sentence_of(held), *verdicts]
         words = sentence_of(last.get("message", ""))
         if words not in why:
             self._sim.violated("reasons are true", f"{key} says {words!r}, and not {why}")

@@ -385,7 +385,7 @@ class Metrics:
             self.series.distribution("volcano_task_scheduling_latency_milliseconds", "Bound").observe(age)
 
     def judge(self, causes: Mapping[str, str]) -> Callable[[], dict[LabelValues, int]]:
-        """Return a function that notes the diagnosed causes, by group.
+        """Return a function that notes the causes that held longest, by group.
 
         The caller calls it in the thread of sessions' summaries, and passes its result to ``observe_verdicts``.
         """

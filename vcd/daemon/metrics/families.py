@@ -183,10 +183,10 @@ LEADER = (
         "Victims, by action, the queue of the preemptor and the queue of the victim.",
         ("action", "queue", "victim_queue"),
     ),
-    _gauge("vcd_verdict_pods", "Pending pods by the cause of their group's wait.", _VERDICT),
+    _gauge("vcd_verdict_pods", "Pending pods by the cause that held longest in their group's wait.", _VERDICT),
     _counter(
         "vcd_lost_pod_seconds_total",
-        "Time that pods waited, by the cause of their group's wait.",
+        "Time that pods waited, by the cause that held longest in their group's wait.",
         _VERDICT,
     ),
     _gauge("vcd_misconfigured", "Problems that plugins found in an object's configuration.", ("kind", "name")),

@@ -112,7 +112,7 @@ class WaitingCounts:
     """Numbers of waiting groups and pods, updated by each session.
 
     A pod counts once for each kind of reason in ``reasons``, and once in ``verdicts``, by the cause of its group's
-    wait: the diagnosed one if it is known, else the first one.
+    wait: the one that held longest if it is known, else the first one.
     """
 
     def __init__(self) -> None:
@@ -185,7 +185,7 @@ class WaitingCounts:
             self.reasons.count(labels, times, times * pods)
 
     def judge(self, causes: Mapping[str, str]) -> None:
-        """Note the diagnosed causes, by group."""
+        """Note the causes that held longest, by group."""
         for key, cause in causes.items():
             known = self._known.get(key)
             if known is not None:

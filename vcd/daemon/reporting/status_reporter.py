@@ -194,16 +194,22 @@ class StatusReporter:
         record = self.state.groups.get(key)
         return record is None or condition_of(condition, record.group.status.conditions) is not None
 
-    def verdict(self, group: str, message: str) -> None:
-        """State the diagnosis of a waiting group in its condition, its pods' conditions and Events."""
+    def verdict(self, group: str, message: str, first: bool = False) -> None:
+        """State the diagnosis of a waiting group in its condition, its pods' conditions and Events.
+
+        If ``first``, the message applies only to a group whose condition has no message, for example after a crash.
+        """
         record = self.state.groups.get(group)
         if record is None or group not in self.state.waiting or not self.leads():  # placed or deleted since
             return
         condition = condition_of(NOT_READY, record.group.status.conditions)
         if condition is not None and condition.status == "True":
-            self._write_message(group, record, condition, message)
+            known = condition.message or self._messages.get(group, "")
+            message = known if first and known else message
+            if message != known or not first:
+                self._write_message(group, record, condition, message)
         sentence = sentence_of(message)
-        if self._sentences.get(group) != sentence:
+        if self._sentences.get(group) != sentence and not (first and group in self._sentences):
             self._sentences[group] = sentence
             if not self._unstated:
                 self.followup.add(lambda: None, lambda _: self._state_sentences())
@@ -389,7 +395,7 @@ class StatusReporter:
         self.recorder.record("Pod", pod.key, pod.metadata.uid, "Warning", POD_GROUP_MISSING, why)
 
     def observe_causes(self, causes: Mapping[str, str]) -> None:
-        """Pass the causes, by group, to the metrics."""
+        """Pass the causes that held longest, by group, to the metrics."""
         self.followup.add(self.metrics.judge(causes), self._expose_verdicts)
 
     def _expose_verdicts(self, verdicts: Mapping[LabelValues, int]) -> Iterator[None]:

@@ -1,8 +1,8 @@
-"""Diagnoses waiting groups between sessions, and reports each diagnosis for the group's condition and Events.
+"""Diagnoses waiting groups between sessions: the cause that held for the largest share of each group's wait.
 
-The result is that of `vcd explain job` and of all lists, since it depends on the last logged session alone, which stays
-open for it. Before changing it: it runs in a thread while no session is decided, one group at a time, and must not
-delay the next session.
+The result is that of `vcd explain job`. It is computed from the last session, which stays open for it, and from the
+wait timeline; the log is read once per term. Before changing it: it runs in a thread while no session is decided, one
+group at a time, and must not delay the next session.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from vcd.daemon.concurrency.threads import in_thread
 from vcd.daemon.cycle.watchdog import Watchdog
+from vcd.daemon.reporting.wait_history import ReportedSession, WaitHistory
+from vcd.diagnosis.case import Served
 from vcd.diagnosis.diagnosis import by_itself, diagnosed
+from vcd.diagnosis.dominant import dominant
 from vcd.diagnosis.waiting import GroupWait
-from vcd.diagnosis.waittimeline import Kind, Reasons, kind_of
+from vcd.diagnosis.waittimeline import Kind, kind_of
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.tasks import run_until_first
 from vcd.model import events as ev
@@ -42,9 +46,6 @@ REPEAT_DELAY = 5.0
 """Seconds until a group is diagnosed again if its kinds of reasons did not change."""
 QUANTITIES_DELAY = 60.0
 """Seconds until a message is replaced of which only the quantities changed."""
-LONGEST_DELAY = 300.0
-"""Seconds, at most, until a message is replaced whose cause or subject changed. The delay doubles with each such
-change, so that a group between two causes is not written again and again."""
 OWN_NAME = "vcd"
 """The name that is reported for a failure outside plugins."""
 
@@ -58,41 +59,29 @@ class _Report(NamedTuple):
 
 
 @dataclass
-class _GroupDiagnosis:
-    """The kind of a group's diagnosed reasons, the last report, and the delay of the next change. Times are monotonic
-    seconds."""
+class _GroupDiagnoses:
+    """The last diagnosis of a group by kind of reasons, the time of it (``diagnosed_at``), and the last report
+    (``reported``) and its time. Times are monotonic seconds."""
 
-    kind: Kind = field(default_factory=Kind)
+    diagnoses: dict[Kind, Diagnosis] = field(default_factory=dict)
     diagnosed_at: float = 0.0
     reported: _Report | None = None
     reported_at: float = 0.0
-    delay: float = 0.0
-
-
-class _ReportedSession(NamedTuple):
-    """A reported session, its time (ns), and the new reasons of groups."""
-
-    session: Session
-    at: int
-    changes: dict[str, Reasons]
-
-    def reasons_of(self, group: str) -> Reasons:
-        """Return the reasons for which a group waits after the session."""
-        return self.changes.get(group, self.session.snapshot.waiting.get(group, ()))
 
 
 @dataclass(eq=False)
 class Verdicts:
     """Diagnoses waiting groups, one at a time, while ``deciding`` is not locked.
 
-    ``report(group, message)`` receives each message, ``count`` the causes by group, and ``failed`` a plugin's name and
-    its error. ``clock`` paces it.
+    ``report(group, message, first)`` receives each message, and whether it applies only to a group without one;
+    ``count`` the causes by group; ``failed`` a plugin's name and its error. ``clock`` paces it.
     """
 
+    path: Path
     state: ClusterState
     deciding: asyncio.Lock
     watchdog: Watchdog
-    report: Callable[[str, str], None]
+    report: Callable[[str, str, bool], None]
     count: Callable[[Mapping[str, str]], None]
     failed: Callable[[str, Exception], None]
     clock: Clock = SYSTEM_CLOCK
@@ -102,48 +91,42 @@ class Verdicts:
         """Set while there is no work, or during a pause."""
         self.idle.set()
         self._wake = asyncio.Event()
-        self._items: deque[_ReportedSession] = deque()
-        self._session: _ReportedSession | None = None
+        self._items: deque[ReportedSession] = deque()
+        self._session: ReportedSession | None = None
         self._since = 0.0
         """The last session, and when it was taken (monotonic seconds)."""
-        self._is_new_term = True
-        """Whether no session of this term was taken over."""
+        self._restored = False
+        """Whether the timeline was restored in this term."""
+        self._waits = WaitHistory(self.path, self.state)
         self._reset()
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a term: all groups are diagnosed again, as another replica may have led."""
-        self._is_new_term = True
+        """Begin a term: the timeline has to be restored, as another replica may have led."""
+        self._restored = False
 
     def _reset(self) -> None:
-        self._known: dict[str, _GroupDiagnosis] = {}
+        self._known: dict[str, _GroupDiagnoses] = {}
+        self._waits.reset()
         self._due: dict[str, None] = {}
         """Groups whose reasons changed since their last diagnosis, in order."""
         self._diagnosed: dict[str, None] = {}
         """The other waiting groups, by the time of their last diagnosis."""
-        self._delayed: dict[str, tuple[float, _Report]] = {}
-        """Changed messages, and when they are reported."""
+        self._delayed: dict[str, _Report] = {}
+        """Messages with new quantities, to be reported later."""
 
     def session(self, record: ev.SessionDecided | None, plan: ev.Plan, session: Session, at: int) -> None:
-        """Take over a reported session and its time (ns), and release it when the next one comes.
-
-        A session that was not logged is used only if it is the first one of a term: readers of the log do not have it.
-        """
+        """Take over a reported session and its time (ns), and release it when the next one comes."""
         waits = ev.waits_by_group(plan.waiting)
         if not (self._items or self.state.waiting or waits):
-            self._is_new_term = False
-            self._reset()
             session.release()
+            if not self._restored:  # no group waits, so the log has nothing to restore
+                self._restored = True
+                self._reset()
             return
-        if record is None and not self._is_new_term:
-            session.release()
-            return
-        if self._is_new_term:
-            self._is_new_term = False
-            self._reset()
-            waits = dict(ev.waits_after(session.snapshot.waiting, plan.waiting))
-        self._items.append(_ReportedSession(session, at, waits))
+        number = self.state.session + 1 if record is None else record.session
+        self._items.append(ReportedSession(record, number, at, session, waits, _binds(record, plan)))
         self.idle.clear()
         self._wake.set()
 
@@ -151,11 +134,14 @@ class Verdicts:
         """Note an event that is in the state."""
         if not isinstance(event, ev.ObjectPut | ev.ObjectGone | ev.ObjectBad):
             return
-        if event.kind == "PodGroup" and event.key not in self.state.groups:  # deleted or invalid
+        if event.kind == "Pod" and isinstance(event, ev.ObjectGone):
+            self._waits.forget_pod(event.key)
+        elif event.kind == "PodGroup" and event.key not in self.state.groups:  # deleted or invalid
+            self._waits.forget(event.key)
+            self._known.pop(event.key, None)
             self._forget(event.key)
 
     def _forget(self, group: str) -> None:
-        self._known.pop(group, None)
         self._due.pop(group, None)
         self._diagnosed.pop(group, None)
         self._delayed.pop(group, None)
@@ -187,7 +173,7 @@ class Verdicts:
         until, causes = self.clock.monotonic() + MAX_SECONDS, dict[str, str]()
         for _ in range(MAX_GROUPS):
             while self._items:
-                self._take(self._items.popleft())
+                await self._take(self._items.popleft())
             if self._next() is None:
                 break
             async with self.deciding:
@@ -199,16 +185,20 @@ class Verdicts:
         if causes:
             self.count(causes)
 
-    def _take(self, reported: _ReportedSession) -> None:
-        """Diagnose by a session from now on; at once the groups with reasons of another kind."""
+    async def _take(self, reported: ReportedSession) -> None:
+        """Fold a session into the timeline, and diagnose by it from now on."""
+        if not self._restored:
+            self._reset()
+            self._restored = True
+            self._due = dict.fromkeys(await self._waits.restore(reported))
         self._release_session()
         self._session, self._since = reported, self.clock.monotonic()
-        for group, reasons in reported.changes.items():
-            kind, known = kind_of(reasons), self._known.get(group)
-            if not kind or group not in self.state.groups:
-                self._forget(group)
-            elif known is None or known.kind != kind:
+        for group in self._waits.fold(reported):
+            self._forget(group)
+            if self._waits.waits(group):
                 self._due[group] = None
+            elif group in self._known:  # the next wait of the group is a new one
+                self._known[group].diagnoses.clear()
 
     def _next(self) -> str | None:
         """Return the group to diagnose next, or None if none is due.
@@ -239,66 +229,67 @@ class Verdicts:
         return None
 
     async def _diagnose(self, group: str) -> str | None:
-        """Diagnose a group by the last session. Return the cause; None if the group does not wait."""
-        session = self._session
+        """Diagnose a group by the last session. Return the cause that held longest, None if it is not known."""
+        session, wait, known = self._session, self._waits.last(group), self._known.setdefault(group, _GroupDiagnoses())
         self._due.pop(group, None)
         self._diagnosed.pop(group, None)
-        reasons = () if session is None else session.reasons_of(group)
-        if session is None or not reasons:
+        if session is None or wait is None or not wait.lasting:
             return None
-        known = self._known.setdefault(group, _GroupDiagnosis())
-        self._diagnosed[group], known.kind, known.diagnosed_at = None, kind_of(reasons), self.clock.monotonic()
+        reasons = wait.spans[-1].reasons
+        self._diagnosed[group], known.diagnosed_at = None, self.clock.monotonic()
         self.watchdog.begin(session.at)
-        answer = await self.watchdog.attend(in_thread(self._answer, GroupWait(group, session.session, reasons)))
+        served = self._waits.bound_since(wait.first, session.session)
+        answering = in_thread(self._answer, GroupWait(group, session.session, reasons), served)
+        answer = await self.watchdog.attend(answering)
         if answer.error is not None:
             self.failed(at_fault(answer.error) or OWN_NAME, answer.error)
         if self._known.get(group) is not known:  # deleted since
             return None
-        self._report(group, known, answer)
-        return answer.diagnosis.cause
+        known.diagnoses[kind_of(reasons)] = answer.diagnosis
+        found = dominant(wait, lambda one: known.diagnoses.get(one.kind))
+        self._report(group, known, answer, None if found is None else found.diagnosis)
+        return None if found is None else found.diagnosis.cause
 
-    def _answer(self, wait: GroupWait) -> _Answer:
+    def _answer(self, wait: GroupWait, served: Served) -> _Answer:
         job, errors = wait.job, list[Exception]()
         missing, tasks = (0, 0) if job is None else (job.min_available - job.ready_count, job.task_count)
         try:
-            diagnosis = diagnosed(wait, errors.append)
+            diagnosis = diagnosed(wait, served, errors.append)
         except Interrupted:
             self.watchdog.verdict()
             diagnosis = by_itself(wait.reasons)
         error = errors[0] if errors else None
         return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error, wait.reasons)
 
-    def _report(self, group: str, known: _GroupDiagnosis, answer: _Answer) -> None:
-        """Report a message, now or later if it changed recently.
+    def _report(self, group: str, known: _GroupDiagnoses, answer: _Answer, longest: Diagnosis | None) -> None:
+        """Report a message at once if cause or subject changed; if only quantities changed, later.
 
         Until then the last message is reported again, because a session may have replaced it with its reasons.
         """
         self._delayed.pop(group, None)
-        diagnosis, before, now = answer.diagnosis, known.reported, self.clock.monotonic()
-        new = _Report(diagnosis.cause, diagnosis.subject, answer.message(group.partition("/")[0]))
-        if before is None:
+        namespace = group.partition("/")[0]
+        if longest is None:  # an earlier process may have diagnosed and reported it
+            self.report(group, answer.message(answer.diagnosis, namespace), True)
+            return
+        new, before = _Report(longest.cause, longest.subject, answer.message(longest, namespace)), known.reported
+        if before is None or new[:2] != before[:2]:
             self._report_now(group, known, new)
             return
-        due = known.reported_at + (known.delay if new[:2] != before[:2] else QUANTITIES_DELAY)
-        if new == before or now < due:
-            self.report(group, before.message)
-            if new != before:
-                self._delayed[group] = due, new
-            return
-        self._report_now(group, known, new)
+        if new != before:
+            self._delayed[group] = new
+        self.report(group, before.message, False)
 
     def _report_delayed(self) -> None:
         """Report messages that are due."""
-        for group, (due, new) in list(self._delayed.items()):
-            if self.clock.monotonic() >= due:
+        for group, new in list(self._delayed.items()):
+            known = self._known[group]
+            if self.clock.monotonic() >= known.reported_at + QUANTITIES_DELAY:
                 del self._delayed[group]
-                self._report_now(group, self._known[group], new)
+                self._report_now(group, known, new)
 
-    def _report_now(self, group: str, known: _GroupDiagnosis, new: _Report) -> None:
-        if known.reported is not None and known.reported[:2] != new[:2]:
-            known.delay = min(max(2 * known.delay, REPEAT_DELAY), LONGEST_DELAY)
-        known.reported, known.reported_at = new, self.clock.monotonic()
-        self.report(group, new.message)
+    def _report_now(self, group: str, known: _GroupDiagnoses, report: _Report) -> None:
+        known.reported, known.reported_at = report, self.clock.monotonic()
+        self.report(group, report.message, False)
 
 
 class _Answer(NamedTuple):
@@ -313,8 +304,15 @@ class _Answer(NamedTuple):
     error: Exception | None
     reasons: tuple[ev.Waiting, ...]
 
-    def message(self, namespace: str) -> str:
+    def message(self, diagnosis: Diagnosis, namespace: str) -> str:
         """Return the condition's message in a namespace: the diagnosis, and remarks on holds that explain it."""
-        remarks = map(reason_for_namespace, remarks_on(self.diagnosis.cause, self.reasons))
-        words = "; ".join([shortened(said(for_namespace(self.diagnosis, namespace))), *remarks])
+        remarks = map(reason_for_namespace, remarks_on(diagnosis.cause, self.reasons))
+        words = "; ".join([shortened(said(for_namespace(diagnosis, namespace))), *remarks])
         return unschedulable(self.missing, self.tasks, words) if self.tasks else words
+
+
+def _binds(record: ev.SessionDecided | None, plan: ev.Plan) -> list[str]:
+    """Return the keys of the pods that a session binds."""
+    stale = () if record is None else dict(record.stale)
+    statements = [statement for number, statement in enumerate(plan.statements) if number not in stale]
+    return [one.key for statement in statements for one in statement.operations if one.verb == "bind"]

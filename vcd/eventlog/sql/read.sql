@@ -141,9 +141,26 @@ FROM operation AS o JOIN statement AS t ON t.session = o.session AND t.statement
     JOIN session AS s ON s.number = o.session JOIN event AS e ON e.sequence = s.sequence
 WHERE o.key = :key ORDER BY o.session, o.statement, o.operation
 
+-- name: served
+SELECT key FROM operation
+WHERE session >= :first AND session <= :last AND verb = 'bind' AND (session, statement) NOT IN (
+    SELECT session, statement FROM statement
+    WHERE session >= :first AND session <= :last AND verdict <> 'accepted'
+)
+
+-- name: served_at
+SELECT o.key, max(t.session) FROM statement AS t
+    JOIN operation AS o ON o.session = t.session AND o.statement = t.statement
+WHERE t.session >= :first AND t.session < :before AND t.verdict = 'accepted' AND o.verb = 'bind' GROUP BY o.key
+
 -- name: served_in
 SELECT min(t.session) FROM statement AS t JOIN operation AS o ON o.session = t.session AND o.statement = t.statement
 WHERE t.group_key = :group AND t.session >= :first AND t.verdict = 'accepted' AND o.verb = 'bind'
+
+-- name: served_there
+SELECT DISTINCT t.group_key, o.node FROM statement AS t
+    JOIN operation AS o ON o.session = t.session AND o.statement = t.statement
+WHERE t.session >= :first AND t.session <= :last AND t.verdict = 'accepted' AND o.verb = 'bind'
 
 -- name: policy
 SELECT text FROM policy WHERE digest = :digest

@@ -13,7 +13,6 @@ from vcd.diagnosis.holders import KEPT
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, ordinal, some, span_in_words
 from vcd.text.amounts import pods_on_nodes, resource_name
-from vcd.text.episodes import EPISODES
 from vcd.text.names import without_uid
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.domains import domains_text
@@ -27,6 +26,8 @@ _WIDTH = 9
 _HOLDERS, _AHEAD, _MARKS = 3, 3, 5
 """Names in each list, at most; of more events in the history, those in the middle are counted."""
 _TOGETHER = timedelta(seconds=1)
+_MOST = 0.9
+"""If a smaller share of a wait was examined, the answer states it."""
 _OF_SHARES = (
     *(Cause.CLUSTER_FULL, Cause.ORDER, Cause.QUEUE_DESERVED, Cause.QUEUE_CAPABILITY),
     *(Cause.PARENT_LIMIT, Cause.OTHERS_GUARANTEE, Cause.ADMISSION),
@@ -66,8 +67,9 @@ def answer_lines(
             parts.append(("Nodes", "; ".join(map(str, verdict.funnel))))
         if verdict.earlier:
             total = span_in_words(verdict.earlier_waited)
-            facts = {"waits": counted(verdict.earlier, "wait"), "total": total}
-            parts.append(("Earlier", EPISODES.sentence("earlier", facts)))
+            parts.append(("Earlier", f"{counted(verdict.earlier, 'wait')} of {total} in all"))
+        if verdict.looked < _MOST:
+            parts.append(("Examined", f"{verdict.looked:.0%} of the wait"))
     if obstacles is not None and waits and verdict is not None and verdict.cause != Cause.SHAPE:
         parts += [
             ("Queue", _place(story, obstacles, verdict.cause)),
@@ -79,8 +81,6 @@ def answer_lines(
         ]
     if change is not None:
         parts.append(("Helps", change.sentence()))
-    elif waits and verdict is not None:
-        parts.append(("Remedy", verdict.remedy))
     if not waits and (story.state == "gone" or "Pending" in story.state):
         parts.append(("Now", _sentence(story.now)))
     parts += [("Starts", line) for line in eta]
@@ -92,8 +92,9 @@ def answer_lines(
 
 
 def _as_of(story: Explanation) -> str:
-    facts = {"as_of": story.as_of, "quiet": span_in_words(round(story.quiet))}
-    return EPISODES.sentence("as of", facts, ["quiet" if story.quiet >= 1 else ""])
+    if story.quiet < 1:
+        return story.as_of
+    return f"{story.as_of}; the last event was {span_in_words(round(story.quiet))} before"
 
 
 def _sentence(words: str) -> str:
@@ -107,7 +108,7 @@ def _waits(story: Explanation, verdict: Verdict | None) -> bool:
 
 
 def _state(story: Explanation, verdict: Verdict | None) -> str:
-    if verdict is None or not _waits(story, verdict) or story.terminating:
+    if verdict is None or not _waits(story, verdict):
         return story.state
     if story.pending is not None:
         return f"WAITING {span_in_words(round(story.pending))}"
@@ -184,9 +185,8 @@ def _placed(episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:
     """Yield where its pods were last bound, or would have been bound by a shadow."""
     last = next((one for one in reversed(episodes) if one.what == "bound"), None)
     if last is not None:
-        facts = {"where": pods_on_nodes(last.places.values()), "session": f"{last.session}"}
-        words = EPISODES.sentence("placed there", facts, ["shadow" if last.shadow else ""])
-        yield "Shadow" if last.shadow else "Placed", words
+        where = f"{pods_on_nodes(last.places.values())}, session {last.session}"
+        yield ("Shadow", f"would have bound it to {where}") if last.shadow else ("Placed", where)
 
 
 def _history(episodes: Sequence[Episode]) -> str:

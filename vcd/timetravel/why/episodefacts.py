@@ -69,7 +69,7 @@ class _Facts(dict[str, str]):
     def _places(self) -> str:
         """Return pods and their nodes: ``a to n1, b to n2 and 8 more``."""
         if self.story.only is not None:
-            return EPISODES.sentence("pod to node", {"node": self.episode.places[self.story.only]})
+            return f"the pod to {self.episode.places[self.story.only]}"
         return some([f"{key.partition('/')[2]} to {node}" for key, node in self.episode.places.items()])
 
     def _nodes(self) -> str:
@@ -104,7 +104,7 @@ def _requests_text(pod: Pod) -> str:
     try:
         requests = pod_requests(pod.spec)
     except QuantityError as error:
-        return EPISODES.sentence("unreadable requests", {"error": str(error)})
+        return f"what cannot be read ({error})"
     amounts = {name: format_resource(name, value) for name, value in requests.items() if value and name != "pods"}
     return quantities_text(amounts) or "no resources"
 
@@ -173,12 +173,6 @@ def state(story: JobEpisodes) -> str:
     return next(iter(phases), "gone") if story.only is not None else _counts(phases) or "no pods"
 
 
-def is_terminating(story: JobEpisodes) -> bool:
-    """Return whether all of its pods that have not ended are being deleted."""
-    left = [phase for phase in _phases(story) if phase not in ("Succeeded", "Failed")]
-    return left == ["terminating"]
-
-
 def pods_without_node(story: JobEpisodes) -> str:
     """Return what its pods without a node request."""
     try:
@@ -213,7 +207,7 @@ def _counts(phases: Counter[str]) -> str:
 def _pod_state(key: str, pod: Pod, story: JobEpisodes) -> str:
     phase = pod.status.phase or "Pending"
     if pod.metadata.deletion_timestamp is not None:
-        return "terminating"
+        return "leaving"
     if phase != "Pending":
         return phase
     if pod.spec.node_name:

@@ -17,13 +17,13 @@ from vcd.model.objects import PodGroup
 from vcd.model.reasons import Cause
 from vcd.model.words import SECOND, counted, span_in_words
 from vcd.text.causes import said, shortened
-from vcd.text.lost import LOST
 from vcd.text.remedies import remedy_of
 from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History, object_in
 from vcd.timetravel.logwriter import as_of
 from vcd.timetravel.why.counterfactual import smallest_change
+from vcd.timetravel.why.verdict import served_between
 from vcd.timetravel.why.waits import wait_at
 
 FIRST = 5
@@ -55,15 +55,6 @@ class FirstCause(msgspec.Struct, frozen=True):
     mend: str
     verified: bool = False
 
-    def lines(self, number: int) -> Iterator[str]:
-        """Yield its cost, its worst job and the remedy."""
-        facts = {"number": f"{number}", "cause": self.cause, "about": f": {self.subject}" if self.subject else ""}
-        facts |= {"hours": _hours(self.hours), "share": f"{self.share:.0%}", "jobs": counted(self.jobs, "job")}
-        yield LOST.sentence("cause", facts)
-        yield LOST.sentence("worst", {"job": self.job, "text": self.text})
-        if self.mend:
-            yield LOST.sentence("remedy", {"remedy": self.mend}, ["verified" if self.verified else ""])
-
 
 class FirstCauses(msgspec.Struct, frozen=True):
     """The causes in a part of a log, those that cost most first, at most FIRST of ``causes_in_all``.
@@ -90,20 +81,28 @@ class FirstCauses(msgspec.Struct, frozen=True):
 
     def lines(self) -> Iterator[str]:
         """Yield the total, a paragraph for each cause, and how it was counted."""
-        times = {"begin": self.begin, "end": self.end, "first": f"{self.first}", "last": f"{self.last}"}
-        facts = {"where": LOST.sentence("where", times, ["day" if self.whole_day else ""])}
+        what = "the log's last 24 h" if self.whole_day else "the interval"
+        where = f"{what}, {self.begin} to {self.end} (sessions {self.first} to {self.last})"
         if not self.causes:
-            yield LOST.sentence("none", facts)
+            yield f"no pod waited in {where}"
             return
-        yield LOST.sentence("total", {**facts, "hours": _hours(self.hours), "jobs": counted(self.jobs, "job")})
+        yield f"{_hours(self.hours)} pod-hours lost by {counted(self.jobs, 'job')} in {where}"
         for number, one in enumerate(self.causes, 1):
-            yield from one.lines(number)
+            about = f": {one.subject}" if one.subject else ""
+            yield f"{number}. {one.cause}{about}: {_hours(one.hours)} h ({one.share:.0%}), {counted(one.jobs, 'job')}"
+            yield f"     most by {one.job}: {one.text}"
+            if one.mend:
+                yield f"     remedy: {one.mend}{' (verified)' if one.verified else ''}"
         if self.causes_in_all > len(self.causes):
-            yield LOST.sentence("more", {"causes": counted(self.causes_in_all - len(self.causes), "cause")})
-        parts = {"likened": self.likened, "logged": self.as_logged}
-        facts = {code: LOST.sentence(code, {"share": f"{of:.0%}"}) if of else "" for code, of in parts.items()}
-        facts |= {"jobs": counted(self.asked, "job"), "share": f"{self.asked_share:.0%}"}
-        yield LOST.sentence("examined", facts)
+            yield f"and {counted(self.causes_in_all - len(self.causes), 'cause')} more"
+        yield f"examined: {counted(self.asked, 'job')} with {self.asked_share:.0%} of the hours" + "".join(
+            f"; {part:.0%} counted as {what}"
+            for part, what in (
+                (self.likened, "the wait of one of these for the same reasons in the same queue"),
+                (self.as_logged, "the logged reasons say"),
+            )
+            if part
+        )
 
 
 def _hours(hours: float) -> str:
@@ -150,11 +149,13 @@ def _stretch(history: History, first: int | None, last: int | None) -> _Stretch:
 
 
 class _Loss(msgspec.Struct):
-    """What a job lost by reasons of one kind in a queue, and the longest span of them."""
+    """What a job lost by reasons of one kind in a queue, the longest span of them, and the session at which that wait
+    began."""
 
     group: str
     queue: str
     held: WaitSpan
+    first: int
 
     @property
     def kind(self) -> Kind:
@@ -201,7 +202,9 @@ class _Tally:
         queue = "" if known is None else self._settings.queue_of(known)
         for kind, held in wait.held().items():
             before = self.losses.get((group, kind))
-            self.losses[group, kind] = _Loss(group, queue, held if before is None else before.held.plus(held))
+            both = held if before is None else before.held.plus(held)
+            first = wait.first if before is None or both.last == held.last else before.first
+            self.losses[group, kind] = _Loss(group, queue, both, first)
 
     def _pods(self, group: str, reasons: Reasons) -> int:
         """Return how many pods wait: those named by the reasons, each once; for a group that waits as a whole, the
@@ -279,7 +282,8 @@ def _diagnose_examined(history: History, losses: list[_Loss]) -> dict[tuple[str,
             wait = wait_at(history, loss.group, loss.held.last)
         except NotFound:  # this version decides differently: the logged reasons are used
             continue
-        found[loss.group, loss.kind] = _DiagnosedLoss(loss, diagnosed(wait))
+        served = served_between(history, loss.first, loss.held.last)
+        found[loss.group, loss.kind] = _DiagnosedLoss(loss, diagnosed(wait, served))
     return found
 
 
@@ -306,7 +310,7 @@ def _cause(found: list[_DiagnosedLoss], total: int) -> FirstCause:
         max(sorted(by_subject), key=by_subject.__getitem__),
         worst.loss.group,
         worst.loss.held.last,
-        shortened(LOST.sentence("waited", {"span": span, "why": said(worst.diagnosis)})),
+        shortened(f"it waited {span}: {said(worst.diagnosis)}"),
         remedy_of(worst.diagnosis, worst.loss.held.reasons),
     )
 

@@ -1,48 +1,57 @@
-"""The verdict on a waiting job: the cause, its subject and quantities, in one sentence.
-
-A wait that lasts has the diagnosis of the last session, like all lists and the group's condition: a cause that has
-ended keeps no job waiting. A wait that is over has that of the reasons that held longest.
-"""
+"""The verdict on a waiting job: the cause that held longest, its subject and quantities, in one sentence."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
+from vcd.diagnosis.case import Served, served
 from vcd.diagnosis.diagnosis import diagnosed, pods_missing
-from vcd.diagnosis.waittimeline import WholeWait
+from vcd.diagnosis.dominant import dominant
+from vcd.diagnosis.funnel import Funnel
+from vcd.diagnosis.waiting import pending_task
+from vcd.diagnosis.waittimeline import WaitSpan, WholeWait
 from vcd.eventlog.reader import LAST
 from vcd.model.diagnosis import Diagnosis, FunnelLine
 from vcd.model.events import ObjectGone
 from vcd.model.objects import Pod, PodGroup
 from vcd.model.status import Phase
 from vcd.model.words import SECOND, span_in_words
+from vcd.scheduling.framework.framework import framework_of
+from vcd.scheduling.framework.standing import precedence
+from vcd.scheduling.session.session import Session
+from vcd.scheduling.session.views import Job
+from vcd.state.records import seconds_of
 from vcd.text.causes import JOBS, cut, said, shortened
 from vcd.text.names import ANOTHER
-from vcd.text.remedies import remedy_of
 from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
-from vcd.timetravel.why.waits import wait_at
+from vcd.timetravel.why.waits import first_placement, wait_at
 
 if TYPE_CHECKING:
     from vcd.timetravel.why.counterfactual import Counterfactual
 
 _ENDED = ("Succeeded", "Failed")
+_MOST_JOBS = 500
+"""Jobs that are checked for whether they were created later, at most."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
     """Why a job waited.
 
-    ``cause`` is the one of ``session``, whose reasons held for ``share`` of the ``waited`` seconds that began at
-    ``since`` (RFC 3339); ``subject`` names what it is about and ``amounts`` has the quantities, by resource (empty for
-    counts) and role in base units. ``remedy`` is what would end a wait for this cause, ``fix`` the smallest change
-    that would let it start, ``verified`` by deciding again; ``text`` states all in a sentence, ``why`` the cause
-    alone. ``funnel`` counts the nodes that pass each
+    ``cause`` is the one that held longest, for ``share`` of the ``waited`` seconds that began at ``since`` (RFC 3339);
+    ``subject`` names what it is about and ``amounts`` has the quantities, by resource (empty for counts) and role in
+    base units, as of ``session``. ``fix`` is the smallest change that would let it start, ``verified`` by deciding
+    again; ``text`` states all in a sentence, ``why`` the cause alone. ``funnel`` counts the nodes that pass each
     clause of a pod. The wait is the present one (``still``) or the last one; ``earlier`` ones lasted
-    ``earlier_waited`` seconds in total. ``older`` is a wait that began before the log.
+    ``earlier_waited`` seconds in total. ``looked`` is the examined part of the wait, which is less than 1 if it had
+    very many kinds of reasons. ``older`` is a wait that began before the log.
     """
 
     job: str
@@ -59,10 +68,10 @@ class Verdict(msgspec.Struct, frozen=True):
     funnel: list[FunnelLine] = []
     earlier: int = 0
     earlier_waited: float = 0
+    looked: float = 1
     older: bool = False
     still: bool = False
     why: str = ""
-    remedy: str = ""
 
 
 def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
@@ -77,7 +86,7 @@ def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
             since = max([window.since, *(time for _, time, _ in observed[:1])])
             waited = max(window.end(history.reader) - since, 0)
             verdict = _build_verdict(group, found, since, waited, waited, record.session, "waits")
-            return msgspec.structs.replace(verdict, still=True, remedy=remedy_of(found, ()))
+            return msgspec.structs.replace(verdict, still=True)
     raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
 
 
@@ -138,20 +147,27 @@ def verdict_on(
         return _without_pods(history, group, window)
     *earlier, wait = waits
 
-    held = wait.last_held() if wait.lasting else wait.longest_held()
-    there = wait_at(history, group, held.last, traced=True)  # the obstacles need the same trace
-    diagnosis = diagnosed(there)
+    def diagnose(one: WaitSpan) -> Diagnosis:
+        there = wait_at(history, group, one.last, traced=True)  # the same trace as the obstacles of the job need
+        return diagnosed(there, served_between(history, wait.first, one.last))
+
+    found = dominant(wait, diagnose)
+    assert found is not None
+    diagnosis = found.diagnosis
+    if "ahead" in diagnosis.subject:
+        diagnosis = _with_order(history, diagnosis, group, wait.first, wait.last)
     if seen is not None:
         diagnosis = _without_others(diagnosis, seen)
     still = wait.last == window.last_session(history.reader) and wait.end >= window.end(history.reader)
+    session = found.held.last
     verb = ("waits" if still else "waited") + (" at least" if wait.older else "")
     return msgspec.structs.replace(
-        _build_verdict(group, diagnosis, wait.start, wait.length, held.weight, held.last, verb),
+        _build_verdict(group, diagnosis, wait.start, wait.length, found.length, session, verb),
         earlier=len(earlier),
         earlier_waited=sum(one.length for one in earlier) / SECOND,
+        looked=round(found.looked / wait.length, 3),
         older=wait.older,
         still=still,
-        remedy=remedy_of(diagnosis, there.reasons),
     )
 
 
@@ -176,3 +192,48 @@ def _build_verdict(
         group, found.cause, found.subject, found.amounts, moment(since), seconds, share, session, "", False, text,
         found.funnel, why=why,
     )  # fmt: skip
+
+
+def served_between(history: History, first: int, last: int) -> Served:
+    """Return the pods that were placed in some sessions; the log is read when a cause needs them."""
+
+    @cache
+    def pods() -> frozenset[str]:
+        return frozenset(key for (key,) in history.reader.rows("served", first=first, last=last))
+
+    return lambda session: served(pods())(session)
+
+
+def _with_order(history: History, diagnosis: Diagnosis, group: str, first: int, last: int) -> Diagnosis:
+    """Add why the job that was served first came before this one when its session began, and how many jobs created
+    later were placed, while it waited, on nodes that its pods may use."""
+    ahead = diagnosis.subject["ahead"]
+    number = first_placement(history, ahead, first)
+    assert number is not None
+    _, session = history.rerun(number, actions=False)
+    one, other = session.jobs.index(ahead), session.jobs.index(group)
+    if one is None or other is None:
+        return diagnosis
+    later = _count_later_jobs(history, session, session.job(other), first, last)
+    amounts = {**diagnosis.amounts, "": {**diagnosis.amounts[""], "later": later}}
+    why = precedence(framework_of(session).participants, session.job(one), session.job(other))
+    key = str(why) if why is not None else "capacity was free for it, not for this"
+    return msgspec.structs.replace(diagnosis, subject={**diagnosis.subject, "key": key}, amounts=amounts)
+
+
+def _count_later_jobs(history: History, session: Session, job: Job, first: int, last: int) -> int:
+    """Return how many jobs were created later than one and placed, in some sessions, on nodes that its pods may use."""
+    task, reader, facts = pending_task(session, job), history.reader, session.nodes.facts
+    if task is None:
+        return 0
+    funnel = Funnel(session, task)
+    usable = {facts.names[row] for row in np.flatnonzero(funnel.allowed & (funnel.empty > 0)).tolist()}
+    placed = reader.rows("served_there", first=first, last=last)
+    groups = sorted({key for key, node in placed if node in usable})[:_MOST_JOBS]
+
+    def created(key: str) -> int:
+        seen = (object_in(logged.event) for logged in reader.object_history("PodGroup", key))
+        texts = [group.metadata.creation_timestamp or "" for group in islice(filter(None, seen), 1)]
+        return seconds_of(texts[0]) if texts and texts[0] else 0
+
+    return sum(created(key) > job.created + 1 for key in groups)  # timestamps have whole seconds

@@ -19,7 +19,7 @@ from vcd.timetravel.why.names import named
 def waits_of(history: History, group: str, window: LogWindow = WHOLE) -> list[WholeWait]:
     """Return the waits of a group, the oldest first, without those of a deleted group of the same name. Raises
     LogError."""
-    timeline = read_timeline(history.reader, group, partial(_waiting_at, history), window.until)
+    timeline = read_timeline(history.reader, (group,), partial(_waiting_at, history), window.until)
     return clipped(timeline.waits(group, window.end(history.reader)), window.since)
 
 
@@ -33,7 +33,7 @@ def every_wait(history: History, group: str, pod: str | None, until: int, time: 
     """Return the waits of a group, or of one of its pods, up to an event and as of a time (ns), with all their spans.
     Raises LogError."""
     timeline = read_timeline(
-        history.reader, group, partial(_waiting_at, history), until,
+        history.reader, (group,), partial(_waiting_at, history), until,
         concerning=partial(_concerning, pod), most_spans=sys.maxsize,
     )  # fmt: skip
     return timeline.every_wait(group, time)
