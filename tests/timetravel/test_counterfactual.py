@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -493,3 +494,30 @@ def test_what_evictions_took_is_remembered_under_a_change() -> None:
     snapshot = dataclasses.replace(snapshot_of(OBJECTS), evicted=evicted)
     assert with_resources(snapshot, "n2", {"cpu": 1000}).evicted == evicted
     assert with_queue(snapshot, snapshot.queues["team-a"].queue).evicted == evicted
+
+
+# --- the smallest -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fields", "text"), [({}, "label n1 tier=a"), ({"unschedulable": True}, "uncordon n1")])
+async def test_no_node_is_changed_that_does_not_help(tmp_path: Path, fields: dict[str, Any], text: str) -> None:
+    """The larger node has a taint, too."""
+    labels, selector = ({"tier": "a"}, {}) if fields else ({}, {"nodeSelector": {"tier": "a"}})
+    taint = [{"key": "team", "value": "x", "effect": "NoSchedule"}]
+    nodes = [
+        dsl.node("n0", cpu=16, labels=labels, taints=taint, **fields),
+        dsl.node("n1", cpu=8, labels=labels, **fields),
+    ]
+    path = await log_of(tmp_path, PLAIN, nodes, list(dsl.gang("job", 1, cpu=4, spec=selector)))
+    change = smallest_change(path, "job").change
+    assert change is not None and change.text() == text
+
+
+async def test_of_nodes_the_one_that_lacks_one_resource_is_taken(tmp_path: Path) -> None:
+    """The first one lacks less, but of two resources."""
+    nodes = [dsl.node("n0", cpu=7, memory=7), dsl.node("n1", cpu=8, memory=4)]
+    holder = [list(dsl.gang("held", 1, cpu=1, memory=1, on=["n0"], phase="Running"))]
+    job = list(dsl.gang("job", 1, cpu=7, memory=7))
+    path = await log_of(tmp_path, PLAIN, nodes, *holder, job)
+    change = smallest_change(path, "job", kinds=["room"]).change
+    assert change is not None and (change.subject, list(change.after)) == ("n1", ["memory"])

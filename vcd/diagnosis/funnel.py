@@ -68,12 +68,12 @@ class Funnel:
     @cached_property
     def allowed(self) -> Mask:
         """The nodes that pass all lasting clauses."""
-        return _all(self.lasting, len(self.now))
+        return all_passing(self.lasting, len(self.now))
 
     @property
     def passing(self) -> Mask:
         """The nodes that pass all clauses, lasting or not."""
-        return _all([*self.lasting, *self.moving], len(self.now))
+        return all_passing([*self.lasting, *self.moving], len(self.now))
 
     @property
     def never(self) -> bool:
@@ -86,11 +86,11 @@ class Funnel:
     def wanted(self) -> Mask:
         """The nodes that pass all lasting clauses but taints and cordons."""
         own = (one for one in self.lasting if one.cause not in (Cause.TAINT, Cause.UNSCHEDULABLE_NODE))
-        return _all(own, len(self.now))
+        return all_passing(own, len(self.now))
 
     def without(self, clause: Clause) -> Mask:
         """Return the nodes that pass all lasting clauses but one."""
-        return _all([other for other in self.lasting if other is not clause], len(self.now))
+        return all_passing([other for other in self.lasting if other is not clause], len(self.now))
 
     @property
     def fits(self) -> int:
@@ -114,7 +114,8 @@ class Funnel:
         ]
 
 
-def _all(clauses: Iterable[Clause], count: int) -> Mask:
+def all_passing(clauses: Iterable[Clause], count: int) -> Mask:
+    """Return which of ``count`` nodes pass some clauses."""
     found = np.ones(count, np.bool_)
     for clause in clauses:
         found &= clause.passes

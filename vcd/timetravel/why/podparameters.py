@@ -9,11 +9,12 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from vcd.diagnosis.funnel import Funnel
+from vcd.diagnosis.funnel import Clause, Funnel, all_passing
 from vcd.model.objects import PodSpec
+from vcd.model.reasons import Cause
 from vcd.model.selectors import EQUAL, EXISTS, IN, Toleration, tolerates
 from vcd.scheduling.search.parts import Mask
-from vcd.scheduling.search.predicates.node import HARD_EFFECTS, required_nodes, taint_clause
+from vcd.scheduling.search.predicates.node import CORDON, HARD_EFFECTS, required_nodes, taint_clause
 from vcd.scheduling.search.predicates.spread import HARD
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
@@ -59,17 +60,27 @@ def _counting(
     )  # fmt: skip
 
 
-def _nearest(funnel: Funnel, among: Mask) -> list[str]:
-    """Return the names of some nodes, those first on which most pods fit."""
+def _nearest(funnel: Funnel, among: Mask, lifted: Callable[[Clause], bool]) -> list[str]:
+    """Return the names of some nodes: those first that pass all clauses except the lifted ones, then those on which
+    most pods fit."""
     rows = np.flatnonzero(among & (funnel.empty > 0))
-    order = rows[np.argsort(-funnel.now[rows], kind="stable")]
+    passes = all_passing((clause for clause in funnel.lasting if not lifted(clause)), len(funnel.now))
+    order = rows[np.lexsort((-funnel.now[rows], ~passes[rows]))]
     return [funnel.session.nodes.facts.names[row] for row in order.tolist()]
+
+
+def _is_of_cordon(clause: Clause) -> bool:
+    return clause.cause == Cause.UNSCHEDULABLE_NODE or clause.text == taint_clause(CORDON)
+
+
+def _is_of_selector(clause: Clause) -> bool:
+    return clause.cause == Cause.SELECTOR
 
 
 def _cordons(session: Session, funnel: Funnel, missing: int) -> Iterator[Parameter]:
     facts = session.nodes.facts
     cordoned = np.array([node.spec.unschedulable for node in facts.nodes], np.bool_)
-    names = _nearest(funnel, cordoned)
+    names = _nearest(funnel, cordoned, _is_of_cordon)
     if names:
         yield _counting(
             "cordon", "", "", len(names), missing, lambda count: without_cordons(session.snapshot, names[:count]),
@@ -85,7 +96,7 @@ def _labels(session: Session, funnel: Funnel, missing: int) -> Iterator[Paramete
     others = np.array(
         [any(node.metadata.labels.get(k) != v for k, v in wanted.items()) for node in facts.nodes], np.bool_
     )
-    names = _nearest(funnel, others)
+    names = _nearest(funnel, others, _is_of_selector)
     text = ",".join(f"{key}={value}" for key, value in sorted(wanted.items()))
     yield _counting(
         "label", text, "", len(names), missing, lambda count: with_labels(session.snapshot, names[:count], wanted),

@@ -228,17 +228,20 @@ class Search:
     # --- resources of a node ------------------------------------------------------------------------------------------
 
     def _rooms(self, job: Job) -> FoundChange | None:
-        """Try the nodes that lack least; of those that work, return the one that needs least of one resource."""
+        """Try the nodes that lack least; of those that work, return the one that needs the fewest resources, and least
+        of a single one."""
         if self._funnel is None:
             return None
         since, best, task = self.trials.decisions, None, self._funnel.task
         rows = nearness(self._funnel).rows[:NODES_TRIED]
         for row in rows:
             parameter = node_parameter(self._session, job, task, row)
-            if best is None:
-                best = self._smallest(parameter)
-            elif best.counts is not None and len(best.counts) == 1:
+            if best is not None and best.counts is not None and len(best.counts) == 1:
                 best = self._with_less(parameter, best.counts) or best
+                continue
+            found = self._smallest(parameter)
+            if best is None or (found is not None and len(found.counts or ()) < len(best.counts or ())):
+                best = found
         bound = "each with as much more as the largest node has or a pod asks for"
         self._note("room", f"capacity of {counted(len(rows), 'node')}, {bound}", since)
         return best
