@@ -10,6 +10,8 @@ from tests import dsl
 from tests.timetravel.histories import CONF, START, scheduler
 from vcd import api
 from vcd.eventlog.writer_status import WriterStatus, write_status
+from vcd.timetravel.history import opened
+from vcd.timetravel.joblist import jobs
 from vcd.timetravel.overview import glances
 from vcd.timetravel.why.answer import answer_lines
 
@@ -125,3 +127,29 @@ async def test_a_bind_that_failed_is_no_placement(tmp_path: Path) -> None:
         lines = list(answer_lines(opened.job("g", "default").story()))
     assert "History  00:00:00 created, 2 pods created; 00:00:01 2 binds failed" in lines
     assert not [line for line in lines if line.startswith("Placed")]
+
+
+async def test_a_job_whose_pods_are_all_deleted_is_terminating_as_in_the_list_of_jobs(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.queue("default"), dsl.node("n1", cpu=4), dsl.gang("a", 2, cpu=9))
+        await made.carry_out(await made.cycle())
+        await made.show(dsl.gang("a", 2, cpu=9, deleting=True))
+        await made.carry_out(await made.cycle())
+    with opened(tmp_path / "log") as history:
+        (row,) = jobs(history).jobs
+    assert row.state == "terminating"
+    head, why, *_ = answer(tmp_path / "log", "a")
+    assert head.startswith("default/a  2 terminating  ")
+    assert why == f"Why      {row.text[:1].upper()}{row.text[1:]}."
+
+
+async def test_a_remedy_is_stated_without_a_search_of_changes(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log", CONF) as made:
+        await made.show(dsl.queue("default"), [dsl.node(f"n{number}", cpu=4) for number in range(3)])
+        for number in range(3):
+            await made.show(dsl.gang(f"x{number}", 1, cpu=2, on=[f"n{number}"], phase="Running"))
+        await made.show(dsl.gang("g", 1, cpu=3))
+        await made.cycle()
+    remedy = "Remedy   3 cpu free on one node: fewer pieces of it in use, or another node"
+    assert remedy in answer(tmp_path / "log", "g")
+    assert not [line for line in answer(tmp_path / "log", "g", change=True) if line.startswith("Remedy")]

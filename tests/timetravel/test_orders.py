@@ -224,6 +224,15 @@ def test_an_unknown_session_is_told_with_those_that_there_are(path: Path) -> Non
         explain_order(path, session=9)
 
 
+async def test_jobs_whose_queue_does_not_exist_are_listed(tmp_path: Path) -> None:
+    async with scheduler(tmp_path / "log") as made:
+        await made.show(dsl.queue("default"), dsl.node("n1", cpu=4), dsl.gang("lost", 1, queue="nope"))
+        await made.cycle()
+    found = explain_order(tmp_path / "log")
+    assert found.unqueued == {"queue nope does not exist": ["default/lost"]}
+    assert list(found.lines())[1:] == ["queue nope does not exist; its jobs are never served: default/lost"]
+
+
 async def test_a_log_without_sessions_says_so(tmp_path: Path) -> None:
     async with scheduler(tmp_path / "empty.log"):
         pass

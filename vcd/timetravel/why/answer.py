@@ -81,6 +81,8 @@ def answer_lines(
         ]
     if change is not None:
         parts.append(("Helps", change.sentence()))
+    elif waits and verdict is not None:
+        parts.append(("Remedy", verdict.remedy))
     if not waits and (story.state == "gone" or "Pending" in story.state):
         parts.append(("Now", _sentence(story.now)))
     parts += [("Starts", line) for line in eta]
@@ -108,7 +110,7 @@ def _waits(story: Explanation, verdict: Verdict | None) -> bool:
 
 
 def _state(story: Explanation, verdict: Verdict | None) -> str:
-    if verdict is None or not _waits(story, verdict):
+    if verdict is None or not _waits(story, verdict) or story.terminating:
         return story.state
     if story.pending is not None:
         return f"WAITING {span_in_words(round(story.pending))}"

@@ -173,6 +173,12 @@ def state(story: JobEpisodes) -> str:
     return next(iter(phases), "gone") if story.only is not None else _counts(phases) or "no pods"
 
 
+def is_terminating(story: JobEpisodes) -> bool:
+    """Return whether all of its pods that have not ended are being deleted."""
+    left = [phase for phase in _phases(story) if phase not in ("Succeeded", "Failed")]
+    return left == ["terminating"]
+
+
 def pods_without_node(story: JobEpisodes) -> str:
     """Return what its pods without a node request."""
     try:
@@ -207,7 +213,7 @@ def _counts(phases: Counter[str]) -> str:
 def _pod_state(key: str, pod: Pod, story: JobEpisodes) -> str:
     phase = pod.status.phase or "Pending"
     if pod.metadata.deletion_timestamp is not None:
-        return "leaving"
+        return "terminating"
     if phase != "Pending":
         return phase
     if pod.spec.node_name:

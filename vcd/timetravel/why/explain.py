@@ -12,7 +12,15 @@ from vcd.text.sessions import SESSIONS
 from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow
-from vcd.timetravel.why.episodefacts import pending_seconds, pods_without_node, present, reasons, sentence, state
+from vcd.timetravel.why.episodefacts import (
+    is_terminating,
+    pending_seconds,
+    pods_without_node,
+    present,
+    reasons,
+    sentence,
+    state,
+)
 from vcd.timetravel.why.jobepisodes import Episode, JobEpisodes
 from vcd.timetravel.why.names import Kind, named
 from vcd.timetravel.why.placement import choices
@@ -42,6 +50,8 @@ class Explanation(msgspec.Struct, omit_defaults=True):
     now: str
     episodes: list[Episode]
     state: str = ""
+    terminating: bool = False
+    """Whether all of its pods that have not ended are being deleted."""
     needs: str = ""
     pods: int = 0
     minimum: int = 0
@@ -109,7 +119,14 @@ def _explain_story(history: History, kind: Kind, key: str, group: str, last: int
             _work_out(history, story, episode)
     queue = "" if story.group is None else story.settings.queue_of(story.group)
     minimum = 0 if story.group is None else story.group.spec.min_member
-    stands = (state(story), pods_without_node(story), len(story.pods), minimum, pending_seconds(story, now))
+    stands = (
+        state(story),
+        is_terminating(story),
+        pods_without_node(story),
+        len(story.pods),
+        minimum,
+        pending_seconds(story, now),
+    )
     up_to = moment(now), (now - time) / 1e9
     return Explanation(kind, key, group, queue, moment(time), present(story), episodes, *stands, *up_to)
 

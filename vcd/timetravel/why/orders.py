@@ -10,7 +10,7 @@ import numpy as np
 
 from vcd.eventlog import LogReader
 from vcd.model.status import Phase, TaskStatus
-from vcd.model.words import counted, did_you_mean, quantities_in_words
+from vcd.model.words import counted, did_you_mean, quantities_in_words, some
 from vcd.scheduling.framework.framework import framework_of
 from vcd.scheduling.framework.standing import (
     OrderStanding,
@@ -22,6 +22,7 @@ from vcd.scheduling.framework.standing import (
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
+from vcd.text.orders import ORDERS
 from vcd.text.tables import aligned
 from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
@@ -68,20 +69,24 @@ class OrderExplanation(msgspec.Struct):
     """The orders at the beginning of a session, which placements may change.
 
     ``jobs`` has the waiting jobs by queue: those with pods without a node, and groups that are not admitted.
+    ``unqueued`` has the jobs that are never served, by the reason: the queue that they name does not exist.
     """
 
     session: int
     time: str
     queues: list[OrderedQueue]
     jobs: dict[str, list[OrderedJob]]
+    unqueued: dict[str, list[str]] = {}
 
     def lines(self) -> Iterator[str]:
         """Yield tables, each with the reason why its first row comes before the second."""
-        yield f"session {self.session} at {self.time}, as it began: in which order queues and jobs are served"
-        if not self.queues:
-            yield "no job waits in any queue"
-            return
-        yield from _queue_lines(self.queues)
+        yield ORDERS.sentence("session", {"session": f"{self.session}", "time": self.time})
+        if self.queues:
+            yield from _queue_lines(self.queues)
+        elif not self.unqueued:
+            yield ORDERS["no queue"]
+        for why, keys in self.unqueued.items():
+            yield ORDERS.sentence("missing", {"why": why, "names": some(keys)})
         for name, jobs in self.jobs.items():
             yield ""
             yield from _job_lines(name, jobs)
@@ -109,7 +114,18 @@ def explain_order(history: History, queue: str | None = None, session: int | Non
         moment(record.now),
         _ordered_queues(found, queues, waiting),
         {one.name: _ordered_jobs(found, waiting.get(one.index, [])) for one in displayed},
+        _unqueued(found) if queue is None else {},
     )
+
+
+def _unqueued(session: Session) -> dict[str, list[str]]:
+    """Return the jobs that have not completed and whose queue does not exist or cannot be read, by that reason."""
+    found: dict[str, list[str]] = {}
+    for key, record in sorted(session.snapshot.groups.items()):
+        name = session.queue_name_of(record)
+        if name not in session.queues and record.group.status.phase != Phase.COMPLETED.text:
+            found.setdefault(session.why_no_queue(name).words, []).append(key)
+    return found
 
 
 def _session_number(reader: LogReader, session: int | None) -> int:
@@ -160,13 +176,13 @@ def _factors(standing: OrderStanding) -> list[Factor]:
 
 def _passed_over(session: Session, queue: Queue) -> str:
     if not queue.is_open:
-        return f"queue is {queue.state}"
+        return ORDERS.sentence("state", {"state": queue.state})
     overused = framework_of(session).overused(queue)
     if overused is None:
         return ""
     plugin, refusal = overused
-    detail = quantities_in_words(refusal.detail)
-    return f"{refusal.words} ({plugin}: {detail})" if detail else f"{refusal.words} ({plugin})"
+    facts = {"words": refusal.words, "plugin": plugin, "detail": quantities_in_words(refusal.detail)}
+    return ORDERS.sentence("overused", facts, ["detail" if facts["detail"] else ""])
 
 
 def _ordered_jobs(session: Session, jobs: list[Job]) -> list[OrderedJob]:
@@ -214,7 +230,7 @@ def _queue_lines(queues: list[OrderedQueue]) -> Iterator[str]:
 
 
 def _job_lines(queue: str, jobs: list[OrderedJob]) -> Iterator[str]:
-    yield f"queue {queue}: {counted(len(jobs), 'job')} waiting" if jobs else f"queue {queue}: no job waits"
+    yield ORDERS.sentence("queue", {"queue": queue, "count": counted(len(jobs), "job")}, ["" if jobs else "idle"])
     if not jobs:
         return
     head = ["#", "job", "phase", "pending", *_columns(jobs[0].factors), "created"]
@@ -224,11 +240,11 @@ def _job_lines(queue: str, jobs: list[OrderedJob]) -> Iterator[str]:
     ]
     yield from aligned(head, rows)
     if len(jobs) > SHOWN_JOBS:
-        yield f"and {len(jobs) - SHOWN_JOBS} more"
+        yield ORDERS.sentence("more", {"count": f"{len(jobs) - SHOWN_JOBS}"})
     yield from _first_before_second("job", [(one.key, one.before_next) for one in jobs])
 
 
 def _first_before_second(noun: str, ordered: list[tuple[str, Precedence | None]]) -> Iterator[str]:
     if len(ordered) > 1:
         (first, why), (second, _) = ordered[:2]
-        yield f"{noun} {first} comes before {second}: {why}"
+        yield ORDERS.sentence("first", {"noun": noun, "first": first, "second": second, "why": str(why)})

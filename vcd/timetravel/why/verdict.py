@@ -29,6 +29,7 @@ from vcd.scheduling.session.views import Job
 from vcd.state.records import seconds_of
 from vcd.text.causes import JOBS, cut, said, shortened
 from vcd.text.names import ANOTHER
+from vcd.text.remedies import remedy_of
 from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import WHOLE, History, LogWindow, object_in
@@ -47,9 +48,9 @@ class Verdict(msgspec.Struct, frozen=True):
 
     ``cause`` is the one that held longest, for ``share`` of the ``waited`` seconds that began at ``since`` (RFC 3339);
     ``subject`` names what it is about and ``amounts`` has the quantities, by resource (empty for counts) and role in
-    base units, as of ``session``. ``fix`` is the smallest change that would let it start, ``verified`` by deciding
-    again; ``text`` states all in a sentence, ``why`` the cause alone. ``funnel`` counts the nodes that pass each
-    clause of a pod. The wait is the present one (``still``) or the last one; ``earlier`` ones lasted
+    base units, as of ``session``. ``remedy`` is what would end a wait for this cause, ``fix`` the smallest change that
+    would let it start, ``verified`` by deciding again; ``text`` states all in a sentence, ``why`` the cause alone.
+    ``funnel`` counts the nodes that pass each clause of a pod. The wait is the present one (``still``) or the last one; ``earlier`` ones lasted
     ``earlier_waited`` seconds in total. ``looked`` is the examined part of the wait, which is less than 1 if it had
     very many kinds of reasons. ``older`` is a wait that began before the log.
     """
@@ -72,6 +73,7 @@ class Verdict(msgspec.Struct, frozen=True):
     older: bool = False
     still: bool = False
     why: str = ""
+    remedy: str = ""
 
 
 def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
@@ -86,7 +88,7 @@ def _without_pods(history: History, group: str, window: LogWindow) -> Verdict:
             since = max([window.since, *(time for _, time, _ in observed[:1])])
             waited = max(window.end(history.reader) - since, 0)
             verdict = _build_verdict(group, found, since, waited, waited, record.session, "waits")
-            return msgspec.structs.replace(verdict, still=True)
+            return msgspec.structs.replace(verdict, still=True, remedy=remedy_of(found, ()))
     raise NotFound(f"event log {history.reader.path}: job {group} waits in none of its sessions")
 
 
@@ -168,6 +170,7 @@ def verdict_on(
         looked=round(found.looked / wait.length, 3),
         older=wait.older,
         still=still,
+        remedy=remedy_of(diagnosis, found.held.reasons),
     )
 
 
