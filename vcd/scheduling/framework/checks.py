@@ -14,7 +14,7 @@ import numpy as np
 
 from vcd.model.events import VolumeChoice
 from vcd.model.reasons import Cause, InvalidReason, Reason, ReasonCode, well_formed
-from vcd.scheduling.framework.guard import Check, Closed, Gate, GuardedMethod, MakeCheck, expected
+from vcd.scheduling.framework.guard import Check, Closed, Gate, GuardedMethod, MakeCheck, expected, is_ours
 from vcd.scheduling.framework.plugin import Vote
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer
 from vcd.scheduling.search.candidates import NOWHERE
@@ -60,7 +60,7 @@ def _route_through_gate(
         setattr(guarded, field, value)
     if fields:
         guarded.keys = _keys(part)
-    if gate.trusted and isinstance(part, Predicate | Score):
+    if is_ours(type(part)) and isinstance(part, Predicate | Score):
         guarded.kinds = part.kinds
         methods |= dict.fromkeys(("labels_matter_in", "key_of") if has_own_key(part) else ("labels_matter_in",))
     label = f"{label} {part.name}" if fields else label
@@ -85,7 +85,7 @@ class GuardedPredicate(Predicate):
     def __init__(self, gate: Gate, part: VectorPredicate) -> None:
         fields: dict[str, type] = {"name": str, "reason": Reason, "reads": Reads}
         methods: dict[str, Check | None] = {"applies": _truth, "mask": _mask, "reasons": _reasons}
-        if gate.trusted and isinstance(part, Predicate):
+        if is_ours(type(part)) and isinstance(part, Predicate):
             fields["waits"] = bool
             methods |= dict.fromkeys(("excludes_beside", "unresolvable_nodes"))
         _route_through_gate(self, gate, part, "predicate", fields, **methods)
