@@ -50,9 +50,9 @@ class Verdict(msgspec.Struct, frozen=True):
     ``subject`` names what it is about and ``amounts`` has the quantities, by resource (empty for counts) and role in
     base units, as of ``session``. ``remedy`` is what would end a wait for this cause, ``fix`` the smallest change that
     would let it start, ``verified`` by deciding again; ``text`` states all in a sentence, ``why`` the cause alone.
-    ``funnel`` counts the nodes that pass each clause of a pod. The wait is the present one (``still``) or the last one; ``earlier`` ones lasted
-    ``earlier_waited`` seconds in total. ``looked`` is the examined part of the wait, which is less than 1 if it had
-    very many kinds of reasons. ``older`` is a wait that began before the log.
+    ``funnel`` counts the nodes that pass each clause of a pod. The wait is the present one (``still``) or the last one;
+    ``earlier`` ones lasted ``earlier_waited`` seconds in total. ``looked`` is the examined part of the wait, which is
+    less than 1 if it had very many kinds of reasons. ``older`` is a wait that began before the log.
     """
 
     job: str
