@@ -123,7 +123,7 @@ def test_another_configuration_names_its_run(log: Path, tmp_path: Path) -> None:
         (("--submit", "-", "--without", "node/n"), "omit --submit"),
         (("--seed", "1", "--run", "30m"), "--samples and --run are for --submit"),
         (("--submit", "-", "--run", "soon"), "write one such as 90m"),
-        (("--submit", "-", "--run", "0s"), "is no length of time"),
+        (("--submit", "-", "--run", "0s"), "is not a duration"),
         (("--submit", "-", "--samples", str(10**20)), "is not in the range 1<=x<=10000"),
         (("--scheduler-conf", "nowhere.conf"), "nowhere.conf: No such file"),
     ],

@@ -119,7 +119,7 @@ async def test_a_follower_that_is_cut_off_says_what_it_cannot_have_and_who_leads
         follower.signal(signal.SIGSTOP)
         await until(lambda: behind(follower) > CLOSED, what="the leader has closed the connection")
         silent = await until_stands(follower, "follower", lacks=True)
-        assert silent.words.startswith(f"{silent.replica}, which wrote this log, has said nothing for ")
+        assert silent.words.startswith(f"{silent.replica}, which wrote this log, has written nothing for ")
         assert f"; {holder} held Lease {LEASE} " in silent.words
         follower.signal(signal.SIGCONT)
         await cluster.until_bound(cluster.submit("after", 4))

@@ -85,7 +85,7 @@ async def test_a_schema_that_is_no_text_is_damage(tmp_path: Path) -> None:
     await write_history(path, 2)
     flipped = "replace(sql, 'chained', CAST(x'636861696eff64' AS TEXT))"
     execute(path, f"PRAGMA writable_schema = ON; UPDATE sqlite_schema SET sql = {flipped} WHERE name = 'segment'")
-    with pytest.raises(DamagedLog, match="no UTF-8"), LogReader(path):
+    with pytest.raises(DamagedLog, match="not UTF-8"), LogReader(path):
         pass
 
 

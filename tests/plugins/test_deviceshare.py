@@ -555,7 +555,7 @@ NPU, NPU_MEMORY, NPU_CORE = "huawei.com/Ascend310P", "huawei.com/Ascend310P-memo
 def test_a_configuration_that_turns_on_virtual_npus_is_warned_of(switch: str) -> None:
     (warning,) = read_policy(conf("deviceshare", arguments={f"deviceshare.{switch}": True})).warnings
     assert warning.line == 6
-    assert f"deviceshare.{switch}: Ascend vNPU is not supported" in str(warning)
+    assert f"deviceshare.{switch}: Not supported: pods that request virtual Ascend NPUs wait" in str(warning)
     assert read_policy(conf("deviceshare", arguments={f"deviceshare.{switch}": False})).warnings == ()
 
 

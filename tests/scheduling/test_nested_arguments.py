@@ -257,7 +257,7 @@ FOUND: dict[str, tuple[str, list[str], list[str]]] = {
             "did you mean memory?",
             "line 10: tiers[0].plugins[0].arguments.strategies[0].params: nodeFitt is not read; did you mean nodeFit?",
             "line 11: tiers[0].plugins[0].arguments.strategies[0].params: numberOfNodes has no effect: Volcano "
-            "decides nothing by it either",
+            "does not use it either",
         ],
     ),
 }
@@ -365,4 +365,5 @@ def test_switches_without_effect_are_each_told_of(tmp_path: Path) -> None:
     file = tmp_path / "scheduler.conf"
     file.write_text(IDLE)
     done = CliRunner().invoke(main, ["conf", "check", str(file)])
-    assert (done.exit_code, done.output.count(" has no effect: ")) == (0, len(told))
+    assert done.exit_code == 0
+    assert all(f": {switch}: " in done.output for _, switch in told)

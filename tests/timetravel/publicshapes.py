@@ -153,15 +153,17 @@ SHAPES: dict[str, Shape] = {
     "a command": Shape([obj("bus.volcano.sh/v1alpha1", "Command", action="CloseQueue"), pod()], 1),
     "a hyper node": Shape([obj("topology.volcano.sh/v1alpha1", "HyperNode", spec={"tier": 1}), pod()], 1),
     "a typo in a volcano job": Shape(
-        [volcano_job(2, minAvailble=2)], 2, ("Job default/w: spec.minAvailble is no field; did you mean minAvailable?",)
+        [volcano_job(2, minAvailble=2)],
+        2,
+        ("Job default/w: spec.minAvailble is not a field; did you mean minAvailable?",),
     ),
     "a typo in a queue": Shape(
-        [obj(VOLCANO, "Queue", "x", {"wieght": 1}), pod()], 1, ("Queue x: spec.wieght is no field",)
+        [obj(VOLCANO, "Queue", "x", {"wieght": 1}), pod()], 1, ("Queue x: spec.wieght is not a field",)
     ),
     "a job flow": Shape(
         [obj("flow.volcano.sh/v1alpha1", "JobFlow", spec={"flows": [{"name": "a"}]}), pod()],
         1,
-        ("JobFlow of API group flow.volcano.sh is not understood: default/w; nothing in it",),
+        ("JobFlow of API group flow.volcano.sh is not understood: default/w; it has no pod template",),
     ),
     "a minimum above the replicas": Shape(
         [volcano_job(2, minAvailable=9), pod()], 1, ("Job default/w: spec.minAvail",)
@@ -204,7 +206,7 @@ SHAPES: dict[str, Shape] = {
     "a train job": Shape(
         [obj("trainer.kubeflow.org/v1alpha1", "TrainJob", spec={"runtimeRef": {"name": "torch"}}), pod()],
         1,
-        ("TrainJob of API group trainer.kubeflow.org is not understood: default/w; nothing in it",),
+        ("TrainJob of API group trainer.kubeflow.org is not understood: default/w; it has no pod template",),
     ),
     # --- Ray, Spark, sets of sets
     "a ray cluster": Shape([obj(RAY, "RayCluster", spec=ray(small=2, large=1))], 4),

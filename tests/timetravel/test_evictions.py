@@ -133,7 +133,7 @@ async def test_each_of_the_others_is_told_with_who_spared_it(path: Path) -> None
     ]
     assert others["z-2"].why == "default/x-1 is evicted first: lower priority (5 against 10), says priority"
     assert others["z-0"].why == (
-        "lets go: tasks of queues that hold more than their part of what can be had, as long as they do;"
+        "lets go: tasks of queues above their share of the usable resources, until these queues reach it;"
         " default/x-1 is evicted first: lower priority (5 against 10), says priority"
     )
     assert others["old-0"].why == "is of queue b itself"

@@ -9,7 +9,7 @@ import pytest
 
 from tests import dsl
 from tests.timetravel.histories import START, Scheduler, put, scheduler, write_busy_history, write_takeover
-from tests.timetravel.questions import explain_queue, explain_session
+from tests.timetravel.questions import explain_queue
 from tests.timetravel.test_counterfactual import CAPACITY
 from vcd.eventlog import LogError
 from vcd.model import events as ev
@@ -471,18 +471,3 @@ async def test_a_log_of_which_no_session_can_be_read(tmp_path: Path, monkeypatch
     monkeypatch.setattr("vcd.timetravel.history.History.rerun", unreadable)
     with pytest.raises(LogError, match="cannot read the checkpoint"):
         explain_queue(tmp_path / "log", "default")
-
-
-async def test_a_queue_and_its_sessions_have_the_same_in_use_also_of_pods_without_a_group(tmp_path: Path) -> None:
-    conf = CONF.replace("proportion", "capacity")
-    async with scheduler(tmp_path / "log", conf) as made:
-        await made.show(dsl.queue("root"), dsl.queue("default"), dsl.queue("q"), dsl.node("n1", cpu=8))
-        await made.show(
-            dsl.gang("a", 2, queue="q", on=["n1", "n1"], phase="Running", cpu=1), dsl.gang("b", 1, queue="q")
-        )
-        await made.cycle()
-        await made.delete("PodGroup", "default/a")
-        await made.cycle()
-    used = explain_queue(tmp_path / "log", "q").spans[-1].figures
-    (change,) = [one for one in explain_session(tmp_path / "log").queues if one.queue == "q"]
-    assert used is not None and used.quantity("allocated", "cpu") == change.after["cpu"]

@@ -44,7 +44,7 @@ async def test_the_answer_has_each_domain_and_its_holders_and_the_tier_that_help
         "Why      No allowed HyperNode fits: r1 takes 3 of 4 pods (tier 1, tried 3).",
         "Nodes    a HyperNode of tier 1 or below: 8; free capacity: 7",
         "Domains  r1 (tier 1) takes 3 of 4 pods, held by default/old 8 cpu; r0 (tier 1) 2; r2 (tier 1) 2",
-        "Helps    job default/wide's highestTierAllowed 1 -> 2: all 4 pods are bound, to r1-n1, r1-n2, r2-n0, r2-n1",
+        "Helps    job default/wide's highestTierAllowed 1 -> 2: all 4 pods are bound, to r0-n0, r0-n1, r2-n0, r2-n1",
     ]
     assert "Note     with highestTierAllowed 2, spine would have enough free resources" in answer(
         log, "wide", change=False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
@@ -52,7 +52,7 @@ def queue_statistics(session: Session) -> dict[str, QueueStatistics]:
         if guarantee:
             found[name].amounts["guarantee"] = dict(sorted(guarantee.items()))
     for plugin in framework_of(session).plugins:
-        _take(plugin.gauges(), found, frozenset(session.nodes.resources))
+        _take(plugin.gauges(), found)
     for figures in found.values():  # plugins also report a queue as overused that has and requests nothing
         figures.overused &= any(figures.amounts.get("allocated", {}).values())
     return found
@@ -88,19 +88,16 @@ def allocated_now(session: Session) -> Ints:
 
 
 def held_by_queue(session: Session, held: Ints) -> dict[str, dict[str, int]]:
-    """Return what the pods of each queue hold, by resource; ``held`` has it by job. Pods whose group is gone count, as
-    for the limits of queues."""
+    """Return what the jobs of each queue hold, by resource; ``held`` has it by job."""
     names = session.nodes.resources
-    sums = sums_by(session.jobs.queue, held, len(session.queue_list)) + session.orphans.allocated
+    sums = sums_by(session.jobs.queue, held, len(session.queue_list))
     return {
         queue.name: {name: int(value) for name, value in zip(names, sums[queue.index], strict=True) if value}
         for queue in session.queue_list
     }
 
 
-def _take(gauges: Iterable[Gauge | JobGauge], found: dict[str, QueueStatistics], resources: Collection[str]) -> None:
-    """Add the statistics that a plugin counts, except what queues hold of the nodes' ``resources``: plugins also count
-    nominated pods."""
+def _take(gauges: Iterable[Gauge | JobGauge], found: dict[str, QueueStatistics]) -> None:
     counted: dict[tuple[str, str], dict[str, int]] = {}
     for figure in [gauge.figure for gauge in gauges if isinstance(gauge, Gauge) and gauge.figure is not None]:
         figures = found.get(figure.queue)
@@ -113,7 +110,4 @@ def _take(gauges: Iterable[Gauge | JobGauge], found: dict[str, QueueStatistics],
         elif figure.series == "overused":
             figures.overused = bool(figure.value)
     for (queue, series), amounts in counted.items():
-        if series == "allocated":
-            held = found[queue].amounts.get(series, {})
-            amounts = {name: held.get(name, 0) if name in resources else amount for name, amount in amounts.items()}
         found[queue].amounts[series] = amounts
