@@ -45,7 +45,7 @@ def write_state(cluster: Cluster, name: str, value: str) -> None:
 def last_seen(daemon: Daemon, name: str) -> bytes:
     """The payload of a queue as the daemon's log has it last."""
     puts = [event for event in daemon.events("put") if isinstance(event, ev.ObjectPut)]
-    return [put.payload for put in puts if (put.kind, put.key) == ("Queue", name)][-1]
+    return [put.payload for put in puts if (put.kind, put.key) == ("Queue", name) and put.payload is not None][-1]
 
 
 def writes_of_queues(cluster: Cluster) -> int:
