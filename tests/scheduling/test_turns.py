@@ -273,14 +273,16 @@ def test_what_a_session_decides_gives_those_before_it_another_turn() -> None:
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2])
-@pytest.mark.parametrize("claims", [False, True])
-def test_a_group_that_fits_nowhere_reserves_nothing_while_its_turn_is_later(limit: int, claims: bool) -> None:
-    """``claims``: also if some pod names a claim, so that pods of one shape can differ in the nodes that they pass."""
+@pytest.mark.parametrize("claims", ["none", "of others", "its own"])
+def test_a_group_that_fits_nowhere_reserves_nothing_while_its_turn_is_later(limit: int, claims: str) -> None:
+    """Also if another pod names a claim, so that pods of one shape can differ in the nodes that they pass, and if its
+    own claim does not exist."""
     conf = BY_QUEUE.replace("capacity", "proportion")
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    no_node = {"nodeSelector": {"disk": "none"}}
     nowhere = [
         group("nowhere", queue="q", minimum={"cpu": 3}),
-        pod("nowhere", group="nowhere", cpu=3, spec={"nodeSelector": {"disk": "none"}}),
+        pod("nowhere", group="nowhere", cpu=3, spec={"volumes": volumes} if claims == "its own" else no_node),
     ]
     late = group("late", queue="q", phase="Pending", created=50, minimum={"cpu": 2})
     world = bounded(
@@ -290,7 +292,7 @@ def test_a_group_that_fits_nowhere_reserves_nothing_while_its_turn_is_later(limi
         nowhere,
         late,
         kinds(3, first=9, least=9),
-        gang("claims", 1, cpu=9, spec={"volumes": volumes}) if claims else [],
+        gang("claims", 1, cpu=9, spec={"volumes": volumes}) if claims == "of others" else [],
         conf=conf,
     )
     until_all_had_their_turn(world)

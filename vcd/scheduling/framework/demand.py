@@ -31,6 +31,8 @@ from vcd.state.sums import Ints, sum_of, sums_by
 
 _READY = np.array([status in READY_STATUSES for status in TaskStatus], np.int64)
 _HAVE = np.array([status in (*READY_STATUSES, TaskStatus.PIPELINED) for status in TaskStatus], np.int64)
+_MOST_CLAIMS = 256
+"""Kinds of pods with a later turn whose claims a session examines. Claims of further kinds count as accepted."""
 
 
 def demand_of(session: Session) -> Demand:
@@ -208,6 +210,9 @@ class Demand:
         later = by_pods & aside
         for chosen, by_facts in ((~by_pods & supported, False), (later & supported, True)):
             found[chosen] = self._count_plain(kinds.first[chosen], by_facts=by_facts)
+        for kind in np.flatnonzero(later & claims[kinds.first]).tolist()[:_MOST_CLAIMS]:
+            if self._is_refused(session.task(int(self.rows[kinds.first[kind]]))):
+                found[kind] = 0
         for kind in np.flatnonzero(by_pods & ~aside).tolist():
             at = int(kinds.first[kind])
             is_refused = bool(claims[at]) and self._is_refused(session.task(int(self.rows[at])))
