@@ -215,6 +215,18 @@ def test_a_group_whose_pods_have_nodes_does_not_wait_for_a_queue_that_was_delete
     assert [why.gate for why in all_told(world.cycle().waiting)] == ["queue"]
 
 
+def test_a_group_that_others_placed_after_its_queue_was_deleted_is_no_longer_unschedulable() -> None:
+    world = World(node("n", cpu=1), queue("q"), gang("g", 2, queue="q", cpu=1), conf=GANG)
+    world.cycle()
+    assert world.state.groups["default/g"].group.status.conditions[-1].type == "Unschedulable"
+    world.remove("Queue", "q")
+    assert world.cycle().groups == ()
+    world.put(node("m", cpu=1), pod("g-0", group="g", cpu=1, on="n"), pod("g-1", group="g", cpu=1, on="m"))
+    world.cycle()
+    assert world.state.groups["default/g"].group.status.conditions[-1].type == "Scheduled"
+    assert world.cycle().groups == ()
+
+
 @pytest.mark.parametrize(
     ("field", "amounts"),
     [

@@ -43,7 +43,7 @@ def plan_of(session: Session) -> ev.Plan:
     """Return the session's decision as a plan."""
     plan = ev.Plan(
         statements=tuple(_statements(session)),
-        groups=tuple(_groups(session)),
+        groups=(*_groups(session), *_groups_placed_by_others(session)),
         queues=tuple(_queues(session)),
         waiting=tuple(_waiting(session)),
         faults=session.faults,
@@ -105,6 +105,17 @@ def _groups(session: Session) -> list[ev.GroupStatus]:
             was,
         )
     )
+
+
+def _groups_placed_by_others(session: Session) -> Iterator[ev.GroupStatus]:
+    """Yield the statuses of groups without a queue that no longer wait, and whose condition says that they do."""
+    for key, reasons in _groups_without_queue(session) if session.settled else ():
+        status = session.snapshot.groups[key].group.status
+        last = condition_of(UNSCHEDULABLE, status.conditions)
+        if not reasons and last is not None and last.status == "True":
+            _, settled = session.settled[0]
+            counts = (status.running, status.succeeded, status.failed)
+            yield ev.GroupStatus(key, status.phase, (*settled, ""), *counts, status.phase)
 
 
 def _places(indices: Rows, jobs: list[Job]) -> Rows:
