@@ -156,8 +156,6 @@ SHAPES: dict[str, Shape] = {
         [volcano_job(2, minAvailble=2)],
         2,
         ("Job default/w: spec.minAvailble is not a field; did you mean minAvailable?",),
-        2,
-        ("Job default/w: spec.minAvailble is not a field; did you mean minAvailable?",),
     ),
     "a typo in a queue": Shape(
         [obj(VOLCANO, "Queue", "x", {"wieght": 1}), pod()], 1, ("Queue x: spec.wieght is not a field",)
