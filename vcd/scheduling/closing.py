@@ -108,7 +108,7 @@ def _groups(session: Session) -> list[ev.GroupStatus]:
 
 
 def _groups_placed_by_others(session: Session) -> Iterator[ev.GroupStatus]:
-    """Yield the statuses of groups without a queue that no longer wait, and whose condition says that they do."""
+    """Yield the statuses of groups without a queue that no longer wait, and whose condition is still Unschedulable."""
     for key, reasons in _groups_without_queue(session) if session.settled else ():
         status = session.snapshot.groups[key].group.status
         last = condition_of(UNSCHEDULABLE, status.conditions)
