@@ -36,7 +36,7 @@ async def test_a_follower_that_is_cut_off_names_who_leads_and_a_session_that_it_
         await until(lambda: again.lines("the leader's log is not followed"), what="it is cut off")
         async with browsing(tmp_path) as page:
             await page.open(f"{cluster.pages['b']}/?session=999")
-            await page.until(f"{LACKS} && {STANDING}.includes('it has not all yet that {holder} logged')")
+            await page.until(f"{LACKS} && {STANDING}.includes('it does not have everything yet that {holder} logged')")
             assert (await page.ask(STANDING)).endswith(f"{holder} holds Lease {LEASE}")
             await page.until(f"{STATUS}.startsWith('session 999 is not in the log; it has sessions 1 to ')")
             assert (await page.ask(STATUS)).endswith(f"{holder} holds Lease {LEASE}")

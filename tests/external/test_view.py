@@ -196,7 +196,7 @@ async def test_what_if_a_job_were_in_another_queue_is_asked_by_keyboard(page: Pa
     await page.write("default")
     await page.press("Enter")
     lines = "document.getElementById('whatif-lines').innerText"
-    told = await page.until(f"{lines}.includes('as it was it') && {lines}")
+    told = await page.until(f"{lines}.includes('with the recorded configuration it') && {lines}")
     assert told.startswith("with queue default it would have waited ")
     await page.tab_to(f"{FOCUS}.id === 'whatif-queue'")
     await page.press("Tab")
