@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -37,15 +37,18 @@ _NO_PHASE = -1
 _NO_PODS = (0,) * STATUSES
 _REJECTED = REJECTED()
 Phases = npt.NDArray[np.int8]
+_Reasons = Mapping[str, tuple[ev.Waiting, ...]]
+"""Reasons by group; empty for a group that does not wait."""
 
 
 def plan_of(session: Session) -> ev.Plan:
     """Return the session's decision as a plan."""
+    without_queue = dict(_groups_without_queue(session))
     plan = ev.Plan(
         statements=tuple(_statements(session)),
-        groups=(*_groups(session), *_groups_placed_by_others(session)),
+        groups=(*_groups(session), *_groups_placed_by_others(session, without_queue)),
         queues=tuple(_queues(session)),
-        waiting=tuple(_waiting(session)),
+        waiting=tuple(_waiting(session, without_queue)),
         faults=session.faults,
         more=session.more or bool(session.lapsed),
         rounds=tuple(sorted(session.rounds)),
@@ -107,9 +110,9 @@ def _groups(session: Session) -> list[ev.GroupStatus]:
     )
 
 
-def _groups_placed_by_others(session: Session) -> Iterator[ev.GroupStatus]:
+def _groups_placed_by_others(session: Session, without_queue: _Reasons) -> Iterator[ev.GroupStatus]:
     """Yield the statuses of groups without a queue that no longer wait, and whose condition is still Unschedulable."""
-    for key, reasons in _groups_without_queue(session) if session.settled else ():
+    for key, reasons in without_queue.items() if session.settled else ():
         status = session.snapshot.groups[key].group.status
         last = condition_of(UNSCHEDULABLE, status.conditions)
         if not reasons and last is not None and last.status == "True":
@@ -246,7 +249,7 @@ def _with_children(session: Session, sums: Ints) -> Ints:
     return total
 
 
-def _waiting(session: Session) -> Iterable[ev.Waiting]:
+def _waiting(session: Session, without_queue: _Reasons) -> Iterable[ev.Waiting]:
     """Yield the reasons of groups whose reasons changed, groups outside the session included."""
     columns, observed = session.jobs, session.snapshot.waiting
     now = {job.index: _reasons_of(job) for job in session.views.jobs() if job.why and _still_waits(job)}
@@ -263,7 +266,7 @@ def _waiting(session: Session) -> Iterable[ev.Waiting]:
         reasons = open_reasons(why, pods_of(columns, lead)) if why else ()
         for index in others[observed_numbers[others] != number_of(reasons)].tolist():
             found[columns.keys[index]] = reasons_of(reasons, columns.keys[index], pods_of(columns, index))
-    found.update(_groups_without_queue(session))
+    found.update(without_queue)
     for key in sorted(found):
         if found[key] != observed.get(key, ()):
             yield from found[key] or (ev.Waiting(key, ""),)
