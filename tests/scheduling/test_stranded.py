@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 
 import pytest
@@ -74,6 +75,45 @@ def test_one_of_which_a_pod_came_again_in_another_group_is_remembered_and_that_i
     again["metadata"]["uid"] = "another"
     world.put(group("h", members=1), again)
     assert list(world.state.stranded) == ["default/g"]
+
+
+WORKERS = {"minTaskMember": {"worker": 3}}
+GROUP_NAME = "scheduling.k8s.io/group-name"
+
+
+@pytest.mark.parametrize(
+    ("divided", "left"),
+    [
+        ({}, {GROUP_NAME: ""}),
+        ({}, {GROUP_NAME: "other"}),
+        (WORKERS, {TASK_SPEC: "ps"}),
+    ],
+)
+def test_a_gang_that_a_pod_leaves_before_it_is_bound_is_remembered_and_released(
+    divided: Manifest, left: Mapping[str, str]
+) -> None:
+    members = [pod(f"g-{n}", group="g", cpu=1, annotations={TASK_SPEC: "worker"}) for n in range(3)]
+    world = World(node("n", cpu=3), group("g", members=3, **divided), members, conf=BARE)
+    world.decide()
+    members[2]["metadata"]["annotations"] |= left
+    world.put(members[2])  # its bind is in flight
+    for number in range(3):
+        world.update_pod(f"default/g-{number}", node="n", phase="Running")
+    assert list(world.state.stranded) == ["default/g"]
+    world.now += 61 * SECOND
+    placed = [f"default/g-{number}" for number in range(3) if number < 2 or GROUP_NAME not in left]
+    assert evictions(world.cycle()) == placed
+
+
+def test_one_that_has_its_minimum_without_the_pod_that_left_is_forgotten() -> None:
+    world = World(node("n", cpu=3), gang("g", 3, cpu=1, members=2), conf=BARE)
+    world.decide()
+    left = pod("g-2", cpu=1)
+    world.put(left)
+    for number in range(3):
+        world.update_pod(f"default/g-{number}", node="n", phase="Running")
+    world.cycle()
+    assert not world.state.stranded
 
 
 def left_amid_the_session(again: bool, minimum: int = 3) -> World:

@@ -38,6 +38,7 @@ from vcd.state.records import (
     seconds_of,
     spec_key,
     task_priority,
+    task_role,
     task_status,
 )
 from vcd.state.turns import TurnsTaken, after_news, after_session
@@ -414,6 +415,8 @@ class ClusterState:
             is_new = self._uid_at(row) != meta.uid
             if is_new:
                 self._forget_plans(key, row)
+            elif key in self.intents and _membership(cast(Pod, self.pods[row])) != _membership(pod):
+                self._strand_unbound(self.intents[key], row)
             if shape != tasks.at(row, "shape"):
                 self.backoffs.pop(key, None)
             self._release(row)
@@ -816,7 +819,7 @@ class ClusterState:
             self.stranded.setdefault(key, self._decided_at)
 
     def _strand_unbound(self, intent: Intent, row: int) -> None:
-        """Strand the group of a pod that was deleted before its bind, since others of its gang may have been bound."""
+        """Strand the group of a pod that was deleted or left it before its bind: others of its gang may be bound."""
         if intent.verb == "bind":
             self._strand(row)
 
@@ -958,6 +961,11 @@ class ClusterState:
         state.turns = dump.turns  # nor does it count as news
         state.sequence = dump.sequence
         return state
+
+
+def _membership(pod: Pod) -> tuple[str, str, Mapping[str, str]]:
+    """Return what makes a pod count for a gang's minima: its group, its role, and the labels that sub-groups match."""
+    return pod.group_key, task_role(pod), pod.metadata.labels
 
 
 def _with_status(record: GroupRecord, intended: ev.GroupStatus) -> GroupRecord:
