@@ -355,7 +355,10 @@ class GroupColumns:
         self._read(snapshot, renewed)
         self._sum_up(snapshot, indices)
         self._judge_sizes(snapshot, indices)
-        self.lacks_role[indices] = [self.lacks(index, self._rows[index]) for index in indices.tolist()]
+        self.lacks_role[indices] = False
+        for index in indices.tolist():
+            if self.records[index].group.spec.min_task_member:
+                self.lacks_role[index] = self.lacks(index, self._rows[index])
         for of, column in self._derived.items():
             column[indices] = of(self, indices)
 

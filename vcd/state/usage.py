@@ -15,14 +15,12 @@ from vcd.state.sums import Ints, changed, sums_by
 def usage_of(snapshot: Content) -> Ints:
     """Return the usage of each node, as (4 x resources + 3, nodes).
 
-    Rows: idle, used, releasing and pipelined of each resource, then cpu and memory as scores count them, and the number
-    of pods (``vcd.scheduling.session.nodes.Usage``).
+    Rows: idle, future idle, used and releasing of each resource, then cpu and memory as scores count them, and the
+    number of pods (``vcd.scheduling.session.nodes.Usage``).
     """
-    width, rows = len(snapshot.resources), np.flatnonzero(snapshot.tasks.placed)
-    matrix = np.empty((4 * width + 3, len(snapshot.facts)), np.int64)
-    matrix[width:] = sums_by(snapshot.tasks.node[rows], _held(snapshot, rows), len(snapshot.facts)).T
-    matrix[:width] = snapshot.facts.allocatable.T - matrix[width : 2 * width]
-    return matrix
+    rows = np.flatnonzero(snapshot.tasks.placed)
+    held = sums_by(snapshot.tasks.node[rows], _held(snapshot, rows), len(snapshot.facts)).T
+    return np.concatenate([*_idle(snapshot.facts.allocatable.T, held), held])
 
 
 def usage_after(usage: Ints, before: Content, snapshot: Content, rows: Sequence[int]) -> Ints:
@@ -38,20 +36,26 @@ def usage_after(usage: Ints, before: Content, snapshot: Content, rows: Sequence[
     keys = np.array([place[node] for node in left] + [place[node] + count for node in joined], np.intp)
     amounts = np.concatenate([_held(before, then), _held(snapshot, now)])
     less, more = sums_by(keys, amounts, 2 * count).reshape(2, count, -1)
-    held = changed(usage[width:, touched].T, less, more)
+    held = changed(usage[2 * width :, touched].T, less, more)
     if held is None:
         return usage_of(snapshot)
     result = usage.copy()
-    result[width:, touched] = held.T
-    result[:width, touched] = snapshot.facts.allocatable[touched].T - held.T[:width]
+    result[:, touched] = np.concatenate([*_idle(snapshot.facts.allocatable[touched].T, held.T), held.T])
     return result
 
 
+def _idle(allocatable: Ints, held: Ints) -> tuple[Ints, Ints]:
+    """Return what nodes have idle, now and after terminating pods end."""
+    width = len(allocatable)
+    idle = allocatable - held[:width]
+    return idle, idle + held[width : 2 * width]
+
+
 def _held(snapshot: Content, rows: npt.NDArray[np.intp]) -> Ints:
-    """Return what placed pods add to the usage of their node, in columns: all of it except idle."""
+    """Return what placed pods add to the usage of their node, in columns: all of it except idle resources."""
     tasks, shapes = snapshot.tasks, snapshot.shape_columns
     shape, width = tasks.shape[rows], len(snapshot.resources)
-    amounts = np.zeros((3 * width + 3, len(rows)), np.int64)
+    amounts = np.zeros((2 * width + 3, len(rows)), np.int64)
     amounts[:width] = shapes.requests[shape].T
     amounts[width : 2 * width] = amounts[:width] * (tasks.status[rows] == TaskStatus.RELEASING)
     amounts[-3:-1] = shapes.scored[shape].T

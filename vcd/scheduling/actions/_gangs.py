@@ -485,7 +485,7 @@ def _fits_back(session: Session, rooms: dict[int, Ints], unit: tuple[Task, ...])
     after: dict[int, Ints] = {}
     for task in unit:
         room = after.get(task.node, rooms.get(task.node))
-        after[task.node] = (session.nodes.usage.room_of(task.node) if room is None else room) - task.request
+        after[task.node] = (session.nodes.usage.future_idle_of(task.node) if room is None else room) - task.request
         if (after[task.node][task.request > 0] < 0).any() and session.nodes.usage.pipelined[:, task.node].any():
             return False
     rooms.update(after)

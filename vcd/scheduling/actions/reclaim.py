@@ -100,7 +100,7 @@ class ReclaimAction(Action):
         if row is not None:
             statement.pipeline([task], [row])
             return
-        save_point, is_failure_shared = statement.save(), search.is_failure_shared(task)
+        save_point = statement.save()
         refused, remaining = list[int](), list[int]()
         while nodes:
             if _evict_candidates(search, statement, task, nodes[-1]):
@@ -109,7 +109,7 @@ class ReclaimAction(Action):
                 statement.undo(save_point)  # a plugin refused it: evict no pod in vain
                 refused.append(nodes[-1])
                 remaining.append(nodes[-1])
-            elif not is_failure_shared:
+            elif not search.is_failure_shared(task):
                 remaining.append(nodes[-1])
             nodes.pop()
         # a plugin may admit other tasks of the kind; if no pod was evicted, nodes without victims stay without

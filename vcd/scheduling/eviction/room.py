@@ -406,7 +406,7 @@ class VictimFinder:
         self.vetoes.add_unoffered(other for other in self._placed.opted_out_on(node) if not self._exempt(other))
         if not offered:
             return None
-        room = self.session.nodes.usage.room_of(node)
+        room = self.session.nodes.usage.future_idle_of(node)
         ask = partial(self._ask, task, offered)
         going, verdict = choose_victims(task, room, ask, enough=True)
         self._trace_search(task, node, offered, going, verdict)
@@ -440,7 +440,7 @@ class VictimFinder:
     def _spare(self, statement: Statement, save_point: int, task: Task, node: int, chosen: list[Task]) -> list[Task]:
         """Undo evictions that the task does not need, the last in eviction order first."""
         for victim in reversed(chosen[:-1]):
-            room = self.session.nodes.usage.room_of(node) - victim.request
+            room = self.session.nodes.usage.future_idle_of(node) - victim.request
             if (room < task.floor).any():
                 continue
             rest = [other for other in chosen if other is not victim]

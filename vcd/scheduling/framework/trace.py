@@ -237,7 +237,7 @@ class Trace:
                 spared,
                 {task.row: victim_standing(self._participants, task, job.queue) for task in rounds[0].tasks},
                 node,
-                None if node is None else self._session.nodes.usage.room_of(node),
+                None if node is None else self._session.nodes.usage.future_idle_of(node).copy(),
                 tuple(exempt()),
                 len(self.questions),
                 self.note(self._session, asker),

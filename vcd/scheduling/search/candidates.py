@@ -437,7 +437,7 @@ class Candidates:
             return False
         usage = self._evaluator.nodes.usage.one(row)
         for predicate in (*self._used, *self._moving_predicates):  # noqa: SIM110 - called for each victim
-            if not predicate.mask(self.task, usage).all():
+            if not predicate.mask(self.task, usage).item():
                 return False
         return True
 

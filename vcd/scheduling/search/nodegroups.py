@@ -129,8 +129,8 @@ class _UsageOfGroups(Usage):
         super().__init__(usage, allocatable, len(allocatable), groups._rows[at])
         floats, room = (of[:, at] for of in groups._floats)
         self._float_room = np.ascontiguousarray(room)
-        first = 4 * self._r
-        self._float_used, self._float_scored = floats[self._r : self._r + 2], floats[first : first + 2]
+        used, scored = 2 * self._r, 4 * self._r  # where the rows of ``used`` and ``scored`` begin
+        self._float_used, self._float_scored = floats[used : used + 2], floats[scored : scored + 2]
         self._parts: tuple[Deltas, UsedParts] | None = None
 
     def forget(self) -> None:

@@ -39,29 +39,27 @@ class Usage:
         return self.matrix[: self._r]
 
     @property
-    def used(self) -> Ints:
+    def future_idle(self) -> Ints:
+        """Idle plus releasing minus pipelined."""
         return self.matrix[self._r : 2 * self._r]
 
     @property
-    def releasing(self) -> Ints:
+    def used(self) -> Ints:
         return self.matrix[2 * self._r : 3 * self._r]
 
     @property
-    def pipelined(self) -> Ints:
+    def releasing(self) -> Ints:
         return self.matrix[3 * self._r : 4 * self._r]
 
     @property
-    def future_idle(self) -> Ints:
-        """Idle plus releasing minus pipelined."""
-        available: Ints = np.add(self.idle, self.releasing)
-        available -= self.pipelined
-        return available
+    def pipelined(self) -> Ints:
+        pipelined: Ints = self.idle + self.releasing
+        pipelined -= self.future_idle
+        return pipelined
 
-    def room_of(self, row: int) -> Ints:
-        """Return the future idle resources of one node."""
-        column, r = self.matrix[:, row], self._r
-        available: Ints = column[:r] + column[2 * r : 3 * r] - column[3 * r : 4 * r]
-        return available
+    def future_idle_of(self, row: int) -> Ints:
+        """Return the future idle resources of one node, as a view: read it before the usage changes."""
+        return self.matrix[self._r : 2 * self._r, row]
 
     @property
     def requested(self) -> Ints:
@@ -144,7 +142,7 @@ class Deltas:
     def of_each(cls, requests: Ints, scored: Ints) -> list[Deltas]:
         """Return the deltas of some shapes, given as rows."""
         zero, one = np.zeros_like(requests), np.ones((len(requests), 1), np.int64)
-        allocate = np.hstack([-requests, requests, zero, zero, scored, one])
+        allocate = np.hstack([-requests, -requests, requests, zero, scored, one])
         amounts = map(tuple, requests.tolist())
         floats = np.hstack([requests[:, :2], scored]).astype(np.float64).reshape(-1, 2, 2, 1)
         return list(map(cls, requests, room_needed(requests), amounts, allocate, floats))
@@ -152,12 +150,12 @@ class Deltas:
     @cached_property
     def pipeline(self) -> Ints:
         zero = np.zeros_like(self.request)
-        return np.concatenate([zero, zero, zero, self.request, self._tail])
+        return np.concatenate([zero, -self.request, zero, zero, self._tail])
 
     @cached_property
     def evict(self) -> Ints:
         zero = np.zeros_like(self.request)
-        return np.concatenate([zero, zero, self.request, zero, -self._tail])
+        return np.concatenate([zero, self.request, zero, self.request, -self._tail])
 
     @property
     def _tail(self) -> Ints:
@@ -215,7 +213,7 @@ class Nodes:
 
     def will_have_room(self, row: int, floor: Ints) -> bool:
         """Return whether a node's future idle resources reach a floor."""
-        return False not in (self.usage.room_of(row) >= floor).tolist()
+        return False not in (self.usage.future_idle_of(row) >= floor).tolist()
 
     def note_in(self, log: list[int]) -> None:
         """Record the rows that change from now on in another list."""

@@ -50,7 +50,7 @@ class Reclaim:
     def lacking_on(self, node: int, wanted: Sequence[int], floor: Sequence[int]) -> tuple[int, ...]:
         """Return the resources that are short on a node; if none is, the quota is short, so all requested ones."""
         if node >= 0:
-            free = self._nodes.usage.room_of(node).tolist()
+            free = self._nodes.usage.future_idle_of(node).tolist()
             short = tuple([column for column, least in enumerate(floor) if least > free[column]])
             if short:
                 return short
