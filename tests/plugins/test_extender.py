@@ -355,21 +355,49 @@ def test_pods_that_are_alike_are_asked_about_once_for_each_state_of_a_node(pods:
     assert len(told.asked) == nodes + pods - 1  # all at first, then the one that was taken
 
 
+def questions(
+    objects: Iterable[Json],
+    predicate: Any = None,
+    before: tuple[str, ...] = ("gang",),
+    actions: str = "enqueue, allocate",
+) -> list[Question]:
+    """The questions of a session about objects that arrived in this order."""
+    state, told, objects = ClusterState(), Server({"predicate": predicate or {}}), flat(list(objects))
+    for sequence, event in enumerate(puts(*default_queues(objects), *objects), 1):
+        state.apply(sequence, event)
+    run(
+        SnapshotMaker(state).snapshot(),
+        read_policy(conf_of(told.answers, {}, before, actions)),
+        NOW_NS,
+        0,
+        outside=told,
+    )
+    return told.questions
+
+
 @pytest.mark.parametrize("actions", ["enqueue, allocate", "preempt, allocate", "reclaim, allocate"])
 def test_of_nominated_pods_none_is_asked_about_first_because_it_came_first(actions: str) -> None:
     owner, *pods = unlike("labels")
     for each in pods:
         each["status"]["nominatedNodeName"] = "n1"
 
-    def questions(order: Iterable[Json]) -> list[Question]:
-        state, told = ClusterState(), Server({"predicate": {}})
-        for sequence, event in enumerate(puts(*default_queues([]), *NODES, owner, *order), 1):
-            state.apply(sequence, event)
-        policy = read_policy(conf_of(told.answers, {}, ("gang",), actions))
-        run(SnapshotMaker(state).snapshot(), policy, NOW_NS, 0, outside=told)
-        return told.questions
+    first = questions([*NODES, owner, *pods], actions=actions)
+    assert first == questions([*NODES, owner, *reversed(pods)], actions=actions) != []
 
-    assert questions(pods) == questions(reversed(pods)) != []
+
+def test_pods_that_may_use_a_share_are_asked_about_in_order_of_key() -> None:
+    """The order in which their specs were first seen decided."""
+    borrowers = [pod(f"b-{i}", group="b", gpu=1, memory=1) for i in range(4)]
+    cluster = [node("n0", gpu=4), queue("asks"), queue("borrows"), group("b", queue="borrows", members=1), *borrowers]
+    asks = [pod(f"a-{i}", group="a", cpu=1, gpu=1, memory=i + 1) for i in range(3)]
+    owner, before = group("a", queue="asks", members=1), ("gang", "predicates", "proportion")
+
+    def only_borrowers(request: Json) -> Json:
+        return {} if request["task"]["Name"] in {each["metadata"]["name"] for each in borrowers} else {"status": "no"}
+
+    found = [questions([*cluster, owner, *order], only_borrowers, before) for order in (asks, asks[::-1])]
+    assert found[0] == found[1]
+    assert [json.loads(question.body)["task"]["Name"] for question in found[0]].count("a-0") > 1
 
 
 def test_pods_of_two_jobs_are_asked_about_each() -> None:

@@ -210,16 +210,17 @@ class Demand:
         later = by_pods & aside
         for chosen, by_facts in ((~by_pods & supported, False), (later & supported, True)):
             found[chosen] = self._count_plain(kinds.first[chosen], by_facts=by_facts)
-        for kind in np.flatnonzero(later & claims[kinds.first]).tolist()[:_MOST_CLAIMS]:
+        for kind in self._in_order(kinds, np.flatnonzero(later & claims[kinds.first]))[:_MOST_CLAIMS]:
             if self._is_refused(session.task(int(self.rows[kinds.first[kind]]))):
                 found[kind] = 0
-        for kind in np.flatnonzero(by_pods & ~aside).tolist():
+        for kind in self._in_order(kinds, np.flatnonzero(by_pods & ~aside)):
             at = int(kinds.first[kind])
             is_refused = bool(claims[at]) and self._is_refused(session.task(int(self.rows[at])))
             near[at] &= not is_refused
             found[kind] = 0 if is_refused else self._count(kinds, kind)
         if near.any():
-            self._await_company(kinds, found, np.flatnonzero(near[kinds.first] & (found == 0)).tolist())
+            waiting = np.flatnonzero(near[kinds.first] & (found == 0))
+            self._await_company(kinds, found, self._in_order(kinds, waiting))
         result: Ints = found[kinds.of]
         return result
 
@@ -270,6 +271,16 @@ class Demand:
             for places in map(kinds.places, helped):
                 self._coming[self.rows[places]] = True
 
+    def _first(self, kinds: _Kinds, kind: int) -> tuple[str, int]:
+        """Return the key and the row of the first pod of a kind, in order of key."""
+        rows = self.rows[kinds.places(kind)].tolist()
+        return min(zip(self._session.snapshot.tasks.keys_of(rows), rows, strict=True))
+
+    def _in_order(self, kinds: _Kinds, chosen: Ints) -> list[int]:
+        """Sort kinds by their first pod: their numbers depend on the order in which shapes were first seen, and the
+        questions of a session must not."""
+        return sorted(chosen.tolist(), key=lambda kind: self._first(kinds, kind))
+
     def _count(self, kinds: _Kinds, kind: int, with_own: bool = False) -> int:
         """Return how many pods of a kind the nodes could take together. With ``with_own``, each satisfies the affinity
         of others of its kind."""
@@ -277,8 +288,7 @@ class Demand:
         if with_own:
             coming = coming.copy()
             coming[rows] = True
-        first = min(zip(self._session.snapshot.tasks.keys_of(rows.tolist()), rows.tolist(), strict=True))[1]
-        example = self.feasibility.example(first)
+        example = self.feasibility.example(self._first(kinds, kind)[1])
         if not self.feasibility.most_by_facts(example):
             return 0  # other pods can only exclude nodes, and are expensive to evaluate
         return self.feasibility.most_together(example, rows, coming)
@@ -322,7 +332,7 @@ class Demand:
         """Group pods of which one is evaluated for all: one shape and namespace, and equal labels and one job if these
         matter.
 
-        Within a group, pods are in order of key.
+        Pods of a group, and groups by their first pod, are in order of key.
         """
         snapshot, tests = self._session.snapshot, self._framework.evaluator.predicates
         place_of = {int(self.rows[place]): place for place in places.tolist()}
@@ -337,7 +347,8 @@ class Demand:
             columns.append(self.jobs[ordered])
         order = np.lexsort(columns)
         begins = np.any([np.diff(column[order], prepend=-2) != 0 for column in columns], axis=0)
-        yield from (part for part in np.split(ordered[order], np.flatnonzero(begins)) if len(part))
+        parts = [part for part in np.split(order, np.flatnonzero(begins)) if len(part)]
+        yield from (ordered[part] for part in sorted(parts, key=lambda part: int(part[0])))
 
     def _still_pending(self) -> Mask:
         session = self._session
