@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from vcd.model.quantity import format_resource
 from vcd.model.requests import format_sum
-from vcd.scheduling.plugins.capacity.accounts import UNLIMITED, Account, Resources
+from vcd.scheduling.framework.queueaccounts import UNLIMITED, Resources
+from vcd.scheduling.plugins.capacity.accounts import Account
 
 ROOT = "root"
 """The queue above all others; vc-scheduler creates it when it starts."""
@@ -49,7 +50,7 @@ class Standing:
 
 
 def link(accounts: list[Account], bad: Mapping[str, str]) -> dict[str, str]:
-    """Set each account's parent, children and chain; return problems with parents, by queue name.
+    """Set each account's parent, children and lineage; return problems with parents, by queue name.
 
     ``bad`` has problems of unreadable queues, which have no account, by name. A queue without a parent is below the
     root, and so is a queue in a cycle or with a parent that does not exist.
@@ -81,7 +82,7 @@ def link(accounts: list[Account], bad: Mapping[str, str]) -> dict[str, str]:
             account.parent.children.append(account)
     for account in _downwards(accounts):
         if account.parent is not None:
-            account.chain = (account, *account.parent.chain)
+            account.lineage = (account, *account.parent.lineage)
     return problems
 
 
