@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from vcd.model.objects import ROOT_QUEUE
 from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
@@ -28,7 +29,7 @@ from vcd.scheduling.plugins.capacity.accounts import (
     set_wishes,
 )
 from vcd.scheduling.plugins.capacity.reclaim import Reclaim
-from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, check_amounts, link, set_limits
+from vcd.scheduling.plugins.capacity.tree import Rank, Standing, check_amounts, link, set_limits
 from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges_of
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
@@ -182,13 +183,13 @@ class CapacityPlugin(KeepsShares):
         else:
             set_flat_limits(self.ledger, resources)
         most = [account.real_capability for account in self._accounts]
-        self.ledger.protect_guarantees(attainable(session, usage[0]), most, without=ROOT)
+        self.ledger.protect_guarantees(attainable(session, usage[0]), most, without=ROOT_QUEUE)
         for account in self._accounts:
             account.settle(resources)
         self._defers_borrowing = set_wishes(self._accounts, session)
         # computed once per session, as in Volcano: charging one queue must not move its siblings within a heap
         self._above = [
-            [(above.name, _rank(above)) for above in reversed(account.lineage[1:]) if above.name != ROOT]
+            [(above.name, _rank(above)) for above in reversed(account.lineage[1:]) if above.name != ROOT_QUEUE]
             for account in self._accounts
         ]
         self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
@@ -260,7 +261,7 @@ class CapacityPlugin(KeepsShares):
     def _entitlements(self, account: Account) -> Iterator[tuple[Account, list[int]]]:
         """Yield a queue's account and its ancestors', each with what the queue can reclaim of it."""
         for depth, entitled in enumerate(account.lineage):
-            if entitled.name != ROOT or entitled is account:
+            if entitled.name != ROOT_QUEUE or entitled is account:
                 yield entitled, self._entitlement(entitled, depth)
 
     def _entitlement(self, account: Account, depth: int) -> list[int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vcd.model.objects import ROOT_QUEUE
 from vcd.scheduling.framework.queueaccounts import Resources
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.plugins.capacity.accounts import Account
-from vcd.scheduling.plugins.capacity.tree import ROOT
 from vcd.scheduling.session.nodes import Nodes
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Task
@@ -67,16 +67,16 @@ class Reclaim:
         checked = tuple(
             above
             for depth, above in enumerate(others)
-            if above.name != ROOT and not (depth < len(own) and own[depth] is above)
+            if above.name != ROOT_QUEUE and not (depth < len(own) and own[depth] is above)
         )
         guaranteed = tuple(
             above
             for above in account.lineage[1:]
-            if above.guaranteed and above.name != ROOT and above not in preemptor.lineage
+            if above.guaranteed and above.name != ROOT_QUEUE and above not in preemptor.lineage
         )
         above = tuple(above for above in account.lineage[1:] if above in checked or above in guaranteed)
         related = any(
-            above.name != ROOT and (above in own or (above.guaranteed and above in preemptor.lineage))
+            above.name != ROOT_QUEUE and (above in own or (above.guaranteed and above in preemptor.lineage))
             for depth, above in enumerate(account.lineage[1:])
             if depth < self._level or above.guaranteed
         )
