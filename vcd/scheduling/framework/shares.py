@@ -13,7 +13,9 @@ from vcd.model.status import TaskStatus
 from vcd.scheduling.framework.accounts import KeepsAccounts
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.ledger import QueueLedger
+from vcd.scheduling.framework.queueaccounts import Resources
 from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.holds import Hold
@@ -36,24 +38,25 @@ HAS_DESERVED = ReasonCode(
 _TRIED = (TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
 
 
-def above_capability(
-    stated: Mapping[str, Sequence[int]], capability: Sequence[float], resources: Sequence[str]
-) -> Iterator[str]:
-    """Yield what a queue's fields, given with their amounts by column, state beyond its own capability."""
-    for field, amounts in stated.items():
-        for name, amount, most in zip(resources, amounts, capability, strict=True):
+def contradictions(queue: Queue, resources: Resources, stated: Mapping[str, Mapping[str, int]]) -> Iterator[Problem]:
+    """Yield what fields of a queue state beyond its own capability, which applies (Volcano #4292), and what the
+    capability states without effect.
+
+    ``stated`` has the quantities of these fields by resource.
+    """
+    capability = resources.capability(queue.record.capability)
+    for field, quantities in stated.items():
+        for name, amount, most in zip(resources.names, resources.amounts(quantities), capability, strict=True):
             if amount > most:
-                yield (
+                text = (
                     f"spec.{field} {name} {format_resource(name, amount)} is more than the "
-                    f"{format_resource(name, int(most))} of spec.capability, which holds: raise that or lower this"
+                    f"{format_resource(name, most)} of spec.capability, which holds: raise that or lower this"
                 )
-
-
-def without_limit(capability: Mapping[str, int]) -> Iterator[str]:
-    """Yield what a queue's capability states without effect: zero cpu or memory limits nothing, as in Volcano."""
+                yield Problem("Queue", queue.name, text)
     for name in (CPU, MEMORY):
-        if capability.get(name, 1) == 0:
-            yield f"spec.capability {name} 0 limits nothing: close the queue, or state an amount above 0"
+        if queue.record.capability.get(name, 1) == 0:  # zero limits nothing, as in Volcano
+            text = f"spec.capability {name} 0 limits nothing: close the queue, or state an amount above 0"
+            yield Problem("Queue", queue.name, text)
 
 
 class KeepsShares(KeepsAccounts):

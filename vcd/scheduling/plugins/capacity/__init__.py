@@ -18,12 +18,11 @@ from vcd.scheduling.framework.ledger import QueueLedger, usage_by_queue
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.queueaccounts import UNLIMITED, Resources
-from vcd.scheduling.framework.shares import HAS_DESERVED, VOLCANO_SHARES, Attempts, KeepsShares
+from vcd.scheduling.framework.shares import HAS_DESERVED, VOLCANO_SHARES, Attempts, KeepsShares, contradictions
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.plugins.capacity.accounts import (
     Account,
     Reservations,
-    contradictions,
     request_of,
     set_flat_limits,
     set_wishes,
@@ -170,7 +169,6 @@ class CapacityPlugin(KeepsShares):
         self._accounts = [Account(queue, resources) for queue in session.queue_list]
         self.barred: dict[str, str] = {}
         """Why queues take no work, by name, with the remedy."""
-        self._contradictions = contradictions(self._accounts, resources)
         if self._hierarchy:
             self.barred = link(self._accounts, session.snapshot.bad_queues)
             check_amounts(self._accounts, resources, self.barred)
@@ -414,8 +412,9 @@ class CapacityPlugin(KeepsShares):
         """Yield queues that take no work, and queues with limits that contradict each other."""
         for name, text in self.barred.items():
             yield Problem("Queue", name, f"the queue takes nothing: {text}")
-        for name, text in self._contradictions:
-            yield Problem("Queue", name, text)
+        for queue in self._session.queue_list:
+            stated = {"deserved": queue.record.deserved, "guarantee.resource": queue.record.guarantee}
+            yield from contradictions(queue, self._resources, stated)
 
     def gauges(self) -> Iterator[Gauge]:
         """Return Volcano's queue metrics, and the guarantees."""

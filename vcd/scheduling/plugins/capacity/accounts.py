@@ -9,7 +9,6 @@ import numpy as np
 from vcd.model.status import READY_STATUSES, TaskStatus
 from vcd.scheduling.framework.ledger import QueueLedger
 from vcd.scheduling.framework.queueaccounts import QueueAccount, Resources
-from vcd.scheduling.framework.shares import above_capability, without_limit
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -135,20 +134,6 @@ class Reservations:
         for account in self._accounts[task.job.queue.index].lineage:
             before = account.reserved or [0] * len(task.amounts)
             account.reserved = [have + sign * amount for have, amount in zip(before, task.amounts, strict=True)]
-
-
-def contradictions(accounts: list[Account], resources: Resources) -> list[tuple[str, str]]:
-    """Return queues whose own capability is below what they deserve or are guaranteed (Volcano #4292), or limits
-    nothing, and why.
-
-    They continue; a capability that limits something applies.
-    """
-    found = []
-    for account in accounts:
-        stated = {"deserved": account.deserved, "guarantee.resource": account.guarantee}
-        above = above_capability(stated, account.capability, resources.names)
-        found += [(account.name, text) for text in (*above, *without_limit(account.queue.record.capability))]
-    return found
 
 
 def set_flat_limits(ledger: QueueLedger[Account], resources: Resources) -> None:

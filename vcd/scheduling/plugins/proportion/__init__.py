@@ -22,7 +22,7 @@ from vcd.scheduling.framework.ledger import QueueLedger, allocated_by_queue, usa
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
 from vcd.scheduling.framework.queueaccounts import UNLIMITED, QueueAccount, Resources
-from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, KeepsShares, above_capability, without_limit
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, KeepsShares, contradictions
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
@@ -530,12 +530,8 @@ class ProportionPlugin(KeepsShares):
 
     def problems(self) -> Iterator[Problem]:
         """Yield queues that are guaranteed more than their own capability, or whose capability limits nothing."""
-        for account in self.ledger.accounts:
-            above = above_capability(
-                {"guarantee.resource": account.guarantee}, account.capability, self._resources.names
-            )
-            for text in (*above, *without_limit(account.queue.record.capability)):
-                yield Problem("Queue", account.name, text)
+        for queue in self._session.queue_list:
+            yield from contradictions(queue, self._resources, {"guarantee.resource": queue.record.guarantee})
 
     # --- gauges -----------------------------------------------------------------------------------------------------
 
