@@ -124,7 +124,7 @@ class QueueLedger(Generic[A]):
 
     def charge(self, queue: Queue, amounts: Amounts, times: int) -> None:
         """Add ``times`` (negative to subtract) the amounts to what a queue and its ancestors hold."""
-        for account in self.accounts[queue.index].lineage:
+        for account in self.accounts[queue.index].lineage:  # in place, because readers hold on to these lists
             account.allocated[:] = plus(account.allocated, amounts, times)
         if not self.guarantees.is_idle:
             self.guarantees.charge(queue, amounts, times)
