@@ -886,7 +886,7 @@ def test_an_eviction_that_is_taken_back_leaves_nothing() -> None:
     account = plugin_of(session, CapacityCardPlugin)._queues[queue_of(session, "q").index]
     statement = Statement(session.trial, "preempt", job_of(session, "run"))
     statement.evict(task_of(session, "run-0"), "")
-    assert (account.left(A), account.releasing, account.basic_releasing[0]) == (2000, {A: 1000}, 1000)
+    assert (account.left(A), account.cards_releasing, account.releasing[0]) == (2000, {A: 1000}, 1000)
     statement.discard()
     assert (account.left(A), account.is_releasing()) == (1000, False)
 

@@ -191,7 +191,7 @@ def test_the_columns_are_what_plain_counting_says(
     accounts = plugin_of(session, CapacityCardPlugin)._queues
     for account in accounts:
         mine = {card: count * 1000 for (queue, card), count in counted.items() if queue == account.name}
-        assert {card: amount for card, amount in account.allocated.items() if amount} == mine
+        assert {card: amount for card, amount in account.cards.items() if amount} == mine
     task = session.task(list(session.snapshot.tasks.keys).index("default/asker-0"))
     if framework_of(session).pre_predicate(task) is not None:
         return  # a pod that names what no node has is tried nowhere

@@ -14,7 +14,7 @@ from vcd.model.controllers import Manifest, topology_of
 from vcd.model.jsontext import DEPTH, shallow
 from vcd.model.kinds import KINDS, Kind
 from vcd.model.limitranges import LimitRanges
-from vcd.model.objects import Pod, PodGroup, PodSpec, altered
+from vcd.model.objects import ROOT_QUEUE, Pod, PodGroup, PodSpec, altered
 from vcd.model.plainjson import NotJson, as_json
 from vcd.model.podadmission import (
     SYSTEM_PRIORITIES,
@@ -134,7 +134,7 @@ def default_queues(manifests: Iterable[Manifest], default: str = "default") -> I
     ``default`` is the queue of groups that name none.
     """
     there = {(m.get("metadata") or {}).get("name") for m in manifests if m.get("kind") == "Queue"}
-    for name in dict.fromkeys((default, "root")):
+    for name in dict.fromkeys((default, ROOT_QUEUE)):
         if name not in there:
             yield {"kind": "Queue", "metadata": {"name": name, "uid": name}, "spec": {"weight": 1}}
 

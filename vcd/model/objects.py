@@ -439,6 +439,10 @@ class QueueStatus(Projected, frozen=True):
     allocated: Quantities = {}
 
 
+ROOT_QUEUE = "root"
+"""The queue above all others; vc-scheduler creates it when it starts."""
+
+
 class Queue(Object, frozen=True):
     """A queue that groups are submitted to."""
 
@@ -449,6 +453,11 @@ class Queue(Object, frozen=True):
     def is_open(self) -> bool:
         """Whether it admits new work; a queue without a state is open."""
         return self.status.state in ("", "Open")
+
+    @property
+    def parent(self) -> str:
+        """The name of the queue above it: the root if it names none."""
+        return self.spec.parent or ROOT_QUEUE
 
 
 class PriorityClass(Object, frozen=True):

@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from vcd.model import events as ev
+from vcd.model.objects import ROOT_QUEUE
 from vcd.model.objects import Condition as ObservedCondition
 from vcd.model.quantity import QuantityError, format_resource
 from vcd.model.requests import resource_values
 from vcd.model.status import READY_STATUSES, STATUSES, UNSCHEDULABLE, Phase, TaskStatus, condition_of
 from vcd.scheduling.framework.checks import REJECTED
+from vcd.scheduling.session.queues import with_descendants
 from vcd.scheduling.session.reason_templates import (
     Condition,
     number_of,
@@ -22,7 +24,7 @@ from vcd.scheduling.session.reason_templates import (
     reasons_of,
     shown_reasons,
 )
-from vcd.scheduling.session.session import ROOT_QUEUE, Session
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.groups import NO_GROUP, Counts, GroupColumns, Rows
 from vcd.state.records import GroupRecord
@@ -242,11 +244,8 @@ def _queues(session: Session) -> Iterable[ev.QueueUsage]:
 def _with_children(session: Session, sums: Ints) -> Ints:
     if ROOT_QUEUE not in session.queues:
         return sums
-    total = sums.copy()
-    for queue in session.queue_list:
-        for above in session.lineage(queue)[1:]:
-            total[above.index] = bounded(total[above.index] + sums[queue.index])
-    return total
+    lineages = [[above.index for above in session.lineage(queue)] for queue in session.queue_list]
+    return with_descendants(sums, lineages)
 
 
 def _waiting(session: Session, without_queue: _Reasons) -> Iterable[ev.Waiting]:

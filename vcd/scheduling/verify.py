@@ -16,7 +16,7 @@ from vcd.scheduling.framework import registry
 from vcd.scheduling.search.predicates.claims import why_outdated
 from vcd.scheduling.session.nodes import Ints, fits, room_needed
 from vcd.scheduling.session.orphans import Orphans
-from vcd.scheduling.session.session import ROOT_QUEUE
+from vcd.scheduling.session.queues import lineage_of
 from vcd.state.interning import NO_ROW
 from vcd.state.records import has_queue_gate
 from vcd.state.snapshot import Snapshot
@@ -33,7 +33,7 @@ Reference = tuple[str, str]
 
 def placed_under(snapshot: Snapshot, group: str) -> tuple[Reference, ...]:
     """Return the objects that decide how a group's pods are placed: the group, its queue and the queues above."""
-    queues = _lineage(snapshot, queue_name(snapshot, group) or "")
+    queues = lineage_of(snapshot.queues, queue_name(snapshot, group) or "")
     return (("PodGroup", group), *(("Queue", name) for name in queues))
 
 
@@ -169,20 +169,11 @@ def _changed_objects(base: Snapshot, head: Snapshot, references: Iterable[Refere
     return found
 
 
-def _lineage(snapshot: Snapshot, name: str) -> tuple[str, ...]:
-    """Return a queue and its ancestors by ``spec.parent``, up to one that does not exist or is repeated."""
-    found: dict[str, None] = {}
-    while name in snapshot.queues and name not in found:
-        found[name] = None
-        name = snapshot.queues[name].queue.spec.parent or ROOT_QUEUE
-    return tuple(found)
-
-
 def _with_children(snapshot: Snapshot, held: dict[str, Counter[str]]) -> dict[str, Counter[str]]:
     """Return what queues hold together with their descendants."""
     total = {name: Counter(own) for name, own in held.items()}
     for name, own in held.items():
-        for above in _lineage(snapshot, name)[1:]:
+        for above in lineage_of(snapshot.queues, name)[1:]:
             total[above].update(own)
     return total
 
@@ -208,7 +199,7 @@ def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dic
     """
     before, now = _allocated_by_queue(base), _allocated_by_queue(head)
     remaining: dict[str, dict[str, int]] = {}
-    parents = {record.queue.spec.parent or ROOT_QUEUE for record in head.queues.values()}
+    parents = {record.queue.parent for record in head.queues.values()}
     if any(head.queues[name].capability for name in parents & head.queues.keys()):
         had, has, gets = (
             _with_children(at, of) for at, of in ((base, before), (head, now), (base, _binds_of(plan, base)))
@@ -222,7 +213,7 @@ def _changed_queues(plan: Plan, base: Snapshot, head: Snapshot) -> dict[str, dic
         above
         for name, record in head.queues.items()
         if name in base.queues and base.queues[name].queue.spec.parent != record.queue.spec.parent
-        for above in _lineage(head, name)[1:]
+        for above in lineage_of(head.queues, name)[1:]
     }
     for name, record in head.queues.items():
         old = base.queues.get(name)
@@ -434,7 +425,7 @@ class _Head:
         names = [self._queue_of_job(job) for job in jobs.tolist()]
         short = set(self._plugin_limits.queues)
         requests = self._requests[self._head.tasks.shape[rows]]
-        lineages = {name: _lineage(self._head, name) for name in dict.fromkeys(names)}
+        lineages = {name: lineage_of(self._head.queues, name) for name in dict.fromkeys(names)}
         for name in sorted({above for lineage in lineages.values() for above in lineage} & self._remaining.keys()):
             mine = np.array([name in lineages[each] for each in names])[of_job]
             requested = dict(zip(self._head.resources, sum_of(requests[mine]).tolist(), strict=True))
@@ -486,7 +477,8 @@ class _Head:
 
     def _remaining_of(self, row: int) -> list[dict[str, int]]:
         """Return the remaining capability of a pod's queue and of those above it, for queues that must be checked."""
-        return [self._remaining[name] for name in _lineage(self._head, self._queue_of(row)) if name in self._remaining]
+        lineage = lineage_of(self._head.queues, self._queue_of(row))
+        return [self._remaining[name] for name in lineage if name in self._remaining]
 
     def _queue_of(self, row: int) -> str:
         return self._queue_of_job(int(self._head.tasks.job[row]))

@@ -13,14 +13,13 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.invariants.truth import group_of
-from vcd.daemon.controllers.default_queues import ROOT
 from vcd.daemon.cycle.loop import Cycle
 from vcd.daemon.leadership.interlock import Interlock
 from vcd.daemon.reporting.verdicts import Verdicts
 from vcd.daemon.service import SchedulerService
 from vcd.kube.lru import LruCache
 from vcd.model import events as ev
-from vcd.model.objects import ObjectMeta
+from vcd.model.objects import ROOT_QUEUE, ObjectMeta
 from vcd.scheduling.framework.registry import kinds
 from vcd.scheduling.search.candidates import Candidates
 from vcd.scheduling.search.candidates import Memory as Tables
@@ -116,7 +115,7 @@ def _as_they_were(service: SchedulerService, watched: list[set[str]]) -> set[str
 
 
 def _remembered(service: SchedulerService, gone: set[str]) -> Iterator[str]:
-    gone = gone - {ROOT, service.options.default_queue}  # which it makes
+    gone = gone - {ROOT_QUEUE, service.options.default_queue}  # which it makes
     for path, kept in _containers(service):
         if path.startswith("service.metrics") and not service.terms.leads():
             continue  # it shows the last session of its term

@@ -20,10 +20,10 @@ from vcd.kube.errors import ApiError, KubeError, LeadershipLost
 from vcd.kube.write_limiter import Urgency
 from vcd.model.events import Event, KindListed
 from vcd.model.kinds import KINDS
+from vcd.model.objects import ROOT_QUEUE
 
 log = structlog.get_logger(__name__)
 
-ROOT = "root"
 _QUEUE = KINDS["Queue"]
 _FIRST_PAUSE = 1.0
 """First pause between attempts in seconds."""
@@ -48,7 +48,7 @@ class DefaultQueues:
     clock: Clock = SYSTEM_CLOCK
 
     def __post_init__(self, default_queue: str) -> None:
-        self._wanted = {ROOT: False, default_queue: True}
+        self._wanted = {ROOT_QUEUE: False, default_queue: True}
         """Whether a queue is reclaimable, by name."""
         self.due = asyncio.Event()
         """Set by the caller when this replica leads and the list of queues is complete."""

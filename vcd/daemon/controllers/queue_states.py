@@ -23,12 +23,11 @@ from vcd.model import events as ev
 from vcd.model.codec import BadObject, decode_json
 from vcd.model.controllers import CLOSE, CLOSED_BY_PARENT, OPEN, action_of_parent, counts_by_phase, state_after
 from vcd.model.kinds import KINDS
-from vcd.model.objects import Queue
+from vcd.model.objects import ROOT_QUEUE, Queue
 from vcd.state.cluster import ClusterState
 
 log = structlog.get_logger(__name__)
 
-ROOT = "root"
 _QUEUE = KINDS["Queue"]
 _LOOK = 1.0
 """Seconds between writes; several changes in between are written once."""
@@ -116,7 +115,7 @@ class QueueStates:
         touched = self._changed_queues()
         changed |= touched | self._changed_groups() | self._overwritten
         self._overwritten.clear()
-        changed |= {name for name, record in queues.items() if touched and _parent(record.queue) in touched}
+        changed |= {name for name, record in queues.items() if touched and record.queue.parent in touched}
         resting = {name for name, retry in self._retries.items() if retry.rests}
         return {name for name in changed - resting if name in queues}
 
@@ -174,7 +173,7 @@ class QueueStates:
         queue, counts = record.queue, self._counts.get(name, Counter())
         state, marks = queue.status.state, queue.metadata.annotations
         parent = self._parent_state(queue)
-        action = "" if name == ROOT else action_of_parent(state, parent, marks)
+        action = "" if name == ROOT_QUEUE else action_of_parent(state, parent, marks)
         wanted = state_after(state, action, counts.total())
         version = await self._version_of(queue) if wanted != state else ""
         if action == CLOSE:  # written before the state and removed after it: the mark alone has no effect
@@ -212,7 +211,7 @@ class QueueStates:
         return await self._patch(_QUEUE.object_path(name), {"metadata": {"annotations": annotations}}, version)
 
     def _parent_state(self, queue: Queue) -> str:
-        parent = self.state.queues.get(_parent(queue))
+        parent = self.state.queues.get(queue.parent)
         return OPEN if parent is None else parent.queue.status.state or OPEN
 
     async def _patch(self, path: str, body: dict[str, Any], version: str = "") -> str:
@@ -233,8 +232,4 @@ class QueueStates:
 def _grounds(queue: Queue) -> tuple[str, ...]:
     """Return the fields of a queue that determine its next state."""
     meta = queue.metadata
-    return meta.uid, queue.status.state, _parent(queue), meta.annotations.get(CLOSED_BY_PARENT, "")
-
-
-def _parent(queue: Queue) -> str:
-    return queue.spec.parent or ROOT
+    return meta.uid, queue.status.state, queue.parent, meta.annotations.get(CLOSED_BY_PARENT, "")

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from vcd.model.objects import Queue, QueueSpec
+from vcd.model.objects import ROOT_QUEUE, Queue, QueueSpec
 from vcd.scheduling.framework import registry
 from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.session.reasons import Problem
-from vcd.scheduling.session.session import ROOT_QUEUE
 
 _EMPTY_SPEC = QueueSpec()
 _DEFAULTED = {"weight": (1,), "parent": (ROOT_QUEUE,)}

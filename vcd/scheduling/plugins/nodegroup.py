@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vcd.model.annotations import AnnotationError, json_mapping
-from vcd.model.objects import NodeGroupTerms
+from vcd.model.objects import ROOT_QUEUE, NodeGroupTerms
 from vcd.model.quantity import QuantityError
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import resource_values
@@ -20,7 +20,7 @@ from vcd.scheduling.search.parts import Mask, Predicate, Reads, Score, Scores
 from vcd.scheduling.search.predicates.node import at_rows
 from vcd.scheduling.session.nodes import Usage
 from vcd.scheduling.session.queues import Queue
-from vcd.scheduling.session.session import ROOT_QUEUE, Session
+from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
 from vcd.state.facts import NO_VALUE
 from vcd.state.sums import plus, sums_by
@@ -270,7 +270,7 @@ class NodeGroupPlugin(KeepsAccounts):
                 far = affinity.node_group_anti_affinity or NodeGroupTerms()
                 return Rules(near.required, near.preferred, far.required, far.preferred), ""
         highest = lineage[-1]
-        parent = highest.record.queue.spec.parent or ROOT_QUEUE
+        parent = highest.record.queue.parent
         if not inherits or highest.name == ROOT_QUEUE:
             return Rules(), ""
         if parent in self._session.queues:

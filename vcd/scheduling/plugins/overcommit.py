@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,13 +17,14 @@ from vcd.scheduling.framework.arguments import Argument, ArgumentValues
 from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
+from vcd.scheduling.framework.queueaccounts import Inqueue, Resources
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.jobs import reserved_by_running
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.groups import By, GroupColumns, Rows
 from vcd.state.holds import Hold
-from vcd.state.sums import Ints, bounded, sum_of
+from vcd.state.sums import Ints, sum_of
 
 _OVERUSED = ReasonCode(
     "cluster-reserved", Cause.ADMISSION, "resource in cluster is overused", nodes_help=True, field="overcommit-factor"
@@ -68,7 +69,7 @@ class OvercommitPlugin(Plugin):
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         nodes = session.nodes
         self._free = nodes.total * self.factor - sum_of(nodes.usage.used, axis=1)
-        self._priorities = session.jobs.priorities
+        self._resources = Resources(session)
 
     @cached_property
     def _jobs(self) -> GroupColumns:
@@ -79,22 +80,22 @@ class OvercommitPlugin(Plugin):
         return demand_of(self._session).groups
 
     @cached_property
-    def _admitted(self) -> Ints:
-        """Admitted resources by the groups' priority, one row for each priority in ascending order."""
-        return self._jobs.sums(_admitted, By.PRIORITY).copy()
+    def _inqueue(self) -> Inqueue:
+        """The admitted resources of the whole cluster."""
+        jobs, found = self._jobs, Inqueue(self._resources.width)
+        for priority, amounts in zip(jobs.priorities.tolist(), jobs.sums(_admitted, By.PRIORITY).tolist(), strict=True):
+            found.add(priority, amounts)
+        return found
 
     @cached_property
     def _guaranteed(self) -> dict[int, Ints]:
         """Guaranteed resources that are neither allocated nor admitted, by index of queues with a guarantee."""
-        nodes, found = self._session.nodes, dict[int, Ints]()
-        for queue in self._session.queue_list:
-            if queue.record.guarantee:
-                left = np.zeros(len(nodes.resources), np.int64)
-                for name, value in queue.record.guarantee.items():
-                    left[nodes.column_of[name]] = value
-                held, admitted = self._jobs.sums("allocated"), self._jobs.sums(_admitted)
-                found[queue.index] = left - held[queue.index] - admitted[queue.index]
-        return found
+        taken = self._jobs.sums("allocated") + self._jobs.sums(_admitted)
+        return {
+            queue.index: np.array(self._resources.amounts(queue.record.guarantee)) - taken[queue.index]
+            for queue in self._session.queue_list
+            if queue.record.guarantee
+        }
 
     def job_enqueueable(self, job: Job) -> Vote | Reason:
         """Permit if the group's minimum fits, else return what is short."""
@@ -103,7 +104,7 @@ class OvercommitPlugin(Plugin):
         needed = self._session.jobs.min_resources[job.index]
         if self._is_guaranteed(job, needed):
             return Vote.PERMIT
-        ahead = sum_of(self._admitted[self._rank(job) :])
+        ahead = self._inqueue.ahead(job.priority)
         free = self._free + self._freeable.held(job)
         if self._over(needed, ahead, free).any():
             free = free + self._freeable.reclaimable(job)
@@ -114,10 +115,10 @@ class OvercommitPlugin(Plugin):
         amounts = self._session.told(np.flatnonzero(over), asks=needed, admitted=ahead, limit=limit)
         return _OVERUSED(amounts=amounts)
 
-    def _over(self, needed: Ints, ahead: Ints, free: npt.NDArray[np.floating[Any]]) -> Mask:
+    def _over(self, needed: Ints, ahead: Sequence[int], free: npt.NDArray[np.floating[Any]]) -> Mask:
         """Return a mask of the resources that are short. The number of pods is never compared."""
-        over: Mask = (needed > 0) & (ahead + needed > free)
-        over[self._session.nodes.column_of["pods"]] = False
+        over: Mask = (needed > 0) & (needed + np.array(ahead) > free)
+        over[self._resources.pods] = False
         return over
 
     def job_enqueued(self, job: Job) -> None:
@@ -125,8 +126,7 @@ class OvercommitPlugin(Plugin):
             minimum = self._jobs.reservable(job.index)
             if self._by_nodes:
                 self._applications().admit(job)
-            rank = self._rank(job)
-            self._admitted[rank] = bounded(self._admitted[rank] + minimum)
+            self._inqueue.add(job.priority, minimum.tolist())
             if job.queue.index in self._guaranteed:
                 self._guaranteed[job.queue.index] -= minimum
 
@@ -144,9 +144,6 @@ class OvercommitPlugin(Plugin):
     def _is_guaranteed(self, job: Job, needed: Ints) -> bool:
         left = self._guaranteed.get(job.queue.index)
         return left is not None and bool(needed.any()) and not ((needed > 0) & (needed > left)).any()
-
-    def _rank(self, job: Job) -> int:
-        return int(np.searchsorted(self._priorities, job.priority))
 
 
 def _admitted(jobs: GroupColumns, rows: Rows) -> Ints:

@@ -27,7 +27,7 @@ from vcd.scheduling.session.jobs import has_ended, is_ready
 from vcd.scheduling.session.nodes import Ints, Nodes
 from vcd.scheduling.session.orphans import Orphans
 from vcd.scheduling.session.outside import NOBODY, Outside
-from vcd.scheduling.session.queues import Queue
+from vcd.scheduling.session.queues import Queue, lineage_of
 from vcd.scheduling.session.reason_templates import Condition
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.statement import Statement, Trial
@@ -51,8 +51,6 @@ _QUEUE_UNUSABLE = ReasonCode("queue-unusable", Cause.INVALID, "queue {queue} can
 S = TypeVar("S")
 T = TypeVar("T", bound=Object)
 
-ROOT_QUEUE = "root"
-"""The parent of all queues that name none."""
 _SHOWN_PODS = 3
 """The number of pods that a reason names."""
 
@@ -177,13 +175,7 @@ class Session:
 
     def lineage(self, queue: Queue) -> list[Queue]:
         """Return a queue and its ancestors, the root last. Stops at a missing parent, and at a cycle."""
-        found = [queue]
-        while found[-1].name != ROOT_QUEUE:
-            parent = self.queues.get(found[-1].record.queue.spec.parent or ROOT_QUEUE)
-            if parent is None or parent in found:
-                break
-            found.append(parent)
-        return found
+        return [self.queues[name] for name in lineage_of(self.snapshot.queues, queue.name)]
 
     def cached_for(self, kind: str, key: Hashable, make: Callable[[], S]) -> S:
         """Return the result of ``make``, which depends on the objects of a kind only; cached until one of them

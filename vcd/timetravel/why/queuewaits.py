@@ -24,9 +24,8 @@ from vcd.diagnosis.waittimeline import WaitSpan, WaitTimeline
 from vcd.eventlog import Logged, LogReader, SessionInfo
 from vcd.model import events as ev
 from vcd.model.codec import BadObject
-from vcd.model.objects import Pod, Queue
+from vcd.model.objects import ROOT_QUEUE, Pod, Queue
 from vcd.scheduling.framework.reasons import all_told, keeps_back
-from vcd.scheduling.session.session import ROOT_QUEUE
 from vcd.state.cluster import ClusterState
 from vcd.state.records import QueueRecord, Settings
 from vcd.text.reasons import reasons_text

@@ -3,52 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from math import inf
 from typing import Any
 
 import numpy as np
 
+from vcd.model.objects import ROOT_QUEUE
 from vcd.model.reasons import MEND_NAMED, Amount, Cause, Reason, ReasonCode
 from vcd.scheduling.eviction.room import EvictionContext
 from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.arguments import Argument
-from vcd.scheduling.framework.demand import demand_of
+from vcd.scheduling.framework.guarantees import attainable
+from vcd.scheduling.framework.ledger import QueueLedger, usage_by_queue
 from vcd.scheduling.framework.order import PRIORITY, Label, labelled, plain, yes_or_no
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.shares import (
-    HAS_DESERVED,
-    VOLCANO_SHARES,
-    Attempts,
-    Guarantees,
-    KeepsShares,
-    attainable,
-)
+from vcd.scheduling.framework.queueaccounts import UNLIMITED, Resources
+from vcd.scheduling.framework.shares import HAS_DESERVED, VOLCANO_SHARES, Attempts, KeepsShares, contradictions
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.plugins.capacity.accounts import (
-    UNLIMITED,
     Account,
     Reservations,
-    Resources,
-    contradictions,
-    count_guarantees,
-    fill,
-    fill_reservations,
     request_of,
     set_flat_limits,
     set_wishes,
 )
 from vcd.scheduling.plugins.capacity.reclaim import Reclaim
-from vcd.scheduling.plugins.capacity.tree import ROOT, Rank, Standing, check_amounts, link, set_limits
+from vcd.scheduling.plugins.capacity.tree import Rank, Standing, check_amounts, link, set_limits
 from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges_of
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.groups import GroupColumns
-from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import QUEUE_ADMISSION_GATE
-from vcd.state.sums import Ints, plus, sum_of
+from vcd.state.sums import Ints
 
 _BEYOND_CAPABILITY = ReasonCode(
     "queue-capability",
@@ -172,6 +159,7 @@ class CapacityPlugin(KeepsShares):
     )
     keys = (QUEUE_ADMISSION_GATE,)
     queue_fields = ("capability", "deserved", "guarantee", "priority", "parent?enableHierarchy")
+    ledger: QueueLedger[Account]
 
     def open(self, session: Session) -> None:
         self._session = session
@@ -181,22 +169,25 @@ class CapacityPlugin(KeepsShares):
         self._accounts = [Account(queue, resources) for queue in session.queue_list]
         self.barred: dict[str, str] = {}
         """Why queues take no work, by name, with the remedy."""
-        self._contradictions = contradictions(self._accounts, resources)
         if self._hierarchy:
             self.barred = link(self._accounts, session.snapshot.bad_queues)
             check_amounts(self._accounts, resources, self.barred)
-        fill(self._accounts, session)
-        count_guarantees(self._accounts, self.barred, self.values[VOLCANO_SHARES.key])
+        self.ledger = QueueLedger(session, self._accounts, self.values[VOLCANO_SHARES.key])
+        usage = usage_by_queue(session)
+        self.ledger.fill(*usage)
+        self.ledger.count_guarantees(lambda account: account.takes_work(self.barred))
         if self._hierarchy:
             set_limits(self._accounts, resources)
         else:
-            set_flat_limits(self._accounts, resources)
+            set_flat_limits(self.ledger, resources)
+        most = [account.real_capability for account in self._accounts]
+        self.ledger.protect_guarantees(attainable(session, usage[0]), most, without=ROOT_QUEUE)
         for account in self._accounts:
             account.settle(resources)
         self._defers_borrowing = set_wishes(self._accounts, session)
         # computed once per session, as in Volcano: charging one queue must not move its siblings within a heap
         self._above = [
-            [(above.name, _rank(above)) for above in reversed(account.chain[1:]) if above.name != ROOT]
+            [(above.name, _rank(above)) for above in reversed(account.lineage[1:]) if above.name != ROOT_QUEUE]
             for account in self._accounts
         ]
         self._reclaim = Reclaim(self._accounts, resources, session.nodes, self._level)
@@ -204,26 +195,6 @@ class CapacityPlugin(KeepsShares):
         self._attempts = Attempts(session)
         self._reservations = Reservations(self._accounts)
         self._reservations.open(session)
-        self._guarantees = self._sum_guarantees()
-
-    def _sum_guarantees(self) -> Guarantees:
-        """Return the guarantees and the queues' allocated resources, along the tree."""
-        none = [0] * self._resources.width
-        as_volcano = self.values[VOLCANO_SHARES.key]
-        own = [account.own() for account in self._accounts]
-        total = attainable(self._session, sum_of(np.array(own, np.int64).reshape(-1, len(none))))
-        found = Guarantees(
-            {each.name: none if as_volcano or each.name == ROOT else each.counted_guarantee for each in self._accounts},
-            total,
-            {each.name: each.parent.name for each in self._accounts if each.parent is not None},
-            {
-                each.name: [min(pair) for pair in zip(each.real_capability, total, strict=True)]
-                for each in self._accounts
-            },
-        )
-        for account, amounts in zip(self._accounts, own, strict=True):
-            found.charge(account.name, amounts)
-        return found
 
     # --- orders -----------------------------------------------------------------------------------------------------
 
@@ -243,8 +214,8 @@ class CapacityPlugin(KeepsShares):
     @labelled(_ANCESTORS)
     def victim_queue_order(self, queue: Queue, preemptor: Queue) -> int:
         """Order queues with more ancestors in common with the preemptor's queue first."""
-        chain = self._accounts[preemptor.index].chain
-        return -sum(above in chain[1:] for above in self._accounts[queue.index].chain[1:])
+        chain = self._accounts[preemptor.index].lineage
+        return -sum(above in chain[1:] for above in self._accounts[queue.index].lineage[1:])
 
     # --- gates ------------------------------------------------------------------------------------------------------
 
@@ -253,7 +224,9 @@ class CapacityPlugin(KeepsShares):
         guarantees."""
         amounts = [amount * count for amount in task.amounts]
         refusal = (
-            self._refuses(queue) or self._over(queue, amounts, task, count) or self._uses_guarantees(queue, amounts)
+            self._refuses(queue)
+            or self._over(queue, amounts, task, count)
+            or self.ledger.refusal(_GUARANTEED, queue, amounts)
         )
         if refusal is None and task.gated:
             self._reservations.reserve(task)  # its gate will be removed: its quota is reserved from now on
@@ -285,8 +258,8 @@ class CapacityPlugin(KeepsShares):
 
     def _entitlements(self, account: Account) -> Iterator[tuple[Account, list[int]]]:
         """Yield a queue's account and its ancestors', each with what the queue can reclaim of it."""
-        for depth, entitled in enumerate(account.chain):
-            if entitled.name != ROOT or entitled is account:
+        for depth, entitled in enumerate(account.lineage):
+            if entitled.name != ROOT_QUEUE or entitled is account:
                 yield entitled, self._entitlement(entitled, depth)
 
     def _entitlement(self, account: Account, depth: int) -> list[int]:
@@ -314,7 +287,7 @@ class CapacityPlugin(KeepsShares):
     def _over(self, queue: Queue, amounts: Sequence[int], task: Task, count: int) -> Reason | None:
         """Return a reason if ``count`` tasks, which request ``amounts``, would exceed a limit of their queue or of an
         ancestor. Only a single task may use the quota that is reserved for it."""
-        for account in self._accounts[queue.index].chain:
+        for account in self._accounts[queue.index].lineage:
             allocated, limits = account.allocated, account.limits
             if account.reserved is None:
                 for column, amount in enumerate(amounts):
@@ -336,20 +309,6 @@ class CapacityPlugin(KeepsShares):
                 reserved_amounts = self._session.told(over, reserved=others)  # for pods whose gate was removed
                 return self._refusal(code, account, over, amounts, held, more=reserved_amounts)
         return None
-
-    def _uses_guarantees(self, queue: Queue, amounts: Sequence[int]) -> Reason | None:
-        """Return a reason if these amounts would use what other queues are guaranteed and have not allocated."""
-        over = self._guarantees.exceeded(queue.name, amounts, self._resources.pods)
-        if not over:
-            return None
-        names = [name for name in self._guarantees.holders(over) if name != queue.name]
-        return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=amounts))
-
-    def holds(self) -> Iterator[Hold]:
-        """Return the unused guarantees."""
-        for name, unused in self._guarantees.unused():
-            amounts = zip(self._resources.names, unused, strict=True)
-            yield Hold(HoldKind.GUARANTEE, name, resources={resource: amount for resource, amount in amounts if amount})
 
     def _refusal(
         self,
@@ -378,9 +337,9 @@ class CapacityPlugin(KeepsShares):
             return Vote.PERMIT
         needed: list[int] = self._session.jobs.min_resources[job.index].tolist()
         freeable = self._freeable.minimum_held(job).tolist()
-        chain = self._admitting[job.queue.index].chain
+        chain = self.ledger.admitting[job.queue.index].lineage
         for depth, account in enumerate(chain):
-            ahead = account.ahead(job.priority)
+            ahead = account.inqueue.ahead(job.priority)
             after = [
                 need + have + others - spare - freed
                 for need, have, others, spare, freed in zip(
@@ -405,7 +364,7 @@ class CapacityPlugin(KeepsShares):
         Then it recovers what others borrowed of the ancestor's resources (Volcano #4817).
         """
         for depth, entitled in enumerate(below):
-            holds = need + entitled.allocated[column] + entitled.ahead(priority)[column]
+            holds = need + entitled.allocated[column] + entitled.inqueue.ahead(priority)[column]
             if holds <= self._entitlement(entitled, depth)[column] and holds <= account.real_capability[column]:
                 return True
         return False
@@ -414,7 +373,7 @@ class CapacityPlugin(KeepsShares):
         """Return whether the queue could reclaim for a group (see ``preemptive``)."""
         needed = self._session.jobs.min_resources[job.index].tolist()
         return any(
-            entitled.allocated[column] + entitled.ahead(job.priority)[column] + needed[column] <= due[column]
+            entitled.allocated[column] + entitled.inqueue.ahead(job.priority)[column] + needed[column] <= due[column]
             for entitled, due in self._entitlements(self._accounts[job.queue.index])
             for column in self._resources.compared
             if needed[column]
@@ -423,28 +382,6 @@ class CapacityPlugin(KeepsShares):
     def surplus(self, queue: Queue) -> Ints:
         """Return what queues hold above deserved; resources that a queue does not deserve count in full."""
         return np.array([account.surplus() for account in self._accounts], np.int64)
-
-    def job_enqueued(self, job: Job) -> None:
-        """Count what an admitted group reserves, in its queue and all ancestors."""
-        if job.record.min_resources is not None:
-            amounts = self._reserving.reservable(job.index).tolist()
-            for account in self._admitting[job.queue.index].chain:
-                account.reserve(amounts, job.priority)
-
-    @cached_property
-    def _reserving(self) -> GroupColumns:
-        """The groups with what they reserve.
-
-        Read it only after the predicates are known: a group whose pods no node can take reserves nothing.
-        """
-        as_volcano = self.values[VOLCANO_SHARES.key]
-        return self._session.jobs if as_volcano else demand_of(self._session).groups
-
-    @cached_property
-    def _admitting(self) -> list[Account]:
-        """The accounts, with what admitted groups reserve."""
-        fill_reservations(self._accounts, self._reserving)
-        return self._accounts
 
     # --- victims ----------------------------------------------------------------------------------------------------
 
@@ -465,10 +402,7 @@ class CapacityPlugin(KeepsShares):
 
     def charge(self, tasks: list[Task], rows: list[int], sign: int) -> None:
         """Update what the queue and its ancestors hold."""
-        first = tasks[0]
-        for account in self._accounts[first.job.queue.index].chain:
-            account.allocated = plus(account.allocated, first.amounts, sign * len(tasks))
-        self._guarantees.charge(first.job.queue.name, first.amounts, sign * len(tasks))
+        self.ledger.charge(tasks[0].job.queue, tasks[0].amounts, sign * len(tasks))
         for task in tasks:
             self._reservations.moved(task, sign)
 
@@ -478,18 +412,19 @@ class CapacityPlugin(KeepsShares):
         """Yield queues that take no work, and queues with limits that contradict each other."""
         for name, text in self.barred.items():
             yield Problem("Queue", name, f"the queue takes nothing: {text}")
-        for name, text in self._contradictions:
-            yield Problem("Queue", name, text)
+        for queue in self._session.queue_list:
+            stated = {"deserved": queue.record.deserved, "guarantee.resource": queue.record.guarantee}
+            yield from contradictions(queue, self._resources, stated)
 
     def gauges(self) -> Iterator[Gauge]:
         """Return Volcano's queue metrics, and the guarantees."""
         names = self._resources.names
-        for account in self._admitting:
+        for account in self.ledger.admitting:
             queue = account.name
             series: dict[str, Sequence[float]] = {
                 "allocated": account.allocated,
                 "request": account.request,
-                "inqueue": account.inqueue_sum(),
+                "inqueue": account.inqueue.total(),
                 "deserved": account.deserved,
                 "guarantee": account.guarantee,
                 "capability": [inf if limit >= UNLIMITED else limit for limit in account.capability],

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vcd.model.objects import ROOT_QUEUE
+from vcd.scheduling.framework.queueaccounts import Resources
 from vcd.scheduling.framework.victims import Allowance
-from vcd.scheduling.plugins.capacity.accounts import Account, Resources
-from vcd.scheduling.plugins.capacity.tree import ROOT
+from vcd.scheduling.plugins.capacity.accounts import Account
 from vcd.scheduling.session.nodes import Nodes
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.views import Task
@@ -61,22 +62,22 @@ class Reclaim:
         return self._relations.get((preemptor.queue.index, account.queue.index)) or self._relate(preemptor, account)
 
     def _relate(self, preemptor: Account, account: Account) -> _Relation:
-        others = account.chain[1 : 1 + self._level]
-        own = preemptor.chain[1 : 1 + self._level]
+        others = account.lineage[1 : 1 + self._level]
+        own = preemptor.lineage[1 : 1 + self._level]
         checked = tuple(
             above
             for depth, above in enumerate(others)
-            if above.name != ROOT and not (depth < len(own) and own[depth] is above)
+            if above.name != ROOT_QUEUE and not (depth < len(own) and own[depth] is above)
         )
         guaranteed = tuple(
             above
-            for above in account.chain[1:]
-            if above.guaranteed and above.name != ROOT and above not in preemptor.chain
+            for above in account.lineage[1:]
+            if above.guaranteed and above.name != ROOT_QUEUE and above not in preemptor.lineage
         )
-        above = tuple(above for above in account.chain[1:] if above in checked or above in guaranteed)
+        above = tuple(above for above in account.lineage[1:] if above in checked or above in guaranteed)
         related = any(
-            above.name != ROOT and (above in own or (above.guaranteed and above in preemptor.chain))
-            for depth, above in enumerate(account.chain[1:])
+            above.name != ROOT_QUEUE and (above in own or (above.guaranteed and above in preemptor.lineage))
+            for depth, above in enumerate(account.lineage[1:])
             if depth < self._level or above.guaranteed
         )
         relation = _Relation(checked, guaranteed, above, related)
@@ -107,7 +108,7 @@ class _Reclaimable(Allowance):
         if self._floor is not None and not self._helps(task.node, amounts, self._floor):
             return False
         account = self._reclaim.accounts[task.job.queue.index]
-        if self._blocked is not None and self._blocked not in account.chain:
+        if self._blocked is not None and self._blocked not in account.lineage:
             return False
         relation = self._reclaim.relation(self._preemptor, account)
         allocated = self._left_of(account)
@@ -140,7 +141,7 @@ class _Reclaimable(Allowance):
         return True
 
     def spend(self, task: Task) -> None:
-        for account in self._reclaim.accounts[task.job.queue.index].chain:
+        for account in self._reclaim.accounts[task.job.queue.index].lineage:
             left = self._left.get(account.queue.index)
             if left is None:
                 left = self._left[account.queue.index] = account.allocated[:]
@@ -149,7 +150,7 @@ class _Reclaimable(Allowance):
 
 def _blocked(preemptor: Account, wanted: Sequence[int]) -> Account | None:
     """Return the nearest ancestor whose limit would be exceeded: only evictions below it help."""
-    for account in preemptor.chain[1:]:
+    for account in preemptor.lineage[1:]:
         allocated, limits = account.allocated, account.limits
         for column, amount in enumerate(wanted):
             if amount and allocated[column] + amount > limits[column]:

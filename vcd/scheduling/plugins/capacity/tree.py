@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+from vcd.model.objects import ROOT_QUEUE
 from vcd.model.quantity import format_resource
 from vcd.model.requests import format_sum
-from vcd.scheduling.plugins.capacity.accounts import UNLIMITED, Account, Resources
-
-ROOT = "root"
-"""The queue above all others; vc-scheduler creates it when it starts."""
-
+from vcd.scheduling.framework.queueaccounts import UNLIMITED, Resources
+from vcd.scheduling.plugins.capacity.accounts import Account
 
 Rank = tuple[float, bool]
 """(share, deserves nothing): queues and their ancestors are compared by it, smallest first."""
@@ -49,20 +47,20 @@ class Standing:
 
 
 def link(accounts: list[Account], bad: Mapping[str, str]) -> dict[str, str]:
-    """Set each account's parent, children and chain; return problems with parents, by queue name.
+    """Set each account's parent, children and lineage; return problems with parents, by queue name.
 
     ``bad`` has problems of unreadable queues, which have no account, by name. A queue without a parent is below the
     root, and so is a queue in a cycle or with a parent that does not exist.
     """
     by_name = {account.name: account for account in accounts}
-    root = by_name.get(ROOT)
+    root = by_name.get(ROOT_QUEUE)
     problems: dict[str, str] = {}
     for account in accounts:
-        if account.name == ROOT:
+        if account.name == ROOT_QUEUE:
             continue
-        name = account.queue.record.queue.spec.parent or ROOT
+        name = account.queue.record.queue.parent
         account.parent = by_name.get(name)
-        if account.parent is None and name != ROOT:
+        if account.parent is None and name != ROOT_QUEUE:
             problems[account.name] = (
                 f"spec.parent names queue {name}, which cannot be used ({bad[name]}): mend it or name another parent"
                 if name in bad
@@ -81,7 +79,7 @@ def link(accounts: list[Account], bad: Mapping[str, str]) -> dict[str, str]:
             account.parent.children.append(account)
     for account in _downwards(accounts):
         if account.parent is not None:
-            account.chain = (account, *account.parent.chain)
+            account.lineage = (account, *account.parent.lineage)
     return problems
 
 
@@ -109,7 +107,7 @@ def check_amounts(accounts: list[Account], resources: Resources, problems: dict[
     """
     for account in _downwards(accounts):
         own_problem = _inherit(account, resources)
-        if account.name == ROOT:
+        if account.name == ROOT_QUEUE:
             account.guarantee = _sum_of(account.children, lambda child: child.guarantee, resources)
             account.deserved = _sum_of(account.children, _entitlement, resources)
         else:
@@ -186,7 +184,7 @@ def _limit_children(account: Account, resources: Resources) -> None:
         for column, (most, guarantees, own) in enumerate(
             zip(account.real_capability, counted, child.counted_guarantee, strict=True)
         ):
-            if account.name == ROOT and guarantees > own:
+            if account.name == ROOT_QUEUE and guarantees > own:
                 most = min(most, resources.total[column])
             real.append(most if most == UNLIMITED else max(most - guarantees, 0) + own)
         child.real_capability = [min(pair) for pair in zip(real, child.capability, strict=True)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
-from math import inf
 
 from msgspec.structs import replace
 
@@ -21,10 +20,10 @@ from vcd.scheduling.framework.quotas import QueueLimit
 from vcd.scheduling.framework.shares import VOLCANO_SHARES, KeepsShares
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.plugins.capacity_card.account import BASIC, CardAccount, CardReservations, QuotaAmounts, add_to
-from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, MILLI, QUOTA, REQUEST, Names
 from vcd.scheduling.plugins.capacity_card.cards import cards_of
 from vcd.scheduling.plugins.capacity_card.choice import CardModel, CardOrder
+from vcd.scheduling.plugins.capacity_card.ledger import CardLedger
 from vcd.scheduling.plugins.capacity_card.quota import CARDS, limits_of
 from vcd.scheduling.plugins.capacity_card.reclaim import BeyondEntitlement, Entitlements
 from vcd.scheduling.plugins.capacity_card.releasing import QuotaFreed
@@ -36,7 +35,6 @@ from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import GroupRecord
 from vcd.state.sums import Ints, plus
 
@@ -51,7 +49,6 @@ _VOLCANO_SHARES = replace(
     doc=f"{VOLCANO_SHARES.doc} Deserved shares do not limit reclaim: the other plugins decide about pods without "
     "cards.",
 )
-_NO_COLUMN = -1
 
 SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"
@@ -119,26 +116,27 @@ class CapacityCardPlugin(KeepsShares):
     quotas = (CARDS,)
     queue_fields = ("capability", "deserved", "guarantee", "priority")
     limits_zero = True
+    ledger: CardLedger
 
     def open(self, session: Session) -> None:
         self._session = session
         self._cards = cards_of(session.nodes.facts)
-        self._accounts = Accounts(
+        self.ledger = CardLedger(
             session, self._cards, self.values["cardUnlimitedCpuMemory"], self.values[VOLCANO_SHARES.key]
         )
-        self._queues = self._accounts.queues
-        self._entitlements = Entitlements(session, self._cards, self._accounts)
+        self._queues = self.ledger.accounts
+        self._entitlements = Entitlements(session, self._cards, self.ledger)
         self._divides_basic = self._entitlements.divide_basic and not self.values[VOLCANO_SHARES.key]
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         self._freed_for: dict[tuple[int, int], QuotaAmounts] = {}
-        self._rests = GangRests(self._accounts.waiting)
+        self._rests = GangRests(self.ledger.waiting)
         self._requests: dict[int, CardRequest] = {}
         self._moved: dict[tuple[int, str], int] = {}
 
     def _request(self, task: Task) -> CardRequest:
         request = self._requests.get(task.row)
         if request is None:
-            request = self._requests[task.row] = self._accounts.request_of(task)
+            request = self._requests[task.row] = self.ledger.request_of(task)
         return request
 
     # --- gates --------------------------------------------------------------------------------------------------------
@@ -152,9 +150,9 @@ class CapacityCardPlugin(KeepsShares):
         """Permit if the group's minimum stays within the queue's quota and capability, else return a reason."""
         if not job.queue.is_open:
             return job.queue.why_closed()
-        account = self._queues[job.queue.index]
-        requested = QuotaAmounts(self._accounts.minimum(job), self._accounts.demand(job))
-        reservations = self._accounts.reservations[job.queue.index]
+        account = self.ledger.admitting[job.queue.index]
+        requested = QuotaAmounts(self.ledger.minimum(job), self.ledger.demand(job))
+        reservations = self.ledger.reservations[job.queue.index]
         return account.admits(job.priority, requested, self._freed(job), reservations) or Vote.PERMIT
 
     def _freed(self, job: Job) -> QuotaAmounts:
@@ -163,15 +161,14 @@ class CapacityCardPlugin(KeepsShares):
             return QuotaAmounts()
         key = (job.queue.index, job.priority)
         if key not in self._freed_for:
-            self._freed_for[key] = self._accounts.freed(job, self._freeable.lose_minimum(job))
+            self._freed_for[key] = self.ledger.freed(job, self._freeable.lose_minimum(job))
         return self._freed_for[key]
 
     def job_enqueued(self, job: Job) -> None:
         """Count what an admitted group reserves."""
-        reservations = self._accounts.reservations[job.queue.index]
-        reservations.add_cards(job.priority, self._accounts.reserved(job))
-        if job.record.min_resources is not None and any(self._accounts.minimum(job)):
-            reservations.add_basic(job.priority, self._accounts.reserving.reservable(job.index)[:2].tolist())
+        self.ledger.reservations[job.queue.index].add(job.priority, self.ledger.reserved(job))
+        if any(self.ledger.minimum(job)):
+            super().job_enqueued(job)
 
     def allocatable(self, queue: Queue, task: Task, count: int) -> Reason | None:
         """Return a reason if the pods would exceed their queue's quota or capability, or if they may not all have the
@@ -182,22 +179,9 @@ class CapacityCardPlugin(KeepsShares):
         if request.refusal is not None:
             return request.refusal
         refused = self._queues[queue.index].refuses(self._without_nameless(request), count)
-        return (refused and (request.missing or refused)) or self._takes(queue, request, count)
-
-    def _takes(self, queue: Queue, request: CardRequest, count: int) -> Reason | None:
-        """Return a reason if the pods' cpu or memory would use unallocated guarantees of other queues."""
-        requested, guarantees = [amount * count for amount in request.basic], self._accounts.guarantees
-        over = guarantees.exceeded(queue.name, requested, _NO_COLUMN)
-        if not over:
-            return None
-        names = [name for name in guarantees.holders(over) if name != queue.name]
-        return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=requested))
-
-    def holds(self) -> Iterator[Hold]:
-        """Return the unused guarantees of cpu and memory."""
-        for name, unused in self._accounts.guarantees.unused():
-            held = {resource: amount for resource, amount in zip(BASIC, unused, strict=True) if amount}
-            yield Hold(HoldKind.GUARANTEE, name, resources=held)
+        if refused is not None:
+            return request.missing or refused
+        return self.ledger.refusal(_GUARANTEED, queue, [amount * count for amount in request.basic])
 
     def _without_nameless(self, request: CardRequest) -> CardRequest:
         """Return the request without what a node of unknown model can serve, because no quota is charged for it."""
@@ -238,12 +222,12 @@ class CapacityCardPlugin(KeepsShares):
 
     def stays_within_share(self, job: Job) -> bool:
         """Return whether the queue could reclaim for a group (see ``preemptive``)."""
-        account, reservations = self._queues[job.queue.index], self._accounts.reservations[job.queue.index]
-        cards = self._accounts.cards_of_minimum(job)
+        account, reservations = self.ledger.admitting[job.queue.index], self.ledger.reservations[job.queue.index]
+        cards = self.ledger.cards_of_minimum(job)
         if cards:
-            return account.has_quota_left(cards, reservations.cards(job.priority))
-        basic = self._accounts.minimum(job)
-        return self._entitlements.refuses(account, basic, reservations.basic(job.priority)) is None
+            return account.has_quota_left(cards, reservations.ahead(job.priority))
+        basic = self.ledger.minimum(job)
+        return self._entitlements.refuses(account, basic, account.inqueue.ahead(job.priority)) is None
 
     def surplus(self, queue: Queue) -> Ints:
         """Return what queues hold beyond their quotas of cards, and beyond what they deserve of cpu and memory."""
@@ -260,7 +244,7 @@ class CapacityCardPlugin(KeepsShares):
         A queue borrows if it holds more cpu or memory than it deserves. It retains its guarantee.
         """
         entitlements = self._entitlements if self._divides_basic else None
-        return BeyondEntitlement(self._accounts, self._request, entitlements)
+        return BeyondEntitlement(self.ledger, self._request, entitlements)
 
     @victim_rule("for gangreclaim as for reclaimable; for gangpreempt all tasks")
     def unified_evictable(self, context: object, tasks: list[Task]) -> VictimsAnswer:
@@ -291,17 +275,16 @@ class CapacityCardPlugin(KeepsShares):
         account = self._queues[task.job.queue.index]
         request = self._request(task)
         is_eviction = task.status not in _PLACED_IN_TRIAL  # an eviction or its rollback
-        account.basic_allocated = plus(account.basic_allocated, request.basic, sign * len(rows))
-        self._accounts.guarantees.charge(account.name, request.basic, sign * len(rows))
+        self.ledger.charge(task.job.queue, request.basic, sign * len(rows))
         if is_eviction:
-            account.basic_releasing = plus(account.basic_releasing, request.basic, -sign * len(rows))
+            account.releasing = plus(account.releasing, request.basic, -sign * len(rows))
         else:
             self._rests.change(task.job, request, sign * len(rows))
         for row in rows if request.demands else ():
-            for card, amount in self._accounts.charged(request, row):
-                account.allocated[card] = account.allocated.get(card, 0) + sign * amount
+            for card, amount in self.ledger.charged(request, row):
+                account.cards[card] = account.cards.get(card, 0) + sign * amount
                 if is_eviction:
-                    account.releasing[card] = account.releasing.get(card, 0) - sign * amount
+                    account.cards_releasing[card] = account.cards_releasing.get(card, 0) - sign * amount
                 moved = (task.job.index, card)
                 self._moved[moved] = self._moved.get(moved, 0) + sign * amount
 
@@ -316,7 +299,7 @@ class CapacityCardPlugin(KeepsShares):
             problem = self._queues[queue.index].problem
             if problem is not None:
                 yield Problem("Queue", queue.name, problem.words)
-        for job, error in self._accounts.unreadable.items():
+        for job, error in self.ledger.unreadable.items():
             text = f"annotation {REQUEST}: {error}; it counts as none"
             yield Problem("PodGroup", self._session.jobs.keys[job], text)
 
@@ -325,21 +308,21 @@ class CapacityCardPlugin(KeepsShares):
     def gauges(self) -> Iterator[Gauge]:
         """Return quotas and usage by queue and card, the cluster's cards, and their usage by kind of service."""
         for queue in self._session.queue_list:
-            yield from _queue_gauges(queue, self._queues[queue.index], self._accounts.reservations[queue.index])
+            yield from _queue_gauges(self.ledger.admitting[queue.index], self.ledger.reservations[queue.index])
         for card, total in self._cards.total.items():
             yield Gauge("vcd_cards_total", (("card", card),), total / MILLI)
-            releasing = sum(account.releasing.get(card, 0) for account in self._queues)
+            releasing = sum(account.cards_releasing.get(card, 0) for account in self._queues)
             yield Gauge("vcd_cards_leaving", (("card", card),), releasing / MILLI)
         for resource, nodes in self._cards.nameless.items():
             yield Gauge("vcd_card_nodes_unidentified", (("resource", resource),), float(nodes.sum()))
         yield from self._service_gauges()
 
     def _service_gauges(self) -> Iterator[Gauge]:
-        service_of = cache(partial(_service_of, self._session.jobs.records, self._accounts.pod_of()))
+        service_of = cache(partial(_service_of, self._session.jobs.records, self.ledger.pod_of()))
         nothing = {(card, service): 0 for card in self._cards.names for service in (ONLINE, OFFLINE)}
-        began = [(held.holder, held.card, held.amount) for held in self._accounts.held]
+        began = [(held.holder, held.card, held.amount) for held in self.ledger.held]
         moved = [(job, card, amount) for (job, card), amount in self._moved.items()]
-        requested = [(job, "|".join(names), amount) for job, names, amount in self._accounts.waiting.of_jobs()]
+        requested = [(job, "|".join(names), amount) for job, names, amount in self.ledger.waiting.of_jobs()]
         for name, parts in (("vcd_cards_allocated", began + moved), ("vcd_cards_requested", began + requested)):
             sums = dict(nothing)
             for holder, card, amount in parts:
@@ -349,33 +332,33 @@ class CapacityCardPlugin(KeepsShares):
                 yield Gauge(name, (("card", card), ("service", service)), amount / MILLI)
 
 
-def _queue_gauges(queue: Queue, account: CardAccount, reservations: CardReservations) -> Iterator[Gauge]:
-    label = ("queue_name", queue.name)
-    cards = sorted({*account.quota, *account.allocated})
+def _queue_gauges(account: CardAccount, reservations: CardReservations) -> Iterator[Gauge]:
+    label = ("queue_name", account.name)
+    cards = sorted({*account.quota, *account.cards})
     quota = [account.quota.get(card, 0) for card in cards]
-    used = [account.allocated.get(card, 0) for card in cards]
+    used = [account.cards.get(card, 0) for card in cards]
     for series, basic, amounts in (
-        ("allocated", account.basic_allocated, used),
+        ("allocated", account.allocated, used),
         ("deserved", account.deserved, quota),
-        ("capability", [inf if may is None else may for may in account.capability], quota),  # infinity is not exported
+        ("capability", account.capability, quota),  # infinity is not exported
         ("real_capability", account.limit, quota),
     ):
-        yield from resource_gauges(series, queue.name, (*BASIC, *cards), (*basic, *amounts))
+        yield from resource_gauges(series, account.name, (*BASIC, *cards), (*basic, *amounts))
     for series, basic, sums in (
-        ("request", account.basic_request, account.request),
-        ("inqueue", reservations.basic(), reservations.cards()),
+        ("request", account.request, account.cards_requested),
+        ("inqueue", account.inqueue.total(), reservations.total()),
     ):
         names = sorted({*((card,) for card in cards), *sums})
         texts = ["|".join(parts) for parts in names]
         amounts = [sums.get(parts, 0) for parts in names]
-        yield from resource_gauges(series, queue.name, (*BASIC, *texts), (*basic, *amounts))
-    yield queue_gauge("share", queue.name, account.share())
+        yield from resource_gauges(series, account.name, (*BASIC, *texts), (*basic, *amounts))
+    yield queue_gauge("share", account.name, account.share())
     for card, may, have in zip(cards, quota, used, strict=True):
         labels = (label, ("card", card))
         yield Gauge("vcd_queue_card_quota", labels, may / MILLI)
         yield Gauge("vcd_queue_card_guarantee", labels, may / MILLI)
         yield Gauge("vcd_queue_card_allocated", labels, have / MILLI)
-        yield Gauge("vcd_queue_card_elastic", labels, account.elastic.get(card, 0) / MILLI)
+        yield Gauge("vcd_queue_card_elastic", labels, account.cards_elastic.get(card, 0) / MILLI)
 
 
 def _service_of(records: Sequence[GroupRecord], pods: Mapping[int, Pod], holder: int) -> str:

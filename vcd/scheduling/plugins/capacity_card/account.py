@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.requests import CPU, MEMORY
+from vcd.scheduling.framework.queueaccounts import QueueAccount
 from vcd.scheduling.plugins.capacity_card.annotations import CARD_NAME, QUOTA, CardError, Names, read_quota
 from vcd.scheduling.plugins.capacity_card.flow import Flow, touching
 from vcd.scheduling.plugins.capacity_card.requests import (
@@ -43,85 +44,70 @@ class QuotaAmounts(NamedTuple):
 
 
 class CardReservations:
-    """What admitted groups of a queue may still take, by priority, so that lower priorities do not block a group."""
+    """Cards that admitted groups may still take, by the acceptable names and the groups' priority.
+
+    It is for cards what ``Inqueue`` is for cpu and memory.
+    """
 
     def __init__(self) -> None:
-        self._basic: dict[int, list[int]] = {}
-        self._cards: dict[int, dict[Names, int]] = {}
+        self._of_priority: dict[int, dict[Names, int]] = {}
 
-    def add_basic(self, priority: int, amounts: Iterable[int]) -> None:
-        before = self._basic.get(priority, [0, 0])
-        self._basic[priority] = [have + more for have, more in zip(before, amounts, strict=True)]
+    def add(self, priority: int, cards: Mapping[Names, int]) -> None:
+        """Count an admitted group."""
+        add_to(self._of_priority.setdefault(priority, {}), cards)
 
-    def add_cards(self, priority: int, cards: Mapping[Names, int]) -> None:
-        """Reserve cards, by the acceptable names."""
-        add_to(self._cards.setdefault(priority, {}), cards)
-
-    def basic(self, least: int | None = None) -> list[int]:
-        """Return the cpu and memory of groups of at least priority ``least``; of all groups if it is None."""
-        rows = [amounts for priority, amounts in self._basic.items() if least is None or priority >= least]
-        return [sum(column) for column in zip([0, 0], *rows, strict=True)]
-
-    def cards(self, least: int | None = None) -> dict[Names, int]:
-        """Return the same for cards."""
+    def ahead(self, priority: float) -> dict[Names, int]:
+        """Return the sum over groups of at least ``priority``."""
         sums: dict[Names, int] = {}
-        for priority, cards in self._cards.items():
-            if least is None or priority >= least:
+        for known, cards in self._of_priority.items():
+            if known >= priority:
                 add_to(sums, cards)
         return sums
 
+    def total(self) -> dict[Names, int]:
+        """Return the sum over all groups."""
+        return self.ahead(-inf)
 
-class CardAccount:
-    """One queue's account.
 
-    Cards are in thousandths by name, or by acceptable names if no node is chosen yet. Cpu (thousandths) and memory
-    (bytes) are pairs. ``capability`` is None where the queue states none; ``limit`` has what the cluster has left
-    there. ``problem`` is why the quota is unreadable. ``releasing`` is what terminating or evicted pods hold in
-    addition to ``allocated``.
+class CardAccount(QueueAccount):
+    """One queue's account: of cpu (thousandths) and memory (bytes), and of cards.
+
+    Cards are in thousandths by name, or by acceptable names if no node is chosen yet. ``limit`` is the capability of
+    cpu and memory; if the queue states none, what the cluster has left. ``problem`` is why the quota is unreadable.
+    ``releasing`` is what terminating or evicted pods hold in addition to ``allocated``.
     """
 
     def __init__(self, queue: Queue) -> None:
-        self.name = queue.name
+        record = queue.record
+        most = [record.capability.get(name, inf) for name in BASIC]
+        super().__init__(queue, [record.guarantee.get(name, 0) for name in BASIC], most)
         self.quota: dict[str, int] = {}
         self.problem: Reason | None = None
-        text = queue.record.queue.metadata.annotations.get(QUOTA)
+        text = record.queue.metadata.annotations.get(QUOTA)
         if text is not None:
             try:
                 self.quota = read_quota(text)
             except CardError as error:
                 self.problem = UNREADABLE({"whose": f"annotation {QUOTA} of queue {queue.name}", "error": str(error)})
-        record = queue.record
-        self.capability = [record.capability.get(name) for name in BASIC]
-        self.guarantee = [record.guarantee.get(name, 0) for name in BASIC]
         self.deserved = [record.deserved.get(name, 0) for name in BASIC]
         self.limit = [0, 0]
-        self.allocated: dict[str, int] = {}
-        self.releasing: dict[str, int] = {}
-        self.elastic: dict[str, int] = {}
-        self.request: dict[Names, int] = {}
-        self.basic_allocated = [0, 0]
-        self.basic_releasing = [0, 0]
-        self.basic_elastic = [0, 0]
-        self.basic_request = [0, 0]
+        self.cards: dict[str, int] = {}
+        self.cards_releasing: dict[str, int] = {}
+        self.cards_elastic: dict[str, int] = {}
+        self.cards_requested: dict[Names, int] = {}
+        self.releasing = [0, 0]
 
-    def most(self) -> list[float]:
-        """Return the stated capability of cpu and memory; what it does not name is unlimited."""
-        return [inf if may is None else may for may in self.capability]
-
-    def settle(self, left: Iterable[int], counted: Iterable[int]) -> None:
-        """Compute limits and deserved.
-
-        ``left`` is what the guarantees of all queues leave of the cluster, ``counted`` the counted portion of the own.
-        """
-        real = [rest + own for rest, own in zip(left, counted, strict=True)]
-        self.limit = [rest if may is None else may for rest, may in zip(real, self.capability, strict=True)]
+    def settle(self, left: Sequence[int]) -> None:
+        """Compute limits and deserved. ``left`` is what the guarantees of other queues leave of the cluster."""
+        stated = self.queue.record.capability
+        self.limit = [stated.get(name, rest) for name, rest in zip(BASIC, left, strict=True)]
         self.deserved = [
-            max(min(stated, rest), own) for stated, rest, own in zip(self.deserved, real, self.guarantee, strict=True)
+            max(min(stated, rest), own) for stated, rest, own in zip(self.deserved, left, self.guarantee, strict=True)
         ]
 
     def left(self, card: str) -> int:
         """Return the unused quota of a card."""
-        return self.quota.get(card, 0) - self.allocated.get(card, 0)
+        return self.quota.get(card, 0) - self.cards.get(card, 0)
 
     def affords(self, demand: CardDemand) -> bool:
         """Return whether quota is left of one of the acceptable cards."""
@@ -132,16 +118,16 @@ class CardAccount:
 
     def waits_for_card(self, card: str, amount: int) -> bool:
         """Return whether the quota of a card has this amount only after terminating pods are gone."""
-        releasing = self.releasing.get(card, 0)
+        releasing = self.cards_releasing.get(card, 0)
         return releasing > 0 and self.left(card) - releasing < amount
 
     def is_releasing(self) -> bool:
         """Return whether terminating pods hold any of this queue's resources."""
-        return any(self.basic_releasing) or any(self.releasing.values())
+        return any(self.releasing) or any(self.cards_releasing.values())
 
     def waits_for_basic(self, requested: Iterable[int]) -> bool:
         """Return whether cpu or memory suffices only after terminating pods are gone."""
-        rows = zip(requested, self.basic_allocated, self.basic_releasing, self.limit, strict=True)
+        rows = zip(requested, self.allocated, self.releasing, self.limit, strict=True)
         return any(
             min(amount, releasing) > 0 and have + releasing + amount > may for amount, have, releasing, may in rows
         )
@@ -151,15 +137,15 @@ class CardAccount:
 
         A resource that is used and not deserved counts as 1.
         """
-        parts = [_part(*pair) for pair in zip(self.basic_allocated, self.deserved, strict=True)]
-        return max(parts + [_part(have, self.quota.get(card, 0)) for card, have in self.allocated.items()])
+        parts = [_part(*pair) for pair in zip(self.allocated, self.deserved, strict=True)]
+        return max(parts + [_part(have, self.quota.get(card, 0)) for card, have in self.cards.items()])
 
     # --- gates --------------------------------------------------------------------------------------------------------
 
     def refuses(self, request: CardRequest, count: int) -> Reason | None:
         """Return a reason if allocated + ``count`` requests exceed a limit, or may not all have the same choice of
         cards."""
-        refusal = self._refuses_basic([amount * count for amount in request.basic], self.basic_allocated)
+        refusal = self._refuses_basic([amount * count for amount in request.basic], self.allocated)
         for demand in request.demands:
             if refusal is not None:
                 return refusal
@@ -187,7 +173,7 @@ class CardAccount:
         if not demand.named:
             names["or"] = f"name one card in {CARD_NAME}"
         amounts = [
-            amounts_of(card, demand.amount, self.allocated.get(card, 0) + demand.amount, self.quota.get(card, 0))
+            amounts_of(card, demand.amount, self.cards.get(card, 0) + demand.amount, self.quota.get(card, 0))
             for card in demand.names[:_MOST_NAMED]
         ]
         return INSUFFICIENT(names, chain.from_iterable(amounts))
@@ -199,18 +185,18 @@ class CardAccount:
 
         Interchangeable cards are checked together: all admitted demands and the minimum must fit.
         """
-        ahead = reservations.basic(priority)
-        rows = zip(self.basic_allocated, ahead, self.basic_elastic, freed.basic, strict=True)
+        ahead = self.inqueue.ahead(priority)
+        rows = zip(self.allocated, ahead, self.elastic, freed.basic, strict=True)
         promised = [have + waits - spare - more for have, waits, spare, more in rows]
-        spare_cards = dict(self.elastic)
+        spare_cards = dict(self.cards_elastic)
         for (card,), amount in freed.cards.items():
             spare_cards[card] = spare_cards.get(card, 0) + amount
         refused = self._refuses_basic(requested.basic, promised)
-        return refused or self._refuses_cards(requested.cards, reservations.cards(priority), spare_cards)
+        return refused or self._refuses_cards(requested.cards, reservations.ahead(priority), spare_cards)
 
     def refuses_together(self, basic: Iterable[int], cards: Mapping[Names, int]) -> Reason | None:
         """Return a reason if several pods together do not fit in addition to what is allocated."""
-        return self._refuses_basic(basic, self.basic_allocated) or self._refuses_cards(cards, {}, {})
+        return self._refuses_basic(basic, self.allocated) or self._refuses_cards(cards, {}, {})
 
     def has_quota_left(self, cards: Mapping[Names, int], reserved: Mapping[Names, int]) -> bool:
         """Return whether cards fit into the quota with what is allocated and what is reserved."""
@@ -225,7 +211,7 @@ class CardAccount:
             return None
         before = touching(reserved, tuple(card for names in wanted for card in names))
         named = {card for names in (*before, *wanted) for card in names}
-        used = {card: self.allocated.get(card, 0) - elastic.get(card, 0) for card in sorted(named)}
+        used = {card: self.cards.get(card, 0) - elastic.get(card, 0) for card in sorted(named)}
         flow = Flow({card: self.quota.get(card, 0) - have for card, have in used.items()})
         for names, amount in before.items():
             flow.serve(names, amount)

@@ -109,7 +109,7 @@ class CardModel(Predicate):
                 code = self._cards.code_of.get(card, NO_CARD)
                 nodes = int((failed & (codes == code)).sum()) if code != NO_CARD and card not in affordable else 0
                 if nodes:
-                    total = account.allocated.get(card, 0) + demand.amount
+                    total = account.cards.get(card, 0) + demand.amount
                     amounts = amounts_of(card, demand.amount, total, account.quota.get(card, 0))
                     counts[INSUFFICIENT({"queue": account.name}, amounts)] = nodes
             others = int(

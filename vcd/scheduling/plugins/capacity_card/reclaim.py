@@ -15,8 +15,8 @@ from vcd.model.status import ALLOCATED_STATUSES
 from vcd.scheduling.framework.shares import HAS_DESERVED
 from vcd.scheduling.framework.victims import Allowance
 from vcd.scheduling.plugins.capacity_card.account import BASIC, CardAccount
-from vcd.scheduling.plugins.capacity_card.accounts import Accounts
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
+from vcd.scheduling.plugins.capacity_card.ledger import CardLedger
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Task
@@ -28,12 +28,12 @@ Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 class Entitlements:
     """Computes what queues hold beyond their entitlement; cpu or memory counts only if some queue deserves any."""
 
-    def __init__(self, session: Session, cards: NodeCards, accounts: Accounts) -> None:
+    def __init__(self, session: Session, cards: NodeCards, ledger: CardLedger) -> None:
         self._session = session
         self._cards = cards
-        self._accounts = accounts
+        self._ledger = ledger
         self._columns = [
-            column for column in range(len(BASIC)) if any(account.deserved[column] for account in accounts.queues)
+            column for column in range(len(BASIC)) if any(account.deserved[column] for account in ledger.accounts)
         ]
 
     @property
@@ -46,7 +46,7 @@ class Entitlements:
         It may if it deserves what it holds, with the requested cpu and memory and what admitted groups reserve
         (``ahead``).
         """
-        after = plus(plus(account.basic_allocated, requested, 1), ahead, 1)
+        after = plus(plus(account.allocated, requested, 1), ahead, 1)
         wanted = [column for column in self._columns if requested[column]]
         if wanted and all(after[column] <= account.deserved[column] for column in wanted):
             return None
@@ -54,7 +54,7 @@ class Entitlements:
             (role, BASIC[column], values[column])
             for role, values in (
                 ("asks", requested),
-                ("allocated", account.basic_allocated),
+                ("allocated", account.allocated),
                 ("deserved", account.deserved),
             )
             for column in wanted
@@ -67,7 +67,7 @@ class Entitlements:
 
         The queue must also retain its guarantee without the pod.
         """
-        left = plus(account.basic_allocated, evicted, -1)
+        left = plus(account.allocated, evicted, -1)
         borrows = any(amounts[column] and left[column] > account.deserved[column] for column in self._columns)
         rows = zip(amounts, left, account.guarantee, strict=True)
         return borrows and all(not amount or have - amount >= least for amount, have, least in rows)
@@ -79,12 +79,12 @@ class Entitlements:
         deserve.
         """
         jobs = self._session.jobs
-        rows = self._accounts.card_pods(ALLOCATED_STATUSES)
+        rows = self._ledger.card_pods(ALLOCATED_STATUSES)
         rows = rows[self._session.job_of_row[rows] >= 0]
         without_cards = np.maximum(jobs.sums("allocated") - self._sum_by_queue(rows), 0)
         found = self._sum_by_queue(rows[self._use_borrowed_cards(rows)])
-        for index, account in enumerate(self._accounts.queues):
-            over = [account.basic_allocated[column] - account.deserved[column] for column in self._columns]
+        for index, account in enumerate(self._ledger.accounts):
+            over = [account.allocated[column] - account.deserved[column] for column in self._columns]
             if max(over, default=0) > 0:
                 part = without_cards[index]
                 part[self._columns] = np.clip(part[self._columns], 0, np.maximum(over, 0))
@@ -99,9 +99,9 @@ class Entitlements:
         session, cards = self._session, self._cards
         nodes, requests = session.snapshot.tasks.node[rows], self._requests(rows)
         evictable: Mask = nodes >= 0
-        borrowed = np.zeros((len(self._accounts.queues), max(1, len(cards.names))), np.int64)
-        for index, account in enumerate(self._accounts.queues):
-            for card in account.allocated if account.problem is None else ():
+        borrowed = np.zeros((len(self._ledger.accounts), max(1, len(cards.names))), np.int64)
+        for index, account in enumerate(self._ledger.accounts):
+            for card in account.cards if account.problem is None else ():
                 if card in cards.code_of:
                     borrowed[index, cards.code_of[card]] = max(-account.left(card), 0)
         if not borrowed.any():
@@ -120,17 +120,17 @@ class Entitlements:
         return requests
 
     def _sum_by_queue(self, rows: Ints) -> Ints:
-        return sums_by(self._session.queue_of_row[rows], self._requests(rows), len(self._accounts.queues))
+        return sums_by(self._session.queue_of_row[rows], self._requests(rows), len(self._ledger.accounts))
 
 
 class BeyondEntitlement(Allowance):
     """Permits tasks that use only cards beyond their queue's quota, and tasks without cards of queues that borrow."""
 
     def __init__(
-        self, accounts: Accounts, request_of: Callable[[Task], CardRequest], entitlements: Entitlements | None
+        self, ledger: CardLedger, request_of: Callable[[Task], CardRequest], entitlements: Entitlements | None
     ) -> None:
         """``entitlements`` is None if every task without cards may be evicted."""
-        self._accounts = accounts
+        self._ledger = ledger
         self._request_of = request_of
         self._entitlements = entitlements
         self._cards_evicted: dict[tuple[int, str], int] = {}
@@ -138,8 +138,8 @@ class BeyondEntitlement(Allowance):
 
     def permits(self, task: Task) -> bool:
         index, request = task.job.queue.index, self._request_of(task)
-        account = self._accounts.queues[index]
-        used = self._accounts.charged(request, task.node)
+        account = self._ledger.accounts[index]
+        used = self._ledger.charged(request, task.node)
         if not used:
             evicted = self._basic_evicted.get(index, [0, 0])
             return self._entitlements is None or self._entitlements.exceeds(account, request.basic, evicted)
@@ -150,5 +150,5 @@ class BeyondEntitlement(Allowance):
     def spend(self, task: Task) -> None:
         index, request = task.job.queue.index, self._request_of(task)
         self._basic_evicted[index] = plus(self._basic_evicted.get(index, [0, 0]), request.basic, 1)
-        for card, amount in self._accounts.charged(request, task.node):
+        for card, amount in self._ledger.charged(request, task.node):
             self._cards_evicted[index, card] = self._cards_evicted.get((index, card), 0) + amount

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cached_property
+from math import inf
 
 import numpy as np
 import numpy.typing as npt
@@ -16,31 +17,23 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
 from vcd.scheduling.framework.admission import COUNT_VICTIMS, FreeableByEviction
 from vcd.scheduling.framework.demand import demand_of
+from vcd.scheduling.framework.guarantees import attainable
+from vcd.scheduling.framework.ledger import QueueLedger, allocated_by_queue, usage_by_queue
 from vcd.scheduling.framework.order import PRIORITY, SHARE, labelled
 from vcd.scheduling.framework.points import Vote
-from vcd.scheduling.framework.shares import (
-    VOLCANO_SHARES,
-    Attempts,
-    Guarantees,
-    KeepsShares,
-    above_capability,
-    attainable,
-    reserved_guarantee,
-    without_limit,
-)
+from vcd.scheduling.framework.queueaccounts import UNLIMITED, QueueAccount, Resources
+from vcd.scheduling.framework.shares import VOLCANO_SHARES, Attempts, KeepsShares, contradictions
 from vcd.scheduling.framework.victims import Allowance, VictimsAnswer, victim_rule
 from vcd.scheduling.plugins.proportion.reachable import Reach
 from vcd.scheduling.search.parts import Mask
 from vcd.scheduling.session.gauges import Gauge, queue_gauge, resource_gauges_of
-from vcd.scheduling.session.jobs import elastic, inqueue_by_priority
 from vcd.scheduling.session.queues import Queue
 from vcd.scheduling.session.reasons import Problem
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.groups import GroupColumns
 from vcd.state.holds import Hold, HoldKind
 from vcd.state.records import Shape
-from vcd.state.sums import Ints, bounded, plus, sum_of, sums_by
+from vcd.state.sums import Ints, plus, sum_of, sums_by
 
 _OVERUSED = ReasonCode("queue-overused", Cause.QUEUE_DESERVED, "queue is overused", field="spec.weight")
 _BEYOND_DESERVED = ReasonCode(
@@ -76,37 +69,28 @@ Amounts = npt.NDArray[np.float64]
 
 TOLERANCE = 0.1
 """Amounts closer than this are equal (Volcano ``api.minResource``)."""
-UNLIMITED = float("inf")
 _ALLOCATED = tuple(int(status) for status in ALLOCATED_STATUSES)
 _PLACED = (*_ALLOCATED, int(TaskStatus.PIPELINED))
 
 
-class _Share:
-    """One queue's account; quantities are float64 in the order of the session's resources.
+class _Share(QueueAccount):
+    """One queue's account with its share.
 
-    ``deserved`` is the queue's share by weight, at most ``real_capability``. ``elastic`` is what jobs hold above their
-    minimum. ``inqueue`` is what admitted jobs may still take of theirs, one row per job priority, ascending.
-    ``request`` is allocated plus the requests of pending pods; ``demand`` is the same without pods that no node can
-    take.
+    ``deserved`` is the queue's share by weight, at most ``real_capability``, which is the capability less other queues'
+    reserved guarantees. ``demand`` is ``request`` without pods that no node can take.
     """
 
-    def __init__(self, queue: Queue, width: int) -> None:
-        self.queue = queue
+    capability: list[int]
+
+    def __init__(self, queue: Queue, resources: Resources) -> None:
+        record = queue.record
+        super().__init__(queue, resources.amounts(record.guarantee), resources.capability(record.capability))
         self.weight = max(queue.weight, 0)  # a negative weight would reduce the other queues' shares
-        self.allocated: list[int] = [0] * width
-        self.deserved: Amounts = np.zeros(width)
-        self.deserved_list: list[float] = []
-        self.share = 0.0
-        self.request: Amounts
-        self.demand: Amounts
-        self.elastic: Amounts
-        self.inqueue: Amounts
-        self.capability: Amounts
+        self.real_capability = self.capability
+        self.demand = [0] * resources.width
         self.has_excluded = False
-        self.real_capability: Amounts
-        self.capability_list: list[float] = []
-        self.most: list[float] = []
-        self.guarantee: Amounts
+        self.deserved = [0.0] * resources.width
+        self.share = 0.0
 
 
 class _Pool:
@@ -179,16 +163,12 @@ class ProportionPlugin(KeepsShares):
 
     def open(self, session: Session) -> None:
         self._session = session
-        self._width = len(session.nodes.resources)
-        self._pods = session.nodes.column_of["pods"]
+        self._resources = resources = Resources(session)
+        self._width, self._pods = resources.width, resources.pods
         self._total: Amounts = session.nodes.total.astype(np.float64)
-        self._named = [
-            column
-            for column, name in enumerate(session.nodes.resources)
-            if self._total[column] > 0 or name in ("cpu", "memory")
-        ]
-        self._attainable = attainable(session, sum_of(self._held))
+        self._named = [column for column, amount in enumerate(resources.total) if amount > 0 or column in (0, 1)]
         self._as_volcano: bool = self.values[VOLCANO_SHARES.key]
+        self._attainable = attainable(session, allocated_by_queue(session))
         self._freeable = FreeableByEviction(session, self.values[COUNT_VICTIMS.key])
         self._attempts = Attempts(session)
         self._loan: _Loan | None = None
@@ -202,91 +182,32 @@ class ProportionPlugin(KeepsShares):
     # --- accounts ---------------------------------------------------------------------------------------------------
 
     @cached_property
+    def ledger(self) -> QueueLedger[_Share]:
+        """The accounts of all queues, created when they are first needed."""
+        session, resources = self._session, self._resources
+        ledger = QueueLedger(session, [_Share(queue, resources) for queue in session.queue_list], self._as_volcano)
+        ledger.fill(*usage_by_queue(session))
+        ledger.count_guarantees(lambda account: account.queue.is_open)
+        for account, left in zip(ledger.accounts, ledger.left_to_each(resources.total), strict=True):
+            account.real_capability = [min(pair) for pair in zip(left, account.capability, strict=True)]
+        ledger.protect_guarantees(self._attainable)
+        return ledger
+
+    @cached_property
     def _shares(self) -> dict[int, _Share]:
         """The accounts of queues that have jobs or pods, by index."""
-        session = self._session
+        session, accounts = self._session, self.ledger.admitting
         indices = sorted({*np.flatnonzero(np.bincount(session.jobs.queue)).tolist(), *session.orphans.queues.tolist()})
-        shares = {index: _Share(session.queue_list[index], self._width) for index in indices}
-        self._fill_accounts(shares)
+        shares = {index: accounts[index] for index in indices}
+        none = np.zeros((len(accounts), self._width), np.int64)
+        never = none if self._as_volcano else demand_of(session).excluded()
+        for account, excluded in zip(accounts, never.tolist(), strict=True):
+            account.demand = plus(account.request, excluded, -1)
+            account.has_excluded = any(excluded)
         for index, deserved in self._divided(shares, self._total).items():
-            shares[index].deserved = deserved
+            shares[index].deserved = deserved.tolist()
             self._update_share(shares[index])
         return shares
-
-    @cached_property
-    def _held(self) -> Ints:
-        """What queues had allocated when the session began, as (queues, resources)."""
-        return bounded(self._session.jobs.sums("allocated") + self._session.orphans.allocated)
-
-    @cached_property
-    def _guarantees(self) -> Guarantees:
-        """The sum of all guarantees, with the queues' allocated resources."""
-        none = [0] * self._width
-        guaranteed = {
-            queue.name: none if self._as_volcano else self._guaranteed[queue.index].astype(np.int64).tolist()
-            for queue in self._session.queue_list
-        }
-        found = Guarantees(guaranteed, self._attainable)
-        for account in self._shares.values():
-            found.charge(account.queue.name, account.allocated)
-        return found
-
-    @cached_property
-    def _guaranteed(self) -> dict[int, Amounts]:
-        """The portion of each queue's guarantee that is reserved against other queues, by index."""
-        session = self._session
-        held = self._held.tolist()
-        found: dict[int, Amounts] = {}
-        for queue in session.queue_list:
-            guarantee = self._amounts(queue.record.guarantee).astype(np.int64).tolist()
-            most = self._capability(queue).tolist()
-            if not self._as_volcano:
-                guarantee = reserved_guarantee(guarantee, most, held[queue.index], queue.is_open)
-            found[queue.index] = np.array(guarantee, np.float64)
-        return found
-
-    def _fill_accounts(self, shares: dict[int, _Share]) -> None:
-        session = self._session
-        jobs = session.jobs
-        allocated = self._held
-        pending, above = jobs.sums("pending"), jobs.sums(elastic)
-        never = np.zeros_like(pending) if self._as_volcano else demand_of(session).excluded()
-        self._priorities = jobs.priorities
-        reserved_by = inqueue_by_priority(self._reserving, len(session.queue_list))
-        reserved = sum(self._guaranteed.values(), np.zeros(self._width))
-        for index, account in shares.items():
-            account.allocated = allocated[index].tolist()
-            account.request = (allocated[index] + pending[index]).astype(np.float64)
-            account.demand = account.request - never[index]
-            account.has_excluded = bool(never[index].any())
-            account.elastic = above[index].astype(np.float64)
-            account.inqueue = reserved_by[index].astype(np.float64)
-            account.guarantee = self._guaranteed[index]
-            account.capability = self._capability(account.queue)
-            account.capability_list = account.capability.tolist()
-            rest = np.maximum(self._total - reserved, 0) + account.guarantee
-            account.real_capability = np.minimum(rest, account.capability)
-            account.most = account.real_capability.tolist()
-
-    @cached_property
-    def _reserving(self) -> GroupColumns:
-        """The groups with the resources that they reserve."""
-        return self._session.jobs if self._as_volcano else demand_of(self._session).groups
-
-    def _amounts(self, values: dict[str, int], default: float = 0.0) -> Amounts:
-        result = np.full(self._width, default)
-        for name, value in values.items():
-            result[self._session.nodes.column_of[name]] = value
-        return result
-
-    def _capability(self, queue: Queue) -> Amounts:
-        """Return a queue's capability; resources that are not named, and cpu or memory of 0, are unlimited."""
-        result = self._amounts(queue.record.capability, UNLIMITED)
-        for name in ("cpu", "memory"):
-            column = self._session.nodes.column_of[name]
-            if result[column] <= 0:
-                result[column] = UNLIMITED
-        return result
 
     # --- deserved ---------------------------------------------------------------------------------------------------
 
@@ -302,7 +223,7 @@ class ProportionPlugin(KeepsShares):
         has, wants = none if has is None else has[indices], none if wants is None else wants[indices]
         request, most, least = (
             np.array([getattr(account, name) for account in accounts], np.float64).reshape(none.shape) - has
-            for name in ("demand", "real_capability", "guarantee")
+            for name in ("demand", "real_capability", "counted_guarantee")
         )
         request -= wants
         least = np.maximum(least, 0)
@@ -320,8 +241,8 @@ class ProportionPlugin(KeepsShares):
 
     def _guaranteed_to_others(self, shares: dict[int, _Share]) -> Amounts:
         """Return the guarantees of queues without jobs and pods."""
-        others = [queue for queue in self._session.queue_list if queue.index not in shares]
-        return sum((self._guaranteed[queue.index] for queue in others), np.zeros(self._width))
+        others = [account for account in self.ledger.accounts if account.queue.index not in shares]
+        return sum((np.array(account.counted_guarantee, np.float64) for account in others), np.zeros(self._width))
 
     def _rounds(self, weight_of: list[int], total: Amounts, request: Amounts, most: Amounts, least: Amounts) -> Amounts:
         """Divide a total by weight, round by round (Volcano's formula); one row per queue."""
@@ -395,11 +316,9 @@ class ProportionPlugin(KeepsShares):
         return all(amount < TOLERANCE for column, amount in enumerate(amounts) if column != self._pods)
 
     def _update_share(self, account: _Share) -> None:
-        if not account.deserved_list:
-            account.deserved_list = account.deserved.tolist()
         share = 0.0
         for column in self._named:
-            have, deserved = account.allocated[column], account.deserved_list[column]
+            have, deserved = account.allocated[column], account.deserved[column]
             part = have / deserved if deserved else float(have > 0)
             if part > share:
                 share = part
@@ -422,7 +341,7 @@ class ProportionPlugin(KeepsShares):
         account = self._shares[queue.index]
         if self._loan is not None or account.has_excluded:
             return None
-        allocated, deserved = account.allocated, account.deserved_list
+        allocated, deserved = account.allocated, account.deserved
         for column in self._named:
             if deserved[column] >= allocated[column] + TOLERANCE:
                 return None
@@ -437,13 +356,13 @@ class ProportionPlugin(KeepsShares):
         """
         account, amounts = self._shares[queue.index], [amount * count for amount in task.amounts]
         if account.has_excluded and demand_of(self._session).is_excluded(task):
-            return self._beyond(queue, task.job, amounts, account.most)
+            return self._beyond(queue, task.job, amounts, account.real_capability)
         return self._within(queue, task.job, amounts)
 
     def preemptive(self, queue: Queue, tasks: list[Task]) -> Reason | None:
         """Return a reason if the tasks together would exceed what the queue deserves."""
         request = sum_of(np.array([task.request for task in tasks])).tolist()
-        return self._beyond(queue, tasks[0].job, request, self._shares[queue.index].deserved_list)
+        return self._beyond(queue, tasks[0].job, request, self._shares[queue.index].deserved)
 
     def lend(self, begins: bool) -> bool:
         """Begin or end lending; return whether there is anything to lend."""
@@ -467,29 +386,19 @@ class ProportionPlugin(KeepsShares):
 
     def holds(self) -> Iterator[Hold]:
         """Return the resources reserved for queues: unused guarantees, and unused shares that their pods can use."""
-        resources = self._session.nodes.resources
-
-        def held(kind: HoldKind, name: str, amounts: Sequence[int]) -> Hold:
-            return Hold(kind, name, resources={r: n for r, n in zip(resources, amounts, strict=True) if n})
-
-        for name, unused in self._guarantees.unused():
-            yield held(HoldKind.GUARANTEE, name, unused)
+        yield from super().holds()
         for index, reserved in self._reserved_shares().items():
-            yield held(HoldKind.SHARE, self._session.queue_list[index].name, reserved)
+            named = {name: amount for name, amount in zip(self._resources.names, reserved, strict=True) if amount}
+            yield Hold(HoldKind.SHARE, self._session.queue_list[index].name, resources=named)
 
     def _within(self, queue: Queue, job: Job, request: Sequence[int]) -> Reason | None:
         account, loan = self._shares[queue.index], self._loan
-        # lent resources are limited by the capability, or else by others' guarantees: ``most`` does not
+        # lent resources are limited by the capability, or else by others' guarantees: ``real_capability`` does not
         # distinguish these two
-        most = account.deserved_list if loan is None else account.capability_list
-        refusal = self._beyond(queue, job, request, most)
-        if refusal is not None:
+        most = account.deserved if loan is None else account.capability
+        refusal = self._beyond(queue, job, request, most) or self.ledger.refusal(_GUARANTEED, queue, request)
+        if refusal is not None or loan is None:
             return refusal
-        if over := self._guarantees.exceeded(queue.name, request, self._pods):
-            names = [name for name in self._guarantees.holders(over) if name != queue.name]
-            return _GUARANTEED({"queues": ", ".join(names)}, self._session.told(over, asks=request))
-        if loan is None:
-            return None
         short = [
             column
             for column, amount in enumerate(request)
@@ -501,7 +410,7 @@ class ProportionPlugin(KeepsShares):
         if short:
             names = [self._session.queue_list[index].name for index in loan.owners(queue.index, short)]
             return _LENT({"queues": ", ".join(names)}, self._session.told(short, asks=request))
-        return self._beyond(queue, job, request, account.most)
+        return self._beyond(queue, job, request, account.real_capability)
 
     def _beyond(self, queue: Queue, job: Job, request: Sequence[int], most: Sequence[float]) -> Reason | None:
         if not queue.is_open:
@@ -516,9 +425,9 @@ class ProportionPlugin(KeepsShares):
         ]
         if not over:
             return None
-        limits, deserved = account.capability_list, account.deserved_list
+        limits, deserved = account.capability, account.deserved
         if most is limits and any(deserved[column] < limits[column] < UNLIMITED for column in over):
-            capabilities = [0 if limit == UNLIMITED else int(limit) for limit in limits]
+            capabilities = [0 if limit == UNLIMITED else limit for limit in limits]
             amounts = [*self._attempts.told(job, over, allocated), *self._session.told(over, capability=capabilities)]
             return _LENT_TO_CAPABILITY({"queue": queue.name}, self._session.told(over, asks=request) + amounts)
         amounts = self._session.told(over, asks=request, deserved=[int(amount) for amount in deserved])
@@ -533,23 +442,21 @@ class ProportionPlugin(KeepsShares):
             return Vote.PERMIT
         account = self._shares[queue.index]
         needed = self._session.jobs.min_resources[job.index]
-        ahead = account.inqueue[self._rank(job) :].sum(axis=0)
+        ahead = account.inqueue.ahead(job.priority)
         after = needed + np.array(account.allocated) + ahead - account.elastic - self._freeable.minimum_held(job)
         over = (needed > 0) & (after > account.real_capability)
         over[self._pods] = False
         if not over.any():
             return Vote.PERMIT
-        capability = np.where(np.isinf(account.real_capability), 0, account.real_capability)
-        columns = np.flatnonzero(over)
-        return _BEYOND_CAPABILITY(
-            amounts=self._session.told(columns, asks=needed, would_hold=after, capability=capability)
-        )
+        limits = account.real_capability
+        amounts = self._session.told(np.flatnonzero(over), asks=needed, would_hold=after, capability=limits)
+        return _BEYOND_CAPABILITY(amounts=amounts)
 
     def stays_within_share(self, job: Job) -> bool:
         """Return whether the queue could reclaim for a group. The group's pods may not exist yet."""
         index = job.queue.index
         needed = self._session.jobs.min_resources[job.index]
-        ahead = self._shares[index].inqueue[self._rank(job) :].sum(axis=0)
+        ahead = self._shares[index].inqueue.ahead(job.priority)
         after = needed + np.array(self._shares[index].allocated) + ahead
         over = (needed > 0) & (after >= self._parts_if_it_requests_all(index)[index] + TOLERANCE)
         over[self._pods] = False
@@ -577,14 +484,6 @@ class ProportionPlugin(KeepsShares):
         everywhere = np.ones(len(self._session.nodes), np.bool_)
         return np.minimum(self._reach.total(sum_of(held), everywhere), self._total)
 
-    def job_enqueued(self, job: Job) -> None:
-        """Count what an admitted group reserves."""
-        if job.record.min_resources is not None:
-            self._shares[job.queue.index].inqueue[self._rank(job)] += self._reserving.reservable(job.index)
-
-    def _rank(self, job: Job) -> int:
-        return int(np.searchsorted(self._priorities, job.priority))
-
     @victim_rule("tasks of queues above their share of the usable resources, until these queues reach it")
     def reclaimable(self, reclaimer: Task, tasks: list[Task]) -> VictimsAnswer:
         """Permit victims of queues above their part, until they reach it.
@@ -608,9 +507,7 @@ class ProportionPlugin(KeepsShares):
         task = tasks[0]
         index = task.job.queue.index
         account = self._shares[index]
-        guarantees = self._guarantees
-        account.allocated[:] = plus(account.allocated, task.amounts, sign * len(rows))
-        guarantees.charge(account.queue.name, task.amounts, sign * len(rows))
+        self.ledger.charge(task.job.queue, task.amounts, sign * len(rows))
         if self._loan is not None:
             self._loan.free = plus(self._loan.free, task.amounts, -sign * len(rows))
         for pool in self._pools.values():
@@ -633,12 +530,8 @@ class ProportionPlugin(KeepsShares):
 
     def problems(self) -> Iterator[Problem]:
         """Yield queues that are guaranteed more than their own capability, or whose capability limits nothing."""
-        names = self._session.nodes.resources
         for queue in self._session.queue_list:
-            stated = {"guarantee.resource": self._amounts(queue.record.guarantee).astype(np.int64).tolist()}
-            above = above_capability(stated, self._capability(queue).tolist(), names)
-            for text in (*above, *without_limit(queue.record.capability)):
-                yield Problem("Queue", queue.name, text)
+            yield from contradictions(queue, self._resources, {"guarantee.resource": queue.record.guarantee})
 
     # --- gauges -----------------------------------------------------------------------------------------------------
 
@@ -652,11 +545,11 @@ class ProportionPlugin(KeepsShares):
             if account is not None:
                 series = {
                     "allocated": account.allocated,
-                    "request": account.request.tolist(),
-                    "inqueue": account.inqueue.sum(axis=0).tolist(),
-                    "deserved": account.deserved_list,
-                    "capability": account.capability.tolist(),
-                    "real_capability": account.real_capability.tolist(),
+                    "request": account.request,
+                    "inqueue": account.inqueue.total(),
+                    "deserved": account.deserved,
+                    "capability": [inf if limit >= UNLIMITED else limit for limit in account.capability],
+                    "real_capability": account.real_capability,
                 }
             yield from resource_gauges_of(queue, resources, series)
             yield queue_gauge("weight", queue.name, queue.weight)

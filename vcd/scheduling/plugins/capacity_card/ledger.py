@@ -1,4 +1,4 @@
-"""Builds the accounts of all queues from the pods' positions and requests (docs/semantics/capacity-card.md)."""
+"""The ledger of capacity-card: cards by the pods' positions and requests (docs/semantics/capacity-card.md)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ import numpy.typing as npt
 from vcd.model.objects import Pod
 from vcd.model.requests import CPU, MEMORY
 from vcd.model.status import ALLOCATED_STATUSES, READY_STATUSES, Phase, TaskStatus
-from vcd.scheduling.framework.demand import demand_of
-from vcd.scheduling.framework.shares import Guarantees, attainable, reserved_guarantee
+from vcd.scheduling.framework.guarantees import attainable
+from vcd.scheduling.framework.ledger import QueueLedger, usage_by_queue
 from vcd.scheduling.plugins.capacity_card.account import CardAccount, CardReservations, QuotaAmounts, add_to
 from vcd.scheduling.plugins.capacity_card.annotations import REQUEST, CardError, Names, read_request
 from vcd.scheduling.plugins.capacity_card.cards import NO_CARD, NodeCards
 from vcd.scheduling.plugins.capacity_card.requests import CardRequest, card_request
 from vcd.scheduling.plugins.capacity_card.waiting import PendingCards, card_name
-from vcd.scheduling.session.jobs import Flags, are_preemptable, elastic, inqueue, inqueue_by_priority
+from vcd.scheduling.session.jobs import Flags, are_preemptable, elastic, inqueue
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
-from vcd.state.groups import GroupColumns
 from vcd.state.interning import NO_ROW
 from vcd.state.records import Shape
-from vcd.state.sums import Ints, bounded, sum_of, sums_before, sums_by
+from vcd.state.sums import Ints, sum_of, sums_before, sums_by
 
 
 class HeldCard(NamedTuple):
@@ -37,18 +36,16 @@ class HeldCard(NamedTuple):
     amount: int
 
 
-class Accounts:
-    """The accounts of all queues in a session, and the requests of its pods.
+class CardLedger(QueueLedger[CardAccount]):
+    """The accounts of all queues, for cpu and memory and for cards, and the requests of the session's pods.
 
-    ``unlimited``: pods that request cards count no cpu and memory (cardUnlimitedCpuMemory). ``as_volcano``: guarantees
-    of cpu and memory limit each other queue alone, not all together. ``guarantees`` are those of cpu and memory.
+    ``unlimited``: pods that request cards count no cpu and memory (cardUnlimitedCpuMemory).
     """
 
     def __init__(self, session: Session, cards: NodeCards, unlimited: bool, as_volcano: bool) -> None:
-        self._session = session
+        super().__init__(session, [CardAccount(queue) for queue in session.queue_list], as_volcano)
         self._cards = cards
         self._unlimited = unlimited
-        self._as_volcano = as_volcano
         self._request = cache(partial(_request_for, cards, unlimited))
         self.held: list[HeldCard] = []
         self.within_minimum: list[HeldCard] = []
@@ -57,7 +54,6 @@ class Accounts:
         """For groups that state no minimum of a card: the most that all pods except minMember hold of it."""
         self.unreadable: dict[int, str] = {}
         """Why the request annotation of a group without pods is unreadable, by job."""
-        self.queues = [CardAccount(queue) for queue in session.queue_list]
         tasks = session.snapshot.tasks
         of_shape: npt.NDArray[np.bool_] = np.any(session.requests[:, cards.columns] > 0, axis=1)
         self._requests_cards = of_shape[tasks.shape] & (session.queue_of_row >= 0)
@@ -115,7 +111,7 @@ class Accounts:
         That is its demand without pods behind a scheduling gate or that fit on no node; nothing if no node can take the
         group.
         """
-        if not self.reserving.reserves[job.index]:
+        if not self.groups.reserves[job.index]:
             return {}
         return self._sums(job, self.waiting.reserved) if job.task_count else self._annotated(job.index)
 
@@ -199,7 +195,7 @@ class Accounts:
             for position in np.flatnonzero((codes == NO_CARD) & (amounts > 0)).tolist():
                 self._hold_unknown(resource, int(holders[position]), int(rows[position]))
         for held in self.held:
-            allocated = self.queues[held.queue].allocated
+            allocated = self.accounts[held.queue].cards
             allocated[held.card] = allocated.get(held.card, 0) + held.amount
 
     def _hold(self, column: int, holders: Ints, codes: npt.NDArray[np.int32], amounts: Ints) -> None:
@@ -222,7 +218,7 @@ class Accounts:
         above = self._above_members(holder, inverse, amounts[known]) * (minimum == 0)
         self.above_members += map(HeldCard, holder.tolist(), queues, names, above.tolist())
         for index in np.flatnonzero(elastic).tolist():
-            spare = self.queues[queues[index]].elastic
+            spare = self.accounts[queues[index]].cards_elastic
             spare[names[index]] = spare.get(names[index], 0) + int(elastic[index])
 
     def _above_members(self, holder: Ints, pairs: Ints, amounts: Ints) -> Ints:
@@ -255,21 +251,19 @@ class Accounts:
         releasing = (tasks.status == TaskStatus.RELEASING) & (tasks.node != NO_ROW) & (session.queue_of_row >= 0)
         for row in np.flatnonzero(releasing).tolist():
             request = self._request_of_row(row)
-            account = self.queues[session.queue_of_row[row]]
-            account.basic_releasing = [
-                have + more for have, more in zip(account.basic_releasing, request.basic, strict=True)
-            ]
+            account = self.accounts[session.queue_of_row[row]]
+            account.releasing = [have + more for have, more in zip(account.releasing, request.basic, strict=True)]
             for card, amount in self.charged(request, int(tasks.node[row])):
-                account.releasing[card] = account.releasing.get(card, 0) + amount
+                account.cards_releasing[card] = account.cards_releasing.get(card, 0) + amount
 
     def _queue_cards(self, requests_cards: npt.NDArray[np.bool_]) -> None:
         """Add up requests of cards, and note the groups that request cards at all."""
         session, jobs, waiting = self._session, self._session.jobs, self.waiting
-        for account in self.queues:
-            account.request = {(card,): amount for card, amount in account.allocated.items()}
+        for account in self.accounts:
+            account.cards_requested = {(card,): amount for card, amount in account.cards.items()}
         for resource in self._cards.resources:
             for queue, _, names, amount in self._sums_of(resource, waiting.requested[resource]):
-                add_to(self.queues[queue].request, {names: amount})
+                add_to(self.accounts[queue].cards_requested, {names: amount})
         has_cards = np.bincount(session.job_of_row[requests_cards], minlength=len(jobs)) > 0
         has_cards |= (jobs.min_resources[:, self._cards.columns] > 0).any(axis=1)
         without_pods = (jobs.counts.sum(axis=1) == 0) & ((jobs.phase == Phase.INQUEUE) | (jobs.phase == Phase.PENDING))
@@ -280,42 +274,31 @@ class Accounts:
     # --- reservations -------------------------------------------------------------------------------------------------
 
     @cached_property
-    def reserving(self) -> GroupColumns:
-        """The groups with what they reserve. Needs an opened framework, except with Volcano's shares."""
-        return self._session.jobs if self._as_volcano else demand_of(self._session).groups
-
-    @cached_property
     def reservations(self) -> list[CardReservations]:
-        """What groups admitted before the session may still take, by queue index; add newly admitted groups to it."""
-        found = [CardReservations() for _ in self.queues]
+        """The cards that admitted groups may still take, by queue index; add newly admitted groups to it."""
+        found = [CardReservations() for _ in self.accounts]
         jobs, waiting = self._session.jobs, self.waiting
         allocated_tasks = jobs.counts[:, list(ALLOCATED_STATUSES)].sum(axis=1)
         runs = jobs.states_minimum & (jobs.phase == Phase.RUNNING) & (allocated_tasks >= jobs.min_member)
-        reserves = ((jobs.phase == Phase.INQUEUE) | runs) & self.reserving.reserves
+        reserves = ((jobs.phase == Phase.INQUEUE) | runs) & self.groups.reserves
         for resource in self._cards.resources:
             needed = np.where(reserves[waiting.job], waiting.reserved[resource], 0)
             for queue, priority, names, amount in self._sums_of(resource, needed):
-                found[queue].add_cards(priority, {names: amount})
+                found[queue].add(priority, {names: amount})
         priorities = jobs.priority.tolist()
         for index in np.flatnonzero(reserves & np.any(list(waiting.uncreated.values()), axis=0)).tolist():
             for names, amount in waiting.demand_of_uncreated(index):
-                found[jobs.queue[index]].add_cards(priorities[index], {names: amount})
+                found[jobs.queue[index]].add(priorities[index], {names: amount})
         for index in np.flatnonzero(reserves & (jobs.counts.sum(axis=1) == 0) & (jobs.phase == Phase.INQUEUE)).tolist():
-            found[jobs.queue[index]].add_cards(priorities[index], self._annotated(index))
-        self._reserve_basic(found)
+            found[jobs.queue[index]].add(priorities[index], self._annotated(index))
         return found
 
-    def _reserve_basic(self, found: list[CardReservations]) -> None:
-        jobs, count = self._session.jobs, len(self.queues)
-        if self._unlimited:
-            amounts = self.reserving.derived(inqueue)[:, :2] * ~self._has_cards[:, None]
-            sums = sums_by(self._by_priority(), amounts, count * len(jobs.priorities))
-            reserved = sums.reshape(count, len(jobs.priorities), 2)
-        else:
-            reserved = inqueue_by_priority(self.reserving, count)[:, :, :2]
-        for queue, rank in np.argwhere(reserved.any(axis=2)).tolist():
-            priority = int(jobs.priorities[rank])
-            found[queue].add_basic(priority, reserved[queue, rank].tolist())
+    def _inqueue(self) -> Ints:
+        if not self._unlimited:
+            return super()._inqueue()[:, :, :2]
+        ranks, count = len(self._session.jobs.priorities), len(self.accounts)
+        amounts = self.groups.derived(inqueue)[:, :2] * ~self._has_cards[:, None]
+        return sums_by(self._by_priority(), amounts, count * ranks).reshape(count, ranks, 2)
 
     def _sums_of(self, resource: str, amounts: Ints) -> Iterator[tuple[int, int, Names, int]]:
         """Yield (queue, priority, acceptable cards, amount) for a resource."""
@@ -338,47 +321,24 @@ class Accounts:
 
     def _fill_basic(self) -> None:
         """Add up cpu and memory of queues, and set their limits."""
-        session, jobs = self._session, self._session.jobs
-        allocated = bounded(jobs.sums("allocated") + session.orphans.allocated)[:, :2]
-        pending = jobs.sums("pending")[:, :2].copy()
-        above = jobs.sums(elastic)[:, :2]
+        jobs = self._session.jobs
+        allocated, pending, above = (sums[:, :2].copy() for sums in usage_by_queue(self._session))
         if self._unlimited:
-            above = sums_by(jobs.queue, jobs.derived(elastic)[:, :2] * ~self._has_cards[:, None], len(self.queues))
+            above = sums_by(jobs.queue, jobs.derived(elastic)[:, :2] * ~self._has_cards[:, None], len(self.accounts))
             allocated -= self._of_card_pods(ALLOCATED_STATUSES)
             pending -= self._of_card_pods((TaskStatus.PENDING,))
-        parts = [part.tolist() for part in (allocated, allocated + pending, above)]
-        for account, *sums in zip(self.queues, *parts, strict=True):
-            account.basic_allocated, account.basic_request, account.basic_elastic = sums
-        self._count_guarantees(session.nodes.total[:2].tolist())
-
-    def _count_guarantees(self, total: list[int]) -> None:
-        """Limit cpu and memory of queues, each alone and all together."""
-        counted = [
-            list(account.guarantee)
-            if self._as_volcano
-            else reserved_guarantee(account.guarantee, account.most(), account.basic_allocated, queue.is_open)
-            for account, queue in zip(self.queues, self._session.queue_list, strict=True)
-        ]
-        reserved = [sum(amounts[column] for amounts in counted) for column in range(len(total))]
-        left = [max(all_ - others, 0) for all_, others in zip(total, reserved, strict=True)]
-        none = [0] * len(total)
-        held = sum_of(np.array([account.basic_allocated for account in self.queues], np.int64).reshape(-1, len(none)))
-        self.guarantees = Guarantees(
-            {
-                account.name: none if self._as_volcano else own
-                for account, own in zip(self.queues, counted, strict=True)
-            },
-            attainable(self._session, held),
-        )
-        for account, own in zip(self.queues, counted, strict=True):
-            account.settle(left, own)
-            self.guarantees.charge(account.name, account.basic_allocated)
+        self.fill(allocated, pending, above)
+        self.count_guarantees(lambda account: account.queue.is_open)
+        left = self.left_to_each(self._session.nodes.total[:2].tolist())
+        for account, amounts in zip(self.accounts, left, strict=True):
+            account.settle(amounts)
+        self.protect_guarantees(attainable(self._session, allocated))
 
     def _of_card_pods(self, statuses: tuple[int, ...]) -> Ints:
         """Return the cpu and memory of pods that request cards, by queue."""
         session, tasks = self._session, self._session.snapshot.tasks
         rows = self.card_pods(statuses)
-        return sums_by(session.queue_of_row[rows], session.requests[tasks.shape[rows], :2], len(self.queues))
+        return sums_by(session.queue_of_row[rows], session.requests[tasks.shape[rows], :2], len(self.accounts))
 
 
 def _request_for(
