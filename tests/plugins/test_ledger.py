@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.dsl import gang, node, priority_class, queue, session_of
+from tests.dsl import flat, gang, node, planned, priority_class, queue, session_of
 from tests.plugins.opened import conf, job_of, plugin_of, queue_of, task_of
 from vcd.model.objects import Queue, QueueSpec
 from vcd.model.status import ALLOCATED_STATUSES, TaskStatus
@@ -22,6 +22,7 @@ TREE = conf("priority", "gang", "predicates", "capacity").replace(
     "name: capacity", "name: capacity\n    enableHierarchy: true"
 )
 CONFS = {**{name: conf("priority", "gang", "predicates", name) for name in FLAT}, "tree": TREE}
+PHASES = {"admitted": "Inqueue", "new": "Pending"}
 HELD = (*ALLOCATED_STATUSES, TaskStatus.PIPELINED)
 
 each_plugin = pytest.mark.parametrize("plugin", CONFS)
@@ -122,3 +123,17 @@ def test_a_lineage_ends_at_the_root_at_a_missing_parent_and_before_a_repetition(
 ) -> None:
     queues = {name: QueueRecord.of(Queue(spec=QueueSpec(parent=parent))) for name, parent in parents.items()}
     assert lineage_of(queues, "q") == lineage
+
+
+@pytest.mark.parametrize("plugin", ["capacity", "proportion"])
+def test_admitted_groups_count_before_overcommit_lets_a_queue_reclaim(plugin: str) -> None:
+    """A queue deserves 4 cpu and has admitted a group of 4; another queue borrows all nodes."""
+    overcommit = "- plugins:\n  - name: overcommit\n    arguments:\n      overcommit-factor: 1.6\n"
+    policy = conf("priority", "predicates", plugin, actions="enqueue, allocate, reclaim")
+    borrowed = flat(
+        gang(f"b{i}", 1, queue="borrower", on=["n"], phase="Running", minimum={"cpu": 1}, cpu=1) for i in range(8)
+    )
+    groups = flat(gang(name, 4, queue="q", phase=phase, minimum={"cpu": 4}, cpu=1) for name, phase in PHASES.items())
+    queues = [queue(name, deserved={"cpu": "4"}) for name in ("q", "borrower")]
+    plan = planned(node("n", cpu=8), queues, borrowed, groups, conf=policy.replace("tiers:\n", f"tiers:\n{overcommit}"))
+    assert plan.phases["default/new"] == "Pending"

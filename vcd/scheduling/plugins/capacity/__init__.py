@@ -374,7 +374,7 @@ class CapacityPlugin(KeepsShares):
         needed = self._session.jobs.min_resources[job.index].tolist()
         return any(
             entitled.allocated[column] + entitled.inqueue.ahead(job.priority)[column] + needed[column] <= due[column]
-            for entitled, due in self._entitlements(self._accounts[job.queue.index])
+            for entitled, due in self._entitlements(self.ledger.admitting[job.queue.index])
             for column in self._resources.compared
             if needed[column]
         )
