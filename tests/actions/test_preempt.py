@@ -65,6 +65,26 @@ def test_a_job_of_the_same_or_a_lower_priority_takes_nothing(rank: str, conf: st
     assert evictions(one_node(), job("old", "middle", on=["n1"], cpu=4), job("new", rank, cpu=4), conf=conf) == []
 
 
+BY_SHARE = CONF.replace("name: predicates", "name: drf\n  - name: predicates")
+BY_SURPLUS = CONF.replace("name: priority", "name: priority\n    enablePreemptable: false")
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("conf", [BY_SHARE, BY_SURPLUS], ids=["drf", "gang"])
+def test_whichever_plugin_names_pods_of_higher_priority_they_stay(conf: str, size: int) -> None:
+    """They would come back and have what was freed: every one of them was evicted in vain, one after the other."""
+    objects = (one_node(), job("old", "high", 4, on=["n1"] * 4, cpu=1), job("new", "low", size, cpu=1, created=1))
+    plan = preempted(*objects, conf=conf)
+    assert plan.evictions == []
+    assert "whose priority is not lower" in str(plan.why["default/new"])
+
+
+@pytest.mark.parametrize("conf", [BY_SHARE, BY_SURPLUS], ids=["drf", "gang"])
+def test_pods_of_the_same_priority_are_evicted_as_the_plugins_say(conf: str) -> None:
+    objects = (one_node(), job("old", "high", 4, on=["n1"] * 4, cpu=1), job("new", "high", cpu=1, created=1))
+    assert len(evictions(*objects, conf=conf)) == 1
+
+
 def test_a_job_that_has_what_it_needs_takes_nothing() -> None:
     """With gang alone in the first tier a job starves only below its minimum."""
     conf = 'actions: "allocate, preempt"\ntiers:\n- plugins:\n  - name: gang\n    enablePreemptable: false\n'

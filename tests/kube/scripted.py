@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.waiting import until
+from tests.waiting import WAIT_LIMIT, until
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
 from vcd.model import codec
@@ -75,6 +75,15 @@ class HastyClock(FakeClock):
         self.slept.append(seconds)
         self.now += seconds
         await asyncio.sleep(0)
+
+
+async def timeouts_until(reached: Callable[[], object]) -> AsyncIterator[float]:
+    """Yield ever longer timeouts, in seconds, until a request has reached its server, however slow the machine is."""
+    seconds = 0.1
+    while not reached():
+        assert seconds < WAIT_LIMIT
+        yield seconds
+        seconds *= 3
 
 
 @dataclass

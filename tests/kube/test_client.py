@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kube.recorded import answer
-from tests.kube.scripted import Answer, FakeClock, client_of, failure, running, scripted, until
+from tests.kube.scripted import Answer, FakeClock, client_of, failure, running, scripted, timeouts_until, until
 from vcd.kube.client import KubeClient
 from vcd.kube.connection import connect
 from vcd.kube.errors import ApiError, BadResponse, IdleWatch, LeadershipLost, NoResponse
@@ -62,10 +62,11 @@ async def test_a_refused_connection_was_not_sent() -> None:
 
 @pytest.mark.parametrize("fault", [Answer(drop=True), Answer(hang=True)], ids=["dropped", "hanging"])
 async def test_a_lost_answer_leaves_the_outcome_in_doubt(fault: Answer) -> None:
-    async with scripted() as server, client_of(server, request_timeout=0.1) as client:
+    async with scripted() as server, client_of(server) as client:
         server.on("POST", "binding", fault)
-        with pytest.raises(NoResponse) as caught:
-            await client.request("POST", f"{PODS}/a/binding", b"{}")
+        async for seconds in timeouts_until(lambda: server.seen):
+            with pytest.raises(NoResponse) as caught:
+                await client.request("POST", f"{PODS}/a/binding", b"{}", timeout=seconds)
     assert caught.value.sent
 
 

@@ -78,7 +78,7 @@ def counted(client: KubeClient) -> list[CompletedRequest]:
 
 
 async def test_each_request_is_reported_once_with_how_it_ended() -> None:
-    async with scripted() as server, client_of(server, request_timeout=0.1) as client:
+    async with scripted() as server, client_of(server) as client:
         found = counted(client)
         server.on("PATCH", "/a", Answer(200, {}))
         server.on("PATCH", "/b", failure(403, "Forbidden", "no right"))
@@ -112,7 +112,7 @@ async def test_what_the_fence_stops_is_no_request() -> None:
 
 
 async def test_an_api_server_that_is_gone_is_one_warning_and_then_details() -> None:
-    async with scripted() as server, client_of(server, request_timeout=0.1) as client:
+    async with scripted() as server, client_of(server) as client:
         server.on("GET", "/a", *[Answer(drop=True)] * 5, Answer(200, {}))
         with capture_logs() as lines:
             for _ in range(5):

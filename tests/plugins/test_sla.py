@@ -109,7 +109,7 @@ def test_the_earlier_deadline_comes_first(first: tuple[Any, ...], second: tuple[
     ],
 )
 def test_from_the_deadline_on_it_permits(point: str, text: str | None, vote: Vote) -> None:
-    session = session_of(waiting("g", text), conf=CONF)
+    session = session_of(node("n"), waiting("g", text), conf=CONF)
     assert getattr(sla(session), point)(job_of(session, "g")) is vote
 
 
@@ -140,13 +140,23 @@ def test_a_job_that_waited_too_long_is_admitted_against_later_tiers(text: str, t
     assert planned(node("n", cpu=8), objects, conf=tiers).phases["default/g"] == phase
 
 
+ALLOCATE = TIERS.replace("enqueue, allocate", "allocate")
+
+
 @pytest.mark.parametrize(("text", "held"), [("1s", 1), ("876000h", 0)])
 def test_a_gang_that_waited_too_long_keeps_the_room_it_found(text: str, held: int) -> None:
     """8 of the gang's 16 CPU are there: past its deadline another job cannot have them."""
-    session = session_after(
-        node("n", cpu=8), waiting("g", text, size=2, cpu=8), conf=TIERS.replace("enqueue, allocate", "allocate")
-    )
+    nodes = node("n", cpu=8), node("full", cpu=8), gang("runs", 1, on=["full"], cpu=8)
+    session = session_after(*nodes, waiting("g", text, size=2, cpu=8), conf=ALLOCATE)
     assert len(session.trial.pipelined) == held
+
+
+@pytest.mark.parametrize(("size", "cpu"), [(3, 8), (5, 4)])
+def test_a_gang_that_can_never_be_complete_holds_nothing(size: int, cpu: int) -> None:
+    """It held a whole node for ever while others waited (docs/laws.md, law 8)."""
+    others = gang("later", 2, members=1, cpu=8, created=1)
+    plan = planned(node("n", cpu=8), node("m", cpu=8), waiting("g", "1s", size=size, cpu=cpu), others, conf=ALLOCATE)
+    assert sorted(plan.binds) == ["default/later-0", "default/later-1"]
 
 
 def test_time_alone_changes_what_it_says() -> None:

@@ -102,6 +102,8 @@ def decide(
     for tier in configuration.tiers:
         for option in tier:
             PLUGINS[option.name](session, option.arguments)
+    for start in session.openers:
+        start()
     for name in configuration.actions:
         ACTIONS[name](session)
     for close in session.closers:

@@ -307,7 +307,8 @@ def _wanting(session: Session, job: Job) -> list[Task]:
 
 def _between_jobs(session: Session, queue: Queue, job: Job) -> None:
     def may(task: Task) -> bool:
-        return session.cluster.jobs[task.job].queue == queue.name and task.job != job.key
+        other = session.cluster.jobs[task.job]
+        return other.queue == queue.name and other is not job and not outranks(session, other, job)
 
     def attempt(evicts: bool) -> bool:
         statement = Statement(session)
@@ -315,6 +316,11 @@ def _between_jobs(session: Session, queue: Queue, job: Job) -> None:
 
     if not attempt(False):
         displacing(session, job, lambda: attempt(True))
+
+
+def outranks(session: Session, other: Job, job: Job) -> bool:
+    """Whether another job is of higher priority and comes first: it would get what its own victims free."""
+    return other.priority > job.priority and session.jobs_in_order([other, job])[0] is other
 
 
 def make_wait(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from fractions import Fraction
 from typing import Any
 
+from tests.reference import lending
 from tests.reference.config import Arguments
 from tests.reference.model import (
     ALLOCATED,
@@ -59,9 +61,20 @@ def sla(session: Session, arguments: Arguments) -> None:
         until = deadline(job)
         return PERMIT if until is not None and session.now >= until else ABSTAIN
 
+    @functools.cache
+    def placeable() -> frozenset[str]:
+        """Pods, as the session began, that can be placed some day. Predicates are registered later than this."""
+        pending = {task.key for job in session.cluster.jobs.values() for task in job.having("Pending")}
+        return frozenset(pending - (lending.never_placed(session) if session.pains else set()))
+
+    def wait(job: Job) -> int:
+        """[differs] What can never be complete holds nothing."""
+        return vote(job) if any(task.key in placeable() for task in job.tasks) else ABSTAIN
+
     session.register("jobOrder", "sla", order)
     session.register("jobEnqueueable", "sla", vote)
-    session.register("jobPipelined", "sla", vote)
+    session.register("jobPipelined", "sla", wait)
+    session.openers.append(placeable)
 
 
 def resourcequota(session: Session, arguments: Arguments) -> None:

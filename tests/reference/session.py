@@ -35,6 +35,7 @@ class Session:
         self.points: dict[str, dict[str, Callable[..., Any]]] = {}
         self.handlers: list[tuple[Callable[[Task], bool | None], Callable[[Task], None]]] = []
         """What is told of each placement, and may refuse it, and of each that is taken back."""
+        self.openers: list[Callable[[], object]] = []
         self.closers: list[Callable[[], None]] = []
         self.nowhere: tuple[frozenset[str], frozenset[str]] | None = None
         """Tasks that no node takes, and jobs too few of whose tasks have one (``lending.nowhere``)."""

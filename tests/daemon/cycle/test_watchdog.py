@@ -19,8 +19,9 @@ from tests.daemon.pages import observe_session
 from tests.dsl import NOW_NS, gang, node, session_of
 from tests.kube.scripted import FakeClock, until
 from tests.waiting import WAIT_LIMIT
+from vcd.daemon.cycle import watchdog
 from vcd.daemon.cycle.loop import Cycle
-from vcd.daemon.cycle.watchdog import ACTION_ALLOWANCE, GRACE, LONGEST_PAUSE, PAUSES, Watchdog
+from vcd.daemon.cycle.watchdog import ACTION_ALLOWANCE, LONGEST_PAUSE, PAUSES, Watchdog
 from vcd.daemon.metrics.collector import Metrics
 from vcd.daemon.options import OptionError, parse_options
 from vcd.daemon.persistence.state_writer import StateWriter, restore
@@ -489,6 +490,7 @@ async def test_the_loop_turns_while_a_plugin_does_not_come_back(monkeypatch: pyt
 async def test_the_programs_end_does_not_wait_for_who_does_not_come_back(
     monkeypatch: pytest.MonkeyPatch, hung: Hung
 ) -> None:
+    monkeypatch.setattr(watchdog, "GRACE", 2 * WAIT_LIMIT)
     offered(monkeypatch, slow=hanging(hung))
     replica = await with_a_gang(Replica())
     session = asyncio.ensure_future(replica.cycle.once(1))
@@ -496,7 +498,7 @@ async def test_the_programs_end_does_not_wait_for_who_does_not_come_back(
     TIME.advance(LATE)
     await until(replica.watchdog.stuck)
     session.cancel()
-    await asyncio.wait({session}, timeout=GRACE / 2)
+    await asyncio.wait({session}, timeout=WAIT_LIMIT)
     assert session.cancelled()
     assert {thread.daemon for thread in threading.enumerate() if thread.name == "_decide"} == {True}
 

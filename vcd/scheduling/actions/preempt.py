@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from vcd.scheduling.eviction.displacing import displacing
 from vcd.scheduling.eviction.nominations import is_nominated, nominated_jobs
 from vcd.scheduling.eviction.room import VictimFinder, may_preempt, placed_tasks
 from vcd.scheduling.eviction.starving import pipeline_with_evictions, schedulable_tasks, starving_jobs
-from vcd.scheduling.eviction.vetoes import NEVER_EVICTS, Vetoes
+from vcd.scheduling.eviction.vetoes import NEVER_EVICTS, NOT_LOWER, Vetoes
 from vcd.scheduling.framework.action import Action
 from vcd.scheduling.framework.arguments import Argument
 from vcd.scheduling.framework.framework import Framework
@@ -124,12 +124,20 @@ class PreemptAction(Action):
             queue = job.queue.index
             freeable = placed.freeable_in(("queue", queue), lambda: session.jobs.queue[placed.jobs] == queue)
 
+        @cache
+        def outranks(other: Job) -> bool:
+            """Whether another job would get the capacity that its own evicted pods free (``Nominations.outranks``)."""
+            return other.priority > job.priority and framework.job_key(other) < framework.job_key(job)
+
         def exempt(task: Task) -> str:
             if task.job.queue is not job.queue:
                 return "is of another queue, {queue}"
-            if (task.job is job) is within:
-                return ""
-            return "is of another job" if within else "is of the job itself"
+            if (task.job is job) is not within:
+                return "is of another job" if within else "is of the job itself"
+            if not within and outranks(task.job):
+                vetoes.add(NOT_LOWER)
+                return "is of a job of higher priority"
+            return ""
 
         why = f"preemption for {job.key} of queue {job.queue.name}"
         return VictimFinder(framework, job, framework.preemptable, freeable, exempt, why, vetoes)

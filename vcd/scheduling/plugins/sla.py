@@ -10,6 +10,7 @@ from vcd.model.reasons import Cause, Reason, ReasonCode
 from vcd.model.status import Phase, TaskStatus
 from vcd.model.words import SECOND, rfc3339
 from vcd.scheduling.framework.arguments import Argument, parse_duration
+from vcd.scheduling.framework.demand import demand_of
 from vcd.scheduling.framework.order import Label, labelled
 from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.framework.points import Vote
@@ -42,8 +43,9 @@ class SlaPlugin(Plugin):
 
     - Jobs with earlier deadlines come first, jobs without a waiting time last.
     - From its deadline on, a job is admitted even if plugins of later tiers reject it, and its pipelined tasks retain
-      their resources even if its gang is not complete. A plugin of the same or an earlier tier can still reject the
-      job. To reserve resources for incomplete gangs, list `sla` in a tier before `gang`.
+      their resources even if its gang is not complete, unless it can never be complete on the existing nodes. A plugin
+      of the same or an earlier tier can still reject the job. To reserve resources for incomplete gangs, list `sla` in
+      a tier before `gang`.
 
     An annotation that is not a duration above zero is ignored, and the pending job reports it. Source: Volcano
     ``plugins/sla``.
@@ -88,7 +90,13 @@ class SlaPlugin(Plugin):
         """Permit from the deadline on; abstain before."""
         return Vote.PERMIT if self._now >= self.deadline(job) else Vote.ABSTAIN
 
-    job_pipelined = job_enqueueable
+    def job_pipelined(self, job: Job) -> Vote:
+        """Permit from the deadline on, unless the job has no pods that could be placed, or never enough for its gang.
+
+        Such a job would hold resources without end, and never use them.
+        """
+        vote = self.job_enqueueable(job)
+        return vote if vote is Vote.ABSTAIN or demand_of(self._session).may_gain(job) else Vote.ABSTAIN
 
     def wakes(self) -> Iterator[int]:
         """Return the deadlines of pending jobs."""
