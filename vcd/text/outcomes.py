@@ -36,6 +36,11 @@ SENTENCES: Final[dict[str, str]] = {
     "estimated": "in the log for {known} of {pods}, estimated for the others",
     "assumed": "nothing like {names} has ended: {resting} of {jobs} {start} after an assumed end",
     "delayed": "waits longer for it: {job} (queue {queue}) {before} -> {after}{why}",
+    "one-job": "with {what} it would have {otherwise}",
+    "one-job-was": "  with the recorded configuration it {recorded}; simulated, it {simulated}",
+    "one-job-others": "  {longer} would wait longer, {shorter} shorter",
+    "one-job-waited": "waited {span}",
+    "one-job-never": "never started",
     "no-start": "no job starts, neither under {old} nor under {new}",
 }
 
