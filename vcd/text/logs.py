@@ -22,6 +22,7 @@ LOGS: Final = Templates(
         "lease unseen": "who holds Lease {lease} was never seen",
         "lease": "{holder} holds Lease {lease}",
         "lease past": "{holder} held Lease {lease} {seen} ago, when it was last seen",
+        "ends": "the log ends at {time}: {standing}",
         # remarks
         "shadow": "a shadow's log: it has what vcd would have bound and evicted; nothing was carried out (vcd shadow)",
         "foreign": (

@@ -42,6 +42,19 @@ SENTENCES: Final[dict[str, str]] = {
     "one-job-waited": "waited {span}",
     "one-job-never": "never started",
     "no-start": "no job starts, neither under {old} nor under {new}",
+    "as-logged": "as the log has it",
+    "as-it-was": "as it was",
+    "other-configuration": "another configuration",
+    "calls": "calls of the plugin {plugin} get no answer",
+    "outside": "{question} is what the log recorded, though other pods would have used other nodes",
+    "run-times": "run times are the log's; those of {pods} pods, which it does not hold, are estimated",
+    "started-only": (
+        "{jobs} that {start} under {has} never {do} under {lacks}: waits are of jobs that start; never_started counts"
+        " these"
+    ),
+    "configurations": "{count} configurations were in force in this part of the log; old is the last of them",
+    "one-seed": "with one seed, a difference can come from the order of equal nodes alone; use --seeds 5",
+    "baseline": "the baseline {sentences}",
 }
 
 LONGEST_CHANGE = 60
