@@ -59,6 +59,14 @@ EPISODES: Final = Templates(
         "gone many": "{names} are gone{where}{why}",
         "bad": "{names} is set aside{where}{why}",
         "bad many": "{names} are set aside{where}{why}",
+        "pod to node": "the pod to {node}",
+        "unreadable requests": "what cannot be read ({error})",
+        # the short answer
+        "as of": "{as_of}",
+        "as of quiet": "{as_of}; the last event was {quiet} before",
+        "placed there": "{where}, session {session}",
+        "placed there shadow": "would have bound it to {where}, session {session}",
+        "earlier": "{waits} of {total} in all",
         # the answer of the API server
         "result done": "done by the API server",
         "result conflict": "refused by the API server as a conflict",

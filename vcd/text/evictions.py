@@ -18,6 +18,8 @@ EVICTIONS: Final = Templates(
             " {priority}){chosen}"
         ),
         "dropped": "was to be {eviction}",
+        "none": "{kind} {key}: no session evicted it up to {until}",
+        "count": "{kind} {key}: {count} up to {until}",
         # quantities of the queues
         "had": "had {had} {resource}",
         "had of limit": "{series} {limit} {resource}, had {had}",
@@ -31,6 +33,14 @@ EVICTIONS: Final = Templates(
         "permitted": "{plugins} permitted it, as number {place} of {places} in order",
         "difference": "it went before {other}: {difference}",
         "otherwise": "deciding it again does not evict it; vcd replay shows why",
+        # why an eviction was needed
+        "no capacity": "{nodes} had no capacity",
+        "some capacity": "{nodes} had capacity for {fits} of {missing}",
+        "usable": "the {nodes} that it may use",
+        "usable one": "the only node that it may use",
+        "excluded": "; {node}{others} had, and {clause} keeps it out",
+        "searched before": "{nodes} examined before could not free enough for it",
+        "protected": "{plugin} protected {count}",
         # other possible victims
         "first": "{pod} is evicted first",
         "first because": "{pod} is evicted first: {difference}",

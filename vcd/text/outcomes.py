@@ -36,7 +36,25 @@ SENTENCES: Final[dict[str, str]] = {
     "estimated": "in the log for {known} of {pods}, estimated for the others",
     "assumed": "nothing like {names} has ended: {resting} of {jobs} {start} after an assumed end",
     "delayed": "waits longer for it: {job} (queue {queue}) {before} -> {after}{why}",
+    "one-job": "with {what} it would have {otherwise}",
+    "one-job-was": "  with the recorded configuration it {recorded}; simulated, it {simulated}",
+    "one-job-others": "  {longer} would wait longer, {shorter} shorter",
+    "one-job-waited": "waited {span}",
+    "one-job-never": "never started",
     "no-start": "no job starts, neither under {old} nor under {new}",
+    "as-logged": "as the log has it",
+    "as-it-was": "as it was",
+    "other-configuration": "another configuration",
+    "calls": "calls of the plugin {plugin} get no answer",
+    "outside": "{question} is what the log recorded, though other pods would have used other nodes",
+    "run-times": "run times are the log's; those of {pods} pods, which it does not hold, are estimated",
+    "started-only": (
+        "{jobs} that {start} under {has} never {do} under {lacks}: waits are of jobs that start; never_started counts"
+        " these"
+    ),
+    "configurations": "{count} configurations were in force in this part of the log; old is the last of them",
+    "one-seed": "with one seed, a difference can come from the order of equal nodes alone; use --seeds 5",
+    "baseline": "the baseline {sentences}",
 }
 
 LONGEST_CHANGE = 60

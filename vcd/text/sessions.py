@@ -14,6 +14,7 @@ SESSIONS: Final = Templates(
         "bounded": "a bound on one session's work was reached: the next session goes on with the rest",
         "failed": "running the session again fails with {error}",
         "otherwise": "it comes out otherwise today, and the queues are of that plan: vcd replay tells the difference",
+        "shadow began": "nothing of what it decides is done",
         # titles of lists
         "new": "new since session {previous}, {span} before:",
         "new first": "new since the log begins:",

@@ -27,6 +27,15 @@ SMALLEST: Final = Templates(
         "none": "no change of {kinds} alone lets it start",
         "tried": "tried: {tried}",
         "ended": "the search ended after {most} decisions; later changes were not tried",
+        "tried nodes": "{kind}s of up to {most}",
+        "tried types": "up to {most} more of {count} of nodes",
+        "tried minimum": "its minimum down to 1",
+        "tried tier": "its highest tier up to the whole cluster",
+        "tried quotas": "quotas of queue {queue} up to what all jobs ask for",
+        "tried capacity": "capacity of {nodes}, each with as much more as the largest node has or a pod asks for",
+        "tried priorities": "priorities up to {most}",
+        "tried no priority": "no higher priority",
+        "tried jobs": "{count} gone",
         "otherwise": "this version decides the session differently; vcd replay shows the difference",
         "memory": (
             "earlier evictions are remembered as they were; in the cluster, a changed queue or node makes the"

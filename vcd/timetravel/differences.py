@@ -11,6 +11,7 @@ import msgspec
 from vcd.model import events as ev
 from vcd.scheduling.decide import PLAN, PLAN_VERSION
 from vcd.text.plans import operation_in_words, status_in_words, usage_in_words, waiting_in_words
+from vcd.text.replays import REPLAYS
 
 _Pair = tuple[str, Any, Any]
 """Where two plans differ, and the two parts there; None for a missing part."""
@@ -26,7 +27,7 @@ class Difference(msgspec.Struct, frozen=True):
     why: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.where}: recorded {self.recorded}; replayed {self.replayed}"
+        return REPLAYS.sentence("difference", msgspec.structs.asdict(self))
 
 
 _ExplainScores = Callable[[str, str, str], tuple[str, ...]]
@@ -58,15 +59,13 @@ def first_difference(
     try:
         before = ev.decode_plan(recorded)
     except msgspec.MsgspecError as error:
-        return Difference(
-            "the recorded plan", f"{len(recorded)} bytes that this version cannot read: {error}", "a plan"
-        )
+        facts = {"size": f"{len(recorded)}", "error": f"{error}"}
+        return Difference(REPLAYS["recorded plan"], REPLAYS.sentence("unreadable", facts), "a plan")
     found = next(_differences(before, plan, version), None)
     if found is None:
-        encoded = f"{len(ev.encode_plan(plan))} bytes with the same content"
-        return (
-            Difference("the encoded plan", f"{len(recorded)} bytes", encoded) if version == int(PLAN_VERSION) else None
-        )
+        then = REPLAYS.sentence("size", {"size": f"{len(recorded)}"})
+        now = REPLAYS.sentence("same content", {"size": f"{len(ev.encode_plan(plan))}"})
+        return Difference(REPLAYS["encoded plan"], then, now) if version == int(PLAN_VERSION) else None
     where, then, now = found
     why: tuple[str, ...] = ()
     if isinstance(then, ev.Operation) and isinstance(now, ev.Operation):
@@ -114,8 +113,9 @@ def _in_words(part: Any) -> str:
 
 
 def _statement_in_words(statement: ev.Statement) -> str:
-    first = f", first {operation_in_words(statement.operations[0])}" if statement.operations else ""
-    return f"{statement.action} for {statement.group} with {len(statement.operations)} operations{first}"
+    operations = [operation_in_words(one) for one in statement.operations[:1]]
+    facts = {"action": statement.action, "group": statement.group, "count": f"{len(statement.operations)}"}
+    return REPLAYS.sentence("statement", {**facts, "operation": "".join(operations)}, ["first" if operations else ""])
 
 
 _WORDS: dict[type[Any], Callable[[Any], str]] = {

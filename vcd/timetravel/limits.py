@@ -11,6 +11,7 @@ from vcd.model.codec import BadObject
 from vcd.model.controllers import Manifest
 from vcd.model.limitranges import LimitRanges, fill_in_limit_range
 from vcd.model.quantity import QuantityError, parse_milli, resource_value
+from vcd.text.manifests import MANIFESTS
 from vcd.timetravel.workloads import kind_of
 
 _Quantities = dict[str, str | int | float] | None
@@ -61,7 +62,7 @@ def bounds_left_out(limits: Mapping[str, LimitRanges]) -> Iterator[str]:
     """Yield a sentence for each namespace with LimitRanges of kinds that are not checked."""
     for space, of_namespace in sorted(limits.items()):
         for kind in of_namespace.kinds_left_out():
-            yield f"bounds of LimitRanges of namespace {space} on each {kind} are not applied"
+            yield MANIFESTS.sentence("bounds", {"namespace": space, "kind": kind})
 
 
 def _read_spec(manifest: Manifest) -> Manifest:

@@ -13,6 +13,7 @@ from vcd.eventlog import LogReader
 from vcd.eventlog.errors import SessionNotFound
 from vcd.eventlog.writer_status import WriterStatus, read_status
 from vcd.model.words import counted, span_in_words
+from vcd.text.logs import LOGS
 from vcd.timetravel.errors import NotFound
 
 FRESH = 3.0
@@ -82,34 +83,27 @@ def _may_lack_events(status: WriterStatus, age: float, behind: float | None) -> 
 
 
 def _standing_text(status: WriterStatus, age: float, behind: float | None, *, lacks: bool) -> str:
-    if status.role == "reader":
-        return f"read from outside, {_lag_text(status, behind, lacks=lacks)}; {_lease_text(status, age)}"
+    facts = {"name": status.name, "lease": _lease_text(status, age), "age": span_in_words(age)}
+    facts["lag"] = _lag_text(status, behind, lacks=lacks)
+    if status.role == "reader" or (status.role in ("leader", "apart") and age <= SILENT):
+        return LOGS.sentence(status.role, facts)
     if age > SILENT:
-        quiet = f"has written nothing for {span_in_words(age)}: it ended or stands still"
-        return f"{status.name}, which wrote this log, {quiet}; {_lease_text(status, age)}"
-    if status.role == "leader":
-        return f"the leader's log: {_lease_text(status, age)}"
-    if status.role == "apart":
-        return f"{status.name}'s own log, and what others decide is in theirs; {_lease_text(status, age)}"
-    if not status.source and behind is None:
-        return f"the log of {status.name}, which follows no replica yet; {_lease_text(status, age)}"
-    return f"the log of {status.name}, a follower: {_lag_text(status, behind, lacks=lacks)}; {_lease_text(status, age)}"
+        return LOGS.sentence("quiet", facts)
+    return LOGS.sentence("follower" if status.source or behind is not None else "alone", facts)
 
 
 def _lag_text(status: WriterStatus, behind: float | None, *, lacks: bool) -> str:
-    known = f" ({counted(status.events, 'event')} are known)" if status.events else ""
+    events = {"events": counted(status.events, "event")}
+    facts = {"source": status.source, "known": LOGS.sentence("known", events) if status.events else ""}
     if behind is None:
-        return f"it does not have everything yet that {status.source} logged{known}"
-    if lacks:
-        return f"it lacks what {status.source} logged in the last {span_in_words(behind)}{known}"
-    return f"it had all that {status.source} logged {span_in_words(behind)} ago"
+        return LOGS.sentence("lag unknown", facts)
+    return LOGS.sentence("lag", {**facts, "behind": span_in_words(behind)}, ["lacks" if lacks else ""])
 
 
 def _lease_text(status: WriterStatus, age: float) -> str:
     """Return who holds the Lease, as far as that is known."""
     if status.holder_seen is None:
-        return f"who holds Lease {status.lease} was never seen"
-    who, seen = status.holder or "nobody", status.holder_seen + age
-    if seen > SILENT:
-        return f"{who} held Lease {status.lease} {span_in_words(seen)} ago, when it was last seen"
-    return f"{who} holds Lease {status.lease}"
+        return LOGS.sentence("lease unseen", {"lease": status.lease})
+    seen = status.holder_seen + age
+    facts = {"holder": status.holder or "nobody", "lease": status.lease, "seen": span_in_words(seen)}
+    return LOGS.sentence("lease", facts, ["past" if seen > SILENT else ""])

@@ -14,6 +14,7 @@ from vcd.model.podgroups import Amounts, add_quotas
 from vcd.model.podquotas import exceeded, is_in_scope, quota_amounts, unstated, usage_of_quota
 from vcd.model.quantity import QuantityError, add
 from vcd.model.requests import pod_requests
+from vcd.text.manifests import MANIFESTS
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -50,8 +51,7 @@ class PlannedQuotas:
         """Return a sentence for each quota that is too small for all pods that the plan creates."""
         short = [(quota, _exceeded(quota, self._total.get(quota.key, {}))) for quota in self.by_key.values()]
         return [
-            f"ResourceQuota {quota.key} has too little {', '.join(names)} for all pods of this plan: the API server"
-            " refuses those that come last"
+            MANIFESTS.sentence("quota short", {"quota": quota.key, "names": ", ".join(names)})
             for quota, names in short
             if names
         ]
@@ -80,12 +80,12 @@ def _is_readable(pod: Pod) -> bool:
 def _refusal(quota: ResourceQuota, usage: Amounts, used: Amounts) -> str:
     """Return why a quota refuses a pod, in addition to ``used`` by its workload; empty if it does not."""
     if missing := unstated(quota_amounts(quota.status.hard), usage):
-        return f"ResourceQuota {quota.key}: it must specify {', '.join(missing)}"
+        return MANIFESTS.sentence("quota unstated", {"quota": quota.key, "names": ", ".join(missing)})
     together = dict(usage)
     add(together, {name: amount for name, amount in used.items() if name in usage})
     if names := _exceeded(quota, together):
         limits = ", ".join(f"{name} {quota.status.hard[name]}" for name in names)
-        return f"ResourceQuota {quota.key} is exceeded: {limits}"
+        return MANIFESTS.sentence("quota exceeded", {"quota": quota.key, "limits": limits})
     return ""
 
 

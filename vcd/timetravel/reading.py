@@ -22,6 +22,7 @@ from vcd.model.objects import Node, Object, Pod, Queue
 from vcd.model.words import some
 from vcd.scheduling.framework.registry import kinds
 from vcd.state.cluster import ClusterState
+from vcd.text.manifests import MANIFESTS
 from vcd.timetravel.admission import PlanAdmission, is_applied
 from vcd.timetravel.podtemplates import is_podless, templates_in, with_spark_templates
 from vcd.timetravel.unknownfields import unknown_fields
@@ -253,7 +254,7 @@ def _of_other_schedulers(objects: Iterable[Manifest]) -> Iterator[str]:
                 if (name := template["spec"].get("schedulerName")) and name != _SCHEDULER:
                     found.setdefault(str(name), {})[called(each)] = None
     for name, names in found.items():
-        yield f"pods of scheduler {name} stay pending, as no such scheduler runs: {some([*names])}"
+        yield MANIFESTS.sentence("other scheduler", {"scheduler": name, "names": some([*names])})
 
 
 def _plain_work(workload: Manifest, work: Work) -> Iterator[Manifest]:
@@ -366,13 +367,9 @@ def _unknown_kinds(manifests: Iterable[Manifest], read_kinds: Collection[tuple[s
             found.setdefault(kind_of(manifest), []).append(manifest)
     for (kind, group), of_kind in found.items():
         path = next((path or "spec" for each in of_kind for path, _ in templates_in(each)), "")
-        remedy = (
-            f"{path} looks like a pod template; give the pods that it makes"
-            if path
-            else "it has no pod template; if it makes pods, give these"
-        )
-        names = some([_key(each) for each in of_kind])
-        yield f"{kind} of {f'API group {group}' if group else 'no apiVersion'} is not understood: {names}; {remedy}"
+        remedy = MANIFESTS.sentence("looks like pods" if path else "no template", {"path": path})
+        facts = {"kind": kind, "group": group, "names": some([_key(each) for each in of_kind]), "remedy": remedy}
+        yield MANIFESTS.sentence("unknown kind", facts, ["" if group else "unversioned"])
 
 
 def _with_groups(manifests: Iterable[Manifest], groups: Collection[str], found: Reading) -> Iterator[Manifest]:

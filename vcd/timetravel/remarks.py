@@ -11,6 +11,7 @@ from vcd.model import events as ev
 from vcd.model.installation import faults_in_words
 from vcd.model.words import counted
 from vcd.state.checkpoint import faults_of
+from vcd.text.logs import LOGS
 
 _RECENT_EVENTS = 20_000
 """Events at the log's end that are examined."""
@@ -25,15 +26,10 @@ def remarks(reader: LogReader, *, named: bool = True) -> list[str]:
     last = reader.last_session()
     found = []
     if any(info.epoch < 0 for info in reader.sessions(last, last)):
-        found.append(
-            "a shadow's log: it has what vcd would have bound and evicted; nothing was carried out (vcd shadow)"
-        )
+        found.append(LOGS["shadow"])
     others = _count_foreign_binds(reader)
     if others:
-        found.append(
-            f"another scheduler binds pods of vcd's schedulerName: {counted(others, 'pod')} in the leader's last term "
-            "(vcd log ls --type foreign)"
-        )
+        found.append(LOGS.sentence("foreign", {"pods": counted(others, "pod")}))
     return [*found, *faults_in_words(open_faults(reader).values(), named=named)]
 
 

@@ -16,11 +16,12 @@ from vcd.model.words import counted
 from vcd.scheduling.decide import RULES, RULES_VERSION, decide, rules_of, versions
 from vcd.scheduling.search.candidates import Memory
 from vcd.scheduling.session.outside import Recorded
+from vcd.text.replays import REPLAYS
 from vcd.timetravel.differences import Difference, difference_from
 from vcd.timetravel.history import History, opened
 from vcd.timetravel.parallel import Part, in_order
 from vcd.timetravel.why.episodefacts import rates_in_words
-from vcd.timetravel.why.placement import choices
+from vcd.timetravel.why.placement import Rated, choices
 
 LEAST = 50
 """Sessions that a process is started for, at least."""
@@ -177,14 +178,18 @@ def _compare_scores(history: History, session: int, rules: str, pod: str, then: 
     choice = choices(history, session, [pod], {pod: then}).get(pod)
     if choice is None or choice.node != now:
         other = "no node" if choice is None else choice.node
-        cause = "a plugin is not pure" if rules == RULES_VERSION else f"it was decided by rules {rules}"
-        return (f"evaluated one by one, {pod} goes to {other}: {cause}",)
+        cause = REPLAYS.sentence("impure" if rules == RULES_VERSION else "other rules", {"rules": rules})
+        return (REPLAYS.sentence("other node", {"pod": pod, "node": other, "cause": cause}),)
     if choice.nominated:
-        return (f"{now} has the room that an earlier eviction made for {pod}",)
-    rated = tuple(f"{one.node} rates {rates_in_words(one)} now" for one in choice.best if one.node == now)
+        return (REPLAYS.sentence("nominated", {"node": now, "pod": pod}),)
+    rated = tuple(_rated(now, one) for one in choice.best if one.node == now)
     if choice.beside is not None:
-        return (*rated, f"{then} rates {rates_in_words(choice.beside)} now")
+        return (*rated, _rated(then, choice.beside))
     if then not in history.state(history.reader.session(session).head).nodes:
-        return (*rated, f"no node {then} was there")
+        return (*rated, REPLAYS.sentence("node absent", {"node": then}))
     refused = ", ".join(f"{counted(count, 'node')} {reason}" for reason, count in choice.refused.items())
-    return (*rated, f"{then} does not take {pod} now ({refused})")
+    return (*rated, REPLAYS.sentence("refused", {"node": then, "pod": pod, "refused": refused}))
+
+
+def _rated(node: str, rates: Rated) -> str:
+    return REPLAYS.sentence("rates", {"node": node, "rates": rates_in_words(rates)})

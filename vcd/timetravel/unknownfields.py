@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, get_args, get_origin
 
@@ -10,6 +10,7 @@ import msgspec
 
 from vcd.model.objects import PodGroupSpec, QueueSpec
 from vcd.model.words import did_you_mean
+from vcd.text.manifests import MANIFESTS
 from vcd.timetravel.workloads import JobSpec
 
 _PODS = "template"
@@ -33,7 +34,7 @@ def unknown_fields(manifest: Mapping[str, Any]) -> Iterator[str]:
         return
     for key in manifest:
         if key not in _ROOT:
-            yield f"{key} is not a field{did_you_mean(str(key), _ROOT)}"
+            yield _not_a_field(key, key, _ROOT)
     yield from _unknown(manifest.get("spec"), spec, "spec")
 
 
@@ -60,7 +61,11 @@ def _unknown(value: Any, declared: Any, path: str) -> Iterator[str]:
         if key in fields:
             yield from _unknown(entry, fields[key], f"{path}.{key}")
         else:
-            yield f"{path}.{key} is not a field{did_you_mean(str(key), list(fields))}"
+            yield _not_a_field(f"{path}.{key}", key, fields)
+
+
+def _not_a_field(path: Any, key: Any, fields: Iterable[str]) -> str:
+    return MANIFESTS.sentence("unknown field", {"path": f"{path}", "meant": did_you_mean(str(key), list(fields))})
 
 
 @cache

@@ -32,6 +32,7 @@ from vcd.model.quantity import QuantityError
 from vcd.model.requests import format_sum, pod_requests
 from vcd.model.selectors import SelectorError, node_terms_match, tolerates
 from vcd.model.words import some
+from vcd.text.manifests import MANIFESTS
 from vcd.timetravel.podtemplates import (
     SHAPES,
     PodsAt,
@@ -271,9 +272,9 @@ def _check_task(manifest: Manifest, number: int, task: Manifest) -> None:
 
 def _left_out(name: str, spec: JobSpec) -> Iterator[str]:
     if any(task.depends_on for task in spec.tasks):
-        yield f"dependsOn of job {name} is ignored: all its pods are created at once"
+        yield MANIFESTS.sentence("depends on", {"job": name})
     if spec.volumes:
-        yield f"volumes of job {name} are ignored"
+        yield MANIFESTS.sentence("volumes", {"job": name})
 
 
 def _requests(manifest: Manifest, pod: Pod) -> dict[str, int]:

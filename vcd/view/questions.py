@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from vcd.text.logs import LOGS
 from vcd.text.times import moment as format_moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.log import Log, LoggedJob
@@ -166,7 +167,9 @@ def _missing_events(log: Log, moment: int) -> str:
     """Return why the last session may not be the last one at a time: a log that ends earlier may lack later events."""
     reader = log.history.reader
     stands = None if moment <= reader.last_time() else standing(reader.path)
-    return f"the log ends at {format_moment(reader.last_time())}: {stands.words}" if stands and stands.lacks else ""
+    if stands is None or not stands.lacks:
+        return ""
+    return LOGS.sentence("ends", {"time": format_moment(reader.last_time()), "standing": stands.words})
 
 
 def _at_for(visibility: Visibility, path: str, time: str) -> bytes:

@@ -13,6 +13,7 @@ from vcd.scheduling.framework.reasons import cause_of
 from vcd.state.cluster import ClusterState
 from vcd.state.records import Settings
 from vcd.text.reasons import full_reason_text
+from vcd.text.replays import REPLAYS
 from vcd.timetravel.history import object_in
 
 NEVER = 1 << 62
@@ -233,5 +234,5 @@ class ShadowFold:
             return session, cause_of(concerning[0]), "; ".join(map(full_reason_text, concerning))
         if track.held is not None:
             by, node = track.held
-            return session, _CAPACITY, f"waits for room that session {by} would have made on {node} by evictions"
+            return session, _CAPACITY, REPLAYS.sentence("held", {"session": f"{by}", "node": node})
         return session, "", ""

@@ -228,7 +228,7 @@ def gate(
 def _unjudged(swept: Sweep, started: Figure, old: str, new: str) -> Iterator[str]:
     """Yield why the runs allow no verdict."""
     if swept.fidelity.far:
-        yield f"the baseline {'; '.join(swept.fidelity.sentences)}"
+        yield SENTENCES["baseline"].format(sentences="; ".join(swept.fidelity.sentences))
     worst = max(swept.runs, key=lambda run: run.resting)
     if worst.resting > _RESTING * len(worst.jobs):
         yield assumed_sentence(worst.resting, len(worst.jobs), worst.invented)
@@ -433,12 +433,10 @@ def _notes(old: str, new: str, configurations: int, shifts: Sequence[Shift], see
         (new, old, sum(one.baseline is None and one.wait is not None for one in shifts)),
     ):
         if count:
-            starts, does = ("starts", "does") if count == 1 else ("start", "do")
-            yield (
-                f"{counted(count, 'job')} that {starts} under {has} never {does} under {lacks}: waits are of jobs that"
-                " start; never_started counts these"
-            )
+            start, do = ("starts", "does") if count == 1 else ("start", "do")
+            facts = {"jobs": counted(count, "job"), "start": start, "do": do, "has": has, "lacks": lacks}
+            yield SENTENCES["started-only"].format_map(facts)
     if configurations > 1:
-        yield f"{configurations} configurations were in force in this part of the log; old is the last of them"
+        yield SENTENCES["configurations"].format(count=configurations)
     if seeds == 1:
-        yield "with one seed, a difference can come from the order of equal nodes alone; use --seeds 5"
+        yield SENTENCES["one-seed"]

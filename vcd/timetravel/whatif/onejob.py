@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from vcd.model.words import counted, did_you_mean, span_in_words
+from vcd.text.outcomes import SENTENCES
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
 from vcd.timetravel.whatif.edits import Assignment, Edits
@@ -29,11 +30,11 @@ class JobWhatIf(msgspec.Struct, frozen=True):
 
     def lines(self, seen: Callable[[str, str], bool] = lambda kind, key: True) -> Iterator[str]:
         """Yield the answer in sentences; other jobs are named if ``seen`` allows their kind and key."""
-        yield f"with {self.what} it would have {_waited(self.otherwise)}"
-        yield f"  with the recorded configuration it {_waited(self.recorded)}; simulated, it {_waited(self.simulated)}"
-        worse = [shift for shift in self.shifts if shift.is_longer]
-        better = len(self.shifts) - len(worse)
-        yield f"  {counted(len(worse), 'other job')} would wait longer, {better:,} shorter"
+        facts = {"what": self.what, "otherwise": _waited(self.otherwise), "recorded": _waited(self.recorded)}
+        facts["simulated"] = _waited(self.simulated)
+        longer = sum(shift.is_longer for shift in self.shifts)
+        facts |= {"longer": counted(longer, "other job"), "shorter": f"{len(self.shifts) - longer:,}"}
+        yield from (SENTENCES[code].format_map(facts) for code in ("one-job", "one-job-was", "one-job-others"))
         for shift in self.shifts:
             if seen("PodGroup", shift.job):
                 waits = f"{span_in_words(shift.baseline)} -> {span_in_words(shift.wait)}"
@@ -42,7 +43,9 @@ class JobWhatIf(msgspec.Struct, frozen=True):
 
 
 def _waited(seconds: float | None) -> str:
-    return "never started" if seconds is None else f"waited {span_in_words(seconds)}"
+    if seconds is None:
+        return SENTENCES["one-job-never"]
+    return SENTENCES["one-job-waited"].format_map({"span": span_in_words(seconds)})
 
 
 def job_whatif(history: History, key: str, queue: str = "", priority_class: str = "") -> JobWhatIf:

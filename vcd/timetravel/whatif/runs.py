@@ -21,6 +21,7 @@ from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.registry import plugins
 from vcd.state.records import NodeRecord
 from vcd.text.names import without_uid
+from vcd.text.outcomes import SENTENCES
 from vcd.timetravel.history import object_in
 from vcd.timetravel.whatif.cluster import PERIOD, SimulatedCluster
 from vcd.timetravel.whatif.delays import Delays
@@ -112,8 +113,9 @@ class Variant(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         """The differences from the original workload."""
-        parts = [self.edits.words, "another configuration" if self.conf is not None else ""]
-        return ", ".join([*filter(None, parts), *([f"seed {self.seed}"] if self.seed else [])]) or "as it was"
+        parts = [self.edits.words, SENTENCES["other-configuration"] if self.conf is not None else ""]
+        parts.append(f"seed {self.seed}" if self.seed else "")
+        return ", ".join(filter(None, parts)) or SENTENCES["as-it-was"]
 
 
 def whatif(
@@ -200,7 +202,7 @@ def recorded(work: Workload, gpu: str = GPU) -> Run:
     measure.evictions.update(work.evictions)
     measure.lost = sum(end - start for unit in work.units for start, end, _ in unit.earlier)
     measure.close(work.end)
-    return run_of(RECORDED, "as the log has it", measure, work)
+    return run_of(RECORDED, SENTENCES["as-logged"], measure, work)
 
 
 def _recorded_calls(work: Workload, measure: Measure) -> Iterator[tuple[int, Callable[[], None]]]:
@@ -325,12 +327,12 @@ def caveats(estimated: int, how_well: Accuracy | None, policies: Iterable[Policy
     recorded = sorted({question for one in on for question in one.outside if question != CALLS})
     return [
         *run_time_notes(estimated, how_well),
-        *(f"calls of the plugin {one.name} get no answer" for one in on if CALLS in one.outside),
-        *(f"{one} is what the log recorded, though other pods would have used other nodes" for one in recorded),
+        *(SENTENCES["calls"].format(plugin=one.name) for one in on if CALLS in one.outside),
+        *(SENTENCES["outside"].format(question=one) for one in recorded),
     ]
 
 
 def run_time_notes(estimated: int, how_well: Accuracy | None) -> list[str]:
     """Return the sources of run times, and the accuracy of estimates."""
-    notes = [f"run times are the log's; those of {estimated:,} pods, which it does not hold, are estimated"]
+    notes = [SENTENCES["run-times"].format(pods=f"{estimated:,}")]
     return notes + ([] if how_well is None else [how_well.words])

@@ -23,6 +23,7 @@ from vcd.model.objects import Pod
 from vcd.model.requests import pod_requests
 from vcd.model.words import SECOND
 from vcd.state.records import task_role
+from vcd.text.forecasts import FORECASTS
 from vcd.timetravel.whatif.workload import Unit, Workload, name_in_log
 
 ENOUGH = 5
@@ -74,11 +75,9 @@ class Accuracy(msgspec.Struct, frozen=True):
     @property
     def words(self) -> str:
         """The accuracy in a sentence."""
-        return (
-            f"learnt on the {self.learned:,} runs that ended first, estimates are off by a factor of"
-            f" {self.median_ratio:.2f} in the median of the {self.tested:,} others, and {self.within_bounds:.0%} of"
-            " these lie within their bounds (80% are meant)"
-        )
+        facts = {"learned": f"{self.learned:,}", "ratio": f"{self.median_ratio:.2f}"}
+        facts |= {"tested": f"{self.tested:,}", "within": f"{self.within_bounds:.0%}"}
+        return FORECASTS.sentence("accuracy", facts)
 
 
 class _Curve:
@@ -257,11 +256,11 @@ def _classes(pod: Pod) -> list[tuple[Hashable, str]]:
     requests = tuple(sorted((key, value) for key, value in pod_requests(pod.spec).items() if key != "pods"))
     named = f"{space}/{_NUMBER.sub('', _name_of(pod))}*"
     return [
-        (("named", named, task_role(pod), requests), f"work named {named} that asks for the same"),
-        (("named", named), f"work named {named}"),
-        (("asks", space, requests), f"work of namespace {space} that asks for the same"),
-        (("namespace", space), f"work of namespace {space}"),
-        (_ALL, "all work"),
+        (("named", named, task_role(pod), requests), FORECASTS.sentence("work named equal", {"name": named})),
+        (("named", named), FORECASTS.sentence("work named", {"name": named})),
+        (("asks", space, requests), FORECASTS.sentence("work in equal", {"name": space})),
+        (("namespace", space), FORECASTS.sentence("work in", {"name": space})),
+        (_ALL, FORECASTS["work"]),
     ]
 
 

@@ -24,6 +24,7 @@ from vcd.scheduling.framework.policy import Policy
 from vcd.scheduling.framework.reasons import all_told
 from vcd.state.cluster import ClusterState
 from vcd.state.snapshot import SnapshotMaker
+from vcd.text.forecasts import FORECASTS
 from vcd.text.times import clock
 from vcd.timetravel.whatif.arrivals import Arrivals
 from vcd.timetravel.whatif.cluster import PERIOD, UNKNOWN_RUN
@@ -147,13 +148,13 @@ def eta_in_words(found: Submission) -> list[str]:
     """Return the forecast of a waiting job in a sentence, and its assumptions; for another one, when it started."""
     (job,) = found.jobs
     if job.starts is not None and not found.samples:
-        return [f"it does not wait: it started {clock(job.starts.low)}"]
+        return [FORECASTS.sentence("started", {"time": clock(job.starts.low)})]
     if job.starts is None:
-        return ["it never starts, not even alone on this cluster"]
+        return [FORECASTS["never alone"]]
     if job.unlike and job.starts.median is None:
         return [abstention(job.unlike)]
-    words = [f"it starts {start_in_words(job.starts, found.now)}, as far as can be told"]
-    return words + [f"provided that {'; '.join(found.caveats)}"] * bool(found.caveats)
+    words = [FORECASTS.sentence("probable", {"time": start_in_words(job.starts, found.now)})]
+    return words + [FORECASTS.sentence("provided", {"assumptions": "; ".join(found.caveats)})] * bool(found.caveats)
 
 
 # --- the first session ------------------------------------------------------------------------------------------------
@@ -378,32 +379,27 @@ class _ForecastRequest(msgspec.Struct):
     def _caveats(self, arrivals: Arrivals, model: RunTimes, unlike: list[str]) -> Iterator[str]:
         """Yield the assumptions of the forecast."""
         if arrivals.came:
-            span = span_in_words(arrivals.span / SECOND)
-            yield f"jobs continue to arrive like the last {len(arrivals.came)}, which came in {span}"
+            facts = {"count": f"{len(arrivals.came)}", "span": span_in_words(arrivals.span / SECOND)}
+            yield FORECASTS.sentence("arrivals", facts)
         else:
-            yield "no job arrives later (the log has too few arrivals to estimate a rate)"
+            yield FORECASTS["no arrivals"]
         if unlike:
-            yield f"{some(unlike, 2)} do not end: nothing like them has ended yet"
+            yield FORECASTS.sentence("endless", {"names": some(unlike, 2)})
         others = [unit for unit in self.work.units if unit.key not in self.known and model.has_like(unit.pod)]
         vague = sum(model.is_vague(unit.pod) for unit in others)
         if vague:
-            yield (
-                f"{vague} of {counted(len(self.work.units), 'pod')} run like work of other kinds (fewer than {ENOUGH}"
-                " of their own ended)"
-            )
+            facts = {"count": f"{vague}", "pods": counted(len(self.work.units), "pod"), "enough": f"{ENOUGH}"}
+            yield FORECASTS.sentence("vague", facts)
 
     def _horizon(self, horizon: int, outcomes: list[SampledRun]) -> Iterator[str]:
         """Yield how far the runs were followed if that was too short for some."""
         if any(None in outcome.started.values() for outcome in outcomes):
-            yield f"no run is simulated for more than {span_in_words((horizon - self.work.begin) / SECOND)}"
+            yield FORECASTS.sentence("horizon", {"span": span_in_words((horizon - self.work.begin) / SECOND)})
 
     def _notes(self) -> Iterator[str]:
         """Yield further assumptions."""
         if self.without_pods:
-            yield (
-                f"{assumed(self.without_pods)} without pods yet: taken are such as the last group had that asked the"
-                " same, else what their minimum asks for"
-            )
+            yield FORECASTS.sentence("without pods", {"groups": assumed(self.without_pods)})
 
 
 def _with_submitted(work: Workload, new: Work) -> Workload:

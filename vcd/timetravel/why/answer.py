@@ -13,6 +13,7 @@ from vcd.diagnosis.holders import KEPT
 from vcd.model.reasons import Cause
 from vcd.model.words import counted, ordinal, some, span_in_words
 from vcd.text.amounts import pods_on_nodes, resource_name
+from vcd.text.episodes import EPISODES
 from vcd.text.names import without_uid
 from vcd.timetravel.why.counterfactual import Counterfactual
 from vcd.timetravel.why.domains import domains_text
@@ -67,7 +68,8 @@ def answer_lines(
             parts.append(("Nodes", "; ".join(map(str, verdict.funnel))))
         if verdict.earlier:
             total = span_in_words(verdict.earlier_waited)
-            parts.append(("Earlier", f"{counted(verdict.earlier, 'wait')} of {total} in all"))
+            facts = {"waits": counted(verdict.earlier, "wait"), "total": total}
+            parts.append(("Earlier", EPISODES.sentence("earlier", facts)))
         if verdict.looked < _MOST:
             parts.append(("Examined", f"{verdict.looked:.0%} of the wait"))
     if obstacles is not None and waits and verdict is not None and verdict.cause != Cause.SHAPE:
@@ -94,9 +96,8 @@ def answer_lines(
 
 
 def _as_of(story: Explanation) -> str:
-    if story.quiet < 1:
-        return story.as_of
-    return f"{story.as_of}; the last event was {span_in_words(round(story.quiet))} before"
+    facts = {"as_of": story.as_of, "quiet": span_in_words(round(story.quiet))}
+    return EPISODES.sentence("as of", facts, ["quiet" if story.quiet >= 1 else ""])
 
 
 def _sentence(words: str) -> str:
@@ -187,8 +188,9 @@ def _placed(episodes: Sequence[Episode]) -> Iterator[tuple[str, str]]:
     """Yield where its pods were last bound, or would have been bound by a shadow."""
     last = next((one for one in reversed(episodes) if one.what == "bound"), None)
     if last is not None:
-        where = f"{pods_on_nodes(last.places.values())}, session {last.session}"
-        yield ("Shadow", f"would have bound it to {where}") if last.shadow else ("Placed", where)
+        facts = {"where": pods_on_nodes(last.places.values()), "session": f"{last.session}"}
+        words = EPISODES.sentence("placed there", facts, ["shadow" if last.shadow else ""])
+        yield "Shadow" if last.shadow else "Placed", words
 
 
 def _history(episodes: Sequence[Episode]) -> str:

@@ -69,7 +69,7 @@ class _Facts(dict[str, str]):
     def _places(self) -> str:
         """Return pods and their nodes: ``a to n1, b to n2 and 8 more``."""
         if self.story.only is not None:
-            return f"the pod to {self.episode.places[self.story.only]}"
+            return EPISODES.sentence("pod to node", {"node": self.episode.places[self.story.only]})
         return some([f"{key.partition('/')[2]} to {node}" for key, node in self.episode.places.items()])
 
     def _nodes(self) -> str:
@@ -104,7 +104,7 @@ def _requests_text(pod: Pod) -> str:
     try:
         requests = pod_requests(pod.spec)
     except QuantityError as error:
-        return f"what cannot be read ({error})"
+        return EPISODES.sentence("unreadable requests", {"error": str(error)})
     amounts = {name: format_resource(name, value) for name, value in requests.items() if value and name != "pods"}
     return quantities_text(amounts) or "no resources"
 

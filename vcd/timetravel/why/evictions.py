@@ -137,10 +137,9 @@ class EvictionExplanation(msgspec.Struct):
 
     def lines(self) -> Iterator[str]:
         """Yield the explanation in sentences, with times in UTC."""
-        if not self.evictions:
-            yield f"{self.kind} {self.key}: no session evicted it up to {self.until}"
-            return
-        yield f"{self.kind} {self.key}: {counted(len(self.evictions), 'eviction')} up to {self.until}"
+        facts = {"kind": self.kind, "key": self.key, "until": self.until}
+        facts["count"] = counted(len(self.evictions), "eviction")
+        yield EVICTIONS.sentence("count" if self.evictions else "none", facts)
         for eviction in self.evictions:
             yield from eviction.lines()
 

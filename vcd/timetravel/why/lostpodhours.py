@@ -17,6 +17,7 @@ from vcd.model.objects import PodGroup
 from vcd.model.reasons import Cause
 from vcd.model.words import SECOND, counted, span_in_words
 from vcd.text.causes import said, shortened
+from vcd.text.lost import LOST
 from vcd.text.remedies import remedy_of
 from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
@@ -55,6 +56,15 @@ class FirstCause(msgspec.Struct, frozen=True):
     mend: str
     verified: bool = False
 
+    def lines(self, number: int) -> Iterator[str]:
+        """Yield its cost, its worst job and the remedy."""
+        facts = {"number": f"{number}", "cause": self.cause, "about": f": {self.subject}" if self.subject else ""}
+        facts |= {"hours": _hours(self.hours), "share": f"{self.share:.0%}", "jobs": counted(self.jobs, "job")}
+        yield LOST.sentence("cause", facts)
+        yield LOST.sentence("worst", {"job": self.job, "text": self.text})
+        if self.mend:
+            yield LOST.sentence("remedy", {"remedy": self.mend}, ["verified" if self.verified else ""])
+
 
 class FirstCauses(msgspec.Struct, frozen=True):
     """The causes in a part of a log, those that cost most first, at most FIRST of ``causes_in_all``.
@@ -81,28 +91,20 @@ class FirstCauses(msgspec.Struct, frozen=True):
 
     def lines(self) -> Iterator[str]:
         """Yield the total, a paragraph for each cause, and how it was counted."""
-        what = "the log's last 24 h" if self.whole_day else "the interval"
-        where = f"{what}, {self.begin} to {self.end} (sessions {self.first} to {self.last})"
+        times = {"begin": self.begin, "end": self.end, "first": f"{self.first}", "last": f"{self.last}"}
+        facts = {"where": LOST.sentence("where", times, ["day" if self.whole_day else ""])}
         if not self.causes:
-            yield f"no pod waited in {where}"
+            yield LOST.sentence("none", facts)
             return
-        yield f"{_hours(self.hours)} pod-hours lost by {counted(self.jobs, 'job')} in {where}"
+        yield LOST.sentence("total", {**facts, "hours": _hours(self.hours), "jobs": counted(self.jobs, "job")})
         for number, one in enumerate(self.causes, 1):
-            about = f": {one.subject}" if one.subject else ""
-            yield f"{number}. {one.cause}{about}: {_hours(one.hours)} h ({one.share:.0%}), {counted(one.jobs, 'job')}"
-            yield f"     most by {one.job}: {one.text}"
-            if one.mend:
-                yield f"     remedy: {one.mend}{' (verified)' if one.verified else ''}"
+            yield from one.lines(number)
         if self.causes_in_all > len(self.causes):
-            yield f"and {counted(self.causes_in_all - len(self.causes), 'cause')} more"
-        yield f"examined: {counted(self.asked, 'job')} with {self.asked_share:.0%} of the hours" + "".join(
-            f"; {part:.0%} counted as {what}"
-            for part, what in (
-                (self.likened, "the wait of one of these for the same reasons in the same queue"),
-                (self.as_logged, "the logged reasons say"),
-            )
-            if part
-        )
+            yield LOST.sentence("more", {"causes": counted(self.causes_in_all - len(self.causes), "cause")})
+        parts = {"likened": self.likened, "logged": self.as_logged}
+        facts = {code: LOST.sentence(code, {"share": f"{of:.0%}"}) if of else "" for code, of in parts.items()}
+        facts |= {"jobs": counted(self.asked, "job"), "share": f"{self.asked_share:.0%}"}
+        yield LOST.sentence("examined", facts)
 
 
 def _hours(hours: float) -> str:
@@ -310,7 +312,7 @@ def _cause(found: list[_DiagnosedLoss], total: int) -> FirstCause:
         max(sorted(by_subject), key=by_subject.__getitem__),
         worst.loss.group,
         worst.loss.held.last,
-        shortened(f"it waited {span}: {said(worst.diagnosis)}"),
+        shortened(LOST.sentence("waited", {"span": span, "why": said(worst.diagnosis)})),
         remedy_of(worst.diagnosis, worst.loss.held.reasons),
     )
 

@@ -11,6 +11,7 @@ from vcd.diagnosis.diagnosedwaits import DiagnosedWait
 from vcd.model.requests import CPU, MEMORY, PODS
 from vcd.model.words import counted, some, span_in_words
 from vcd.text.amounts import number, resource_name
+from vcd.text.queues import QUEUES
 from vcd.text.tables import aligned
 from vcd.timetravel.queuestatistics import QueueStatistics
 from vcd.timetravel.why.queuewaits import WaitedFor, WaitingJob
@@ -79,9 +80,9 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
     def lines(self) -> Iterator[str]:
         """Yield the short answer: the queue's state, its waiting jobs and why they wait, evictions, changes."""
         figures = self.spans[-1].figures if self.spans else None
-        waiting = f"{self.waiting:,} waiting{self._below(' in it and')}"
+        waiting = self._sentence("waiting", count=f"{self.waiting:,}")
         if figures is None:
-            yield f"queue {self.queue}  does not exist any more"
+            yield self._sentence("gone")
         else:
             state = figures.state if not figures.overused else f"{figures.state}, overused"
             yield "  ".join([f"queue {self.queue}", state, f"weight {figures.weight}", *_under(figures), waiting])
@@ -93,20 +94,19 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
             ("Evicted", _evictions_in_short(self)),
             ("Changed", some([f"{edit.time[11:19]} {edit.text}" for edit in reversed(self.edits)], _LAST_EDITS)),
             ("Note", "; ".join(self.notes)),
-            ("As of", f"{self.until}, sessions {self.first} to {self.last}; --all shows its figures over time"),
+            ("As of", self._sentence("as of")),
         ):
             if text:
                 yield f"{name:<9}{text}"
 
     def all_lines(self) -> Iterator[str]:
         """Yield the explanation in sentences, with times in UTC: its statistics, waits and evictions over time."""
-        seconds = span_in_words(self.seconds)
-        yield f"queue {self.queue}, sessions {self.first} to {self.last}, {seconds} until {self.until}"
+        yield self._sentence("title")
         yield from (f"  {edit.time}  {edit.text}" for edit in self.edits)
-        yield f"figures, by deciding {self.sampled} of {counted(self.sessions, 'session')} again:"
+        yield self._sentence("figures", sampled=f"{self.sampled}", sessions=counted(self.sessions, "session"))
         yield from self._spans()
         if self.overused_seconds:
-            yield f"  overused for {span_in_words(self.overused_seconds)} of {span_in_words(self.seconds)}"
+            yield self._sentence("overused", overused=span_in_words(self.overused_seconds))
         yield from self._waits()
         yield from _eviction_lines("evicted from it", self.evictions)
         yield from _eviction_lines("evicted for it", self.evictions_for)
@@ -117,24 +117,26 @@ class QueueExplanation(msgspec.Struct, omit_defaults=True):
             words = [*standing(span.figures), *(["overused"] if span.overused else [])]
             yield f"  {span.start}  {span_in_words(span.seconds):<12}  {'; '.join(words)}"
 
-    def _below(self, words: str) -> str:
-        return f"{words} {counted(self.below, 'queue')} below it" if self.below else ""
+    def _sentence(self, code: str, **facts: str) -> str:
+        """Return a sentence about the queue and those below it."""
+        common = {"queue": self.queue, "first": f"{self.first}", "last": f"{self.last}", "until": self.until}
+        common |= {"span": span_in_words(self.seconds), "below": counted(self.below, "queue")}
+        return QUEUES.sentence(code, common | facts, ["below" if self.below else ""])
 
     def _waits(self) -> Iterator[str]:
         if not self.waited:
-            yield f"none of its jobs waited{self._below(', nor of those of')}"
+            yield self._sentence("none waited")
             return
-        where = self._below(" in it and in")
-        yield f"{counted(self.waited, 'job')} waited{where}, {self.waiting:,} at the end, all together:"
+        yield self._sentence("waited", jobs=counted(self.waited, "job"), waiting=f"{self.waiting:,}")
         for one in self.reasons:
-            who = f"{counted(one.jobs, 'job')}, longest {one.longest} with {span_in_words(one.longest_seconds)}"
-            yield f"  {span_in_words(one.seconds)} at {one.reason} ({who if one.jobs > 1 else one.longest})"
-        yield "waited longest:"
+            facts = {"span": span_in_words(one.seconds), "reason": one.reason, "jobs": counted(one.jobs, "job")}
+            facts |= {"longest": one.longest, "most": span_in_words(one.longest_seconds)}
+            yield QUEUES.sentence("reason", facts, ["many" if one.jobs > 1 else ""])
+        yield QUEUES["longest"]
         for job in self.longest:
-            where = f" (queue {job.queue})" if job.queue else ""
-            yield f"  {job.group}{where} {span_in_words(job.seconds)}" + (
-                f", and still waits: {job.waiting}" if job.still else ""
-            )
+            facts = {"job": job.group, "where": f" (queue {job.queue})" if job.queue else ""}
+            facts |= {"span": span_in_words(job.seconds), "reasons": job.waiting}
+            yield QUEUES.sentence("job", facts, ["still" if job.still else ""])
 
 
 def _under(figures: QueueStatistics) -> list[str]:
@@ -158,7 +160,7 @@ def _wait_rows(found: QueueExplanation) -> Iterator[Sequence[str]]:
     for one, seconds in zip(found.waits, found.waits_for, strict=True):
         yield one.job, one.needs, span_in_words(round(seconds)), one.why
     if found.waiting > len(found.waits):
-        yield f"... and {found.waiting - len(found.waits):,} more", "", "", ""
+        yield QUEUES.sentence("more", {"count": f"{found.waiting - len(found.waits):,}"}), "", "", ""
 
 
 def _evictions_in_short(found: QueueExplanation) -> str:
@@ -166,34 +168,38 @@ def _evictions_in_short(found: QueueExplanation) -> str:
     default``."""
     lost = Counter((one.action, one.for_queue or "none") for one in found.evictions)
     won = Counter((one.action, one.queue or "none") for one in found.evictions_for)
-    parts = [f"{counted(n, 'pod')} of it by {action} for queue {queue}" for (action, queue), n in lost.most_common()]
-    parts += [f"{counted(n, 'pod')} for it by {action} of queue {queue}" for (action, queue), n in won.most_common()]
-    return "; ".join(parts)
+    return "; ".join(
+        QUEUES.sentence(code, {"pods": counted(count, "pod"), "action": action, "queue": queue})
+        for code, counts in (("lost", lost), ("won", won))
+        for (action, queue), count in counts.most_common()
+    )
 
 
 def _eviction_lines(title: str, evictions: Sequence[EvictedPod]) -> Iterator[str]:
     """Yield the evictions, counted by queues and action, and the last of them one by one."""
     if not evictions:
         return
-    yield f"{counted(len(evictions), 'pod')} {title}:"
+    yield QUEUES.sentence("evicted", {"pods": counted(len(evictions), "pod"), "title": title})
     pairs = Counter((one.action, one.queue or "none", one.for_queue or "none") for one in evictions)
     for (action, loser, winner), count in pairs.most_common():
-        yield f"  {counted(count, 'pod')} of queue {loser} by {action} for queue {winner}"
+        facts = {"pods": counted(count, "pod"), "action": action, "loser": loser, "winner": winner}
+        yield QUEUES.sentence("evicted pair", facts)
     if len(evictions) > _LAST:
-        yield f"  the last {_LAST} of them:"
+        yield QUEUES.sentence("evicted last", {"count": f"{_LAST}"})
     for one in evictions[-_LAST:]:
-        reason = f" ({one.reason})" if one.reason else ""
-        yield f"  {one.time}  session {one.session}: {one.pod} on {one.node} for {one.for_group}{reason}"
+        facts = {"time": one.time, "session": f"{one.session}", "pod": one.pod, "node": one.node}
+        facts |= {"group": one.for_group, "reason": f" ({one.reason})" if one.reason else ""}
+        yield QUEUES.sentence("evicted pod", facts)
 
 
 def standing(figures: QueueStatistics | None) -> list[str]:
     """Return a queue's statistics: its state, then ``38 of 40 cpu deserved, requested 44, guarantee 10, limit 60`` for
     each resource."""
     if figures is None:
-        return ["the queue does not exist"]
+        return [QUEUES["no queue"]]
     head = ", ".join([figures.state, f"weight {figures.weight}", *_under(figures)])
     amounts = [_amount(figures, name) for name in _resources(figures)]
-    return [head, *(amounts or ["nothing in use, nothing requested"])]
+    return [head, *(amounts or [QUEUES["idle"]])]
 
 
 def _resources(figures: QueueStatistics) -> list[str]:
@@ -210,15 +216,15 @@ def _resources(figures: QueueStatistics) -> list[str]:
 
 def _amount(figures: QueueStatistics, resource: str) -> str:
     amounts = {series: of[resource] for series, of in figures.amounts.items() if resource in of}
-    used, name = amounts.get("allocated", 0), resource_name(resource)
-    if "deserved" in figures.amounts:
-        words = [f"{number(resource, used)} of {number(resource, amounts.get('deserved', 0))} {name} deserved"]
-    else:
-        words = [f"{number(resource, used)} {name} in use"]
-    if amounts.get("request", 0) != used:
-        words.append(f"requested {number(resource, amounts.get('request', 0))}")
-    if amounts.get("guarantee"):
-        words.append(f"guarantee {number(resource, amounts['guarantee'])}")
-    if "capability" in amounts:
-        words.append(f"limit {number(resource, amounts['capability'])}")
+    used, is_share = amounts.get("allocated", 0), "deserved" in figures.amounts
+    facts = {"used": number(resource, used), "deserved": number(resource, amounts.get("deserved", 0))}
+    facts["resource"] = resource_name(resource)
+    words = [QUEUES.sentence("used", facts, ["of deserved" if is_share else ""])]
+    stated = {"request": amounts.get("request", 0) != used, "guarantee": bool(amounts.get("guarantee"))}
+    stated["capability"] = "capability" in amounts
+    words += [
+        QUEUES.sentence(f"resource {series}", {"amount": number(resource, amounts.get(series, 0))})
+        for series, is_stated in stated.items()
+        if is_stated
+    ]
     return ", ".join(words)

@@ -80,7 +80,7 @@ def object_changes(before: ClusterContents, after: ClusterContents) -> Iterator[
     if after.leader != before.leader:
         epoch, leading = after.leader
         if epoch < 0:
-            yield StateChange("shadow", "began", ["nothing of what it decides is done"])
+            yield StateChange("shadow", "began", [SESSIONS["shadow began"]])
         else:
             yield StateChange("leadership", "won" if leading else "lost", [f"epoch {epoch}"])
     for kind in sorted(before.objects.keys() | after.objects.keys()):

@@ -22,6 +22,7 @@ from vcd.scheduling.session.outside import Remembered
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job
 from vcd.state.snapshot import Snapshot
+from vcd.text.trials import SMALLEST
 from vcd.timetravel.why.obstacles import nearness
 from vcd.timetravel.why.parameters import Parameter, node_parameter, quota_parameters
 from vcd.timetravel.why.podparameters import pod_parameters
@@ -220,7 +221,7 @@ class Search:
                 if found is not None:
                     break
             if parameters:
-                self._note("quota", f"quotas of queue {queue} up to what all jobs ask for", since)
+                self._note("quota", SMALLEST.sentence("tried quotas", {"queue": queue}), since)
             if found is not None:
                 return found
         return None
@@ -242,8 +243,7 @@ class Search:
             found = self._smallest(parameter)
             if best is None or (found is not None and len(found.counts or ()) < len(best.counts or ())):
                 best = found
-        bound = "each with as much more as the largest node has or a pod asks for"
-        self._note("room", f"capacity of {counted(len(rows), 'node')}, {bound}", since)
+        self._note("room", SMALLEST.sentence("tried capacity", {"nodes": counted(len(rows), "node")}), since)
         return best
 
     def _with_less(self, parameter: Parameter, counts: Mapping[str, int]) -> FoundChange | None:
@@ -273,7 +273,8 @@ class Search:
             before, after = {"": str(job.priority)}, {"": str(values[at])}
             change = Change("priority", job.key, "priority", before, after, self._class_from(job, values[at]))
             found = FoundChange(change, turned(at))
-        self._note("priority", f"priorities up to {values[-1]}" if values else "no higher priority", since)
+        code, facts = ("tried priorities", {"most": f"{values[-1]}"}) if values else ("tried no priority", {})
+        self._note("priority", SMALLEST.sentence(code, facts), since)
         return found
 
     def _class_from(self, job: Job, value: int) -> str:
@@ -301,7 +302,7 @@ class Search:
             if self.trials.lets_in(without_jobs(self._snapshot, [one.key])):
                 gone = one.key
                 break
-        self._note("job", f"{counted(len(running), 'running job')} gone", since)
+        self._note("job", SMALLEST.sentence("tried jobs", {"count": counted(len(running), "running job")}), since)
         return (
             None if gone is None else FoundChange(Change("job", gone, "", {}, {}), without_jobs(self._snapshot, [gone]))
         )
@@ -365,13 +366,14 @@ def _bounded(kind: What, parameters: list[Parameter]) -> str:
     """Return how far the parameters of a kind were changed: ``labels of up to 8 nodes``."""
     most = max(parameter.steps.get("", 0) for parameter in parameters)
     if kind in ("cordon", "label"):
-        return f"{kind}s of up to {counted(most, 'node')}"
+        return SMALLEST.sentence("tried nodes", {"kind": kind, "most": counted(most, "node")})
     if kind == "node":
-        return f"up to {most} more of {counted(len(parameters), 'type')} of nodes"
+        facts = {"most": f"{most}", "count": counted(len(parameters), "type")}
+        return SMALLEST.sentence("tried types", facts)
     if kind == "tier":
-        return "its highest tier up to the whole cluster"
+        return SMALLEST["tried tier"]
     if kind == "minimum":
-        return "its minimum down to 1"
+        return SMALLEST["tried minimum"]
     return counted(len(parameters), kind)
 
 

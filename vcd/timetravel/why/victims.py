@@ -19,6 +19,7 @@ from vcd.scheduling.framework.trace import PointQuestion, Trace, VictimSearch
 from vcd.scheduling.framework.victims import rule_of
 from vcd.scheduling.session.session import Session
 from vcd.scheduling.session.views import Job, Task
+from vcd.text.evictions import EVICTIONS
 from vcd.timetravel.history import History
 from vcd.timetravel.queuestatistics import QueueStatistics, queue_statistics
 
@@ -172,15 +173,16 @@ def _why_needed(funnel: Funnel, missing: int) -> str:
     fits = int(freed[funnel.allowed].sum())
     if fits >= missing:
         return ""  # the queue's limit was the reason, or the positions of other pods
-    whose = "the only node that it may use" if allowed == 1 else f"the {counted(allowed, 'node')} that it may use"
-    words = f"{whose} had {f'capacity for {fits} of {missing}' if fits else 'no capacity'}"
+    nodes = EVICTIONS.sentence("usable", {"nodes": counted(allowed, "node")}, ["one" if allowed == 1 else ""])
+    facts = {"nodes": nodes, "fits": f"{fits}", "missing": f"{missing}"}
+    words = EVICTIONS.sentence("some capacity" if fits else "no capacity", facts)
     excluded = np.flatnonzero((freed > 0) & ~funnel.allowed)
     if len(excluded):
         row = int(excluded[freed[excluded].argmax()])
         clause = next(one for one in funnel.lasting if not one.passes[row])
         name = funnel.session.nodes.facts.names[row]
         others = f" and {counted(len(excluded) - 1, 'other')}" if len(excluded) > 1 else ""
-        words += f"; {name}{others} had, and {clause.text} keeps it out"
+        words += EVICTIONS.sentence("excluded", {"node": name, "others": others, "clause": clause.text})
     return words
 
 
@@ -191,10 +193,10 @@ def _earlier_searches(search: VictimSearch, before: Sequence[VictimSearch]) -> s
     protected = Counter(name for each in tried for name in each.rounds[-1].kept.values())
     if not nodes:
         return ""
-    words = ", ".join(f"{name} protected {count}" for name, count in protected.most_common())
-    return f"{counted(len(nodes), 'node')} examined before could not free enough for it" + (
-        f" ({words})" if words else ""
-    )
+    facts = ({"plugin": name, "count": f"{count}"} for name, count in protected.most_common())
+    words = ", ".join(EVICTIONS.sentence("protected", one) for one in facts)
+    searched = EVICTIONS.sentence("searched before", {"nodes": counted(len(nodes), "node")})
+    return f"{searched} ({words})" if words else searched
 
 
 def _queue_refusal(asker: Task, before: Sequence[PointQuestion]) -> str:
