@@ -545,7 +545,7 @@ def _spec(manifest: Manifest, kind: type[Any]) -> Any:
 def _check_spec(manifest: Manifest) -> None:
     spec = manifest.get("spec")
     if spec is not None and not isinstance(spec, Mapping):
-        raise _bad(manifest, f"spec is a mapping, not {type(spec).__name__}")
+        raise _bad(manifest, f"spec must be a mapping, not {type(spec).__name__}")
 
 
 def _converted(manifest: Manifest, value: Any, kind: Any, where: str) -> Any:

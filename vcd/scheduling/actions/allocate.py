@@ -207,7 +207,7 @@ class AllocateAction(Action):
                 continue
             if session.is_full():
                 for jobs in waiting.values():
-                    jobs.rest()  # jobs not tried must not inherit the result of equivalent jobs
+                    jobs.rest()  # settles the queue, so that no untried job gets the result of the last class
                 return
             job = heap.pop()
             if before is not None and job.index not in before:
