@@ -1,4 +1,8 @@
-"""Expand workloads into the groups and pods that their controllers create, for plans and what-ifs."""
+"""Expands workloads into the groups and pods that their controllers create, for plans and what-ifs.
+
+Most kinds are rows of `SHAPES`; kinds with rules of their own are functions in `_EXPANSIONS`. Limits on the number of
+pods are checked before a pod is created, because a manifest can request any number.
+"""
 
 from __future__ import annotations
 
