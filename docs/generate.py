@@ -176,8 +176,8 @@ _ARGUMENTS = {"extender": {"extender.urlPrefix": "http://127.0.0.1"}}
 
 
 @cache
-def given() -> Mapping[str, tuple[frozenset[str], str]]:
-    """The gauges that a session of all plugins gives: name -> (labels, the plugin that gives it or "")."""
+def given() -> Mapping[str, tuple[frozenset[str], tuple[str, ...]]]:
+    """Return the gauges of a session with all plugins: name -> (labels, the plugins that expose it)."""
     policy = read_policy(
         json.dumps(
             {
@@ -191,15 +191,18 @@ def given() -> Mapping[str, tuple[frozenset[str], str]]:
     metrics = Metrics()
     record = SessionDecided(1, session.snapshot.sequence, policy.digest, 0, 0, 0, {}, encode_plan(plan))
     metrics.end_session(metrics.begin_session(session, plan, record, {})())
-    plugin_of = {gauge.name: plugin.name for plugin in framework_of(session).plugins for gauge in plugin.gauges()}
+    plugins_of: dict[str, set[str]] = {}
+    for plugin in framework_of(session).plugins:
+        for gauge in plugin.gauges():
+            plugins_of.setdefault(gauge.name, set()).add(plugin.name)
     page = text_string_to_metric_families(metrics.freeze()().decode())
     samples = [sample for family in page for sample in family.samples]
     labels: dict[str, frozenset[str]] = {}
     for sample in samples:
         labels[sample.name] = labels.get(sample.name, frozenset()) | sample.labels.keys()
     declared = {family.name for family in declared_families()}
-    undeclared = {name for name in labels if name in DESCRIBED or name in plugin_of} - declared
-    return {name: (labels[name], plugin_of.get(name, "")) for name in sorted(undeclared)}
+    undeclared = {name for name in labels if name in DESCRIBED or name in plugins_of} - declared
+    return {name: (labels[name], tuple(sorted(plugins_of.get(name, ())))) for name in sorted(undeclared)}
 
 
 def declared_families() -> list[Family]:
@@ -210,8 +213,8 @@ def declared_families() -> list[Family]:
 def metrics(prefix: str) -> str:
     """Every series whose name begins with ``prefix``."""
     rows = [(one.name, one.kind, one.labels, one.doc) for one in declared_families()]
-    for name, (labels, plugin) in given().items():
-        source = f" Given by the plugin {plugin}." if plugin else ""
+    for name, (labels, sources) in given().items():
+        source = f" Plugins: {', '.join(sources)}." if sources else ""
         rows.append((name, "gauge", tuple(sorted(labels)), DESCRIBED.get(name, "") + source))
     chosen = sorted(row for row in rows if row[0].startswith(prefix))
     shown = ((code(name), kind, ", ".join(map(code, labels)), doc) for name, kind, labels, doc in chosen)
@@ -304,7 +307,7 @@ def plugin_page(kind: type[Plugin]) -> str:
     keys = [key for key in kind.keys if key != ANY_KEY]
     if keys:
         parts.append(f"Annotations and labels: {', '.join(map(code, keys))}.\n")
-    gauges = [name for name, (_, plugin) in given().items() if plugin == kind.name]
+    gauges = [name for name, (_, sources) in given().items() if kind.name in sources]
     if gauges:
         listed = "".join(f"- {code(name)}\n" for name in gauges)
         parts.append(f"## Series\n\n[Metrics](../reference/metrics.md) describes them.\n\n{listed}")

@@ -28,15 +28,15 @@ def write(tmp_path: Path, text: str | bytes, name: str = "file.yaml") -> str:
     ("text", "message"),
     [
         (QUEUE + "---\nmetadata: {name: q}\n", "document 2 (line 4): it has no kind"),
-        (QUEUE + "---\n\n- a\n", "document 2 (line 5): an object is a mapping, not a list"),
-        ("just words", "document 1 (line 1): an object is a mapping, not a text"),
+        (QUEUE + "---\n\n- a\n", "document 2 (line 5): an object must be a mapping, not a list"),
+        ("just words", "document 1 (line 1): an object must be a mapping, not a text"),
         ("kind: Pod\n", "document 1 (line 1): the Pod has no metadata.name"),
         ("kind: Pod\nmetadata: [name]\n", "document 1 (line 1): the Pod has no metadata.name"),
-        ("kind: List\nitems:\n- 7\n", "document 1 (line 1): items[0]: an object is a mapping, not a number"),
+        ("kind: List\nitems:\n- 7\n", "document 1 (line 1): items[0]: an object must be a mapping, not a number"),
         ("kind: List\nitems:\n- metadata: {name: a}\n", "document 1 (line 1): items[0]: it has no kind"),
         ("kind: PodList\nitems: [{metadata: {}}]\n", "document 1 (line 1): items[0]: the Pod has no metadata.name"),
         ('{"kind": "Pod", "metadata": {"name": "a"}}\n{"kind": "Pod"}', "document 2 (line 2): the Pod has no"),
-        ("[1, 2]", "document 1 (line 1): an object is a mapping, not a list"),
+        ("[1, 2]", "document 1 (line 1): an object must be a mapping, not a list"),
     ],
 )
 def test_what_is_no_object_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -172,7 +172,7 @@ def pod(spec: str) -> str:
         (QUEUE + f"spec: {{weight: 0x{LONG}}}\n", "document 1 (line 1): Queue q: spec.weight: a number of more than"),
         (
             QUEUE + "spec: {on: 1}\n",
-            "document 1 (line 1): Queue q: spec: a key is a text, not bool; write it in quotes",
+            "document 1 (line 1): Queue q: spec: a key must be a text, not bool; write it in quotes",
         ),
         (QUEUE + "spec: &all {x: *all}\n", "document 1 (line 1): Queue q: spec.x.x"),
         (

@@ -618,9 +618,10 @@ class Cluster:
 
 
 def _decides(daemon: Daemon) -> bool:
-    """Whether its last word on leadership is that it decides: the elector says "leading", then so does the service."""
-    said = [line["event"] for line in daemon.lines() if line["event"] in ("leading", "leadership_lost")]
-    return said[-2:] == ["leading", "leading"]
+    """Whether its last word on leadership is that it decides: the Lease is won, then the service decides."""
+    events = [line["event"] for line in daemon.lines()]
+    last = [event for event in events if event in ("leadership_won", "leading", "leadership_lost")][-2:]
+    return last == ["leadership_won", "leading"]
 
 
 def cpu_of(obj: Obj) -> int:

@@ -53,7 +53,7 @@ def test_of_many_applications_the_reason_names_some_and_counts_the_others() -> N
     many = [application(f"app{i}", minimum=3) for i in range(9)]
     why = planned(*nodes(5, 6), *many, conf=CONF).why["default/app8"][0]
     owners = ", ".join(f"default/app{i}" for i in range(4))
-    assert why["reason"].endswith(f"reserved for applications admitted before it: {owners} and 4 more")
+    assert why["reason"].endswith(f"reserved for groups admitted before it: {owners} and 4 more")
 
 
 def test_another_one_waits_while_executors_of_the_first_are_to_come() -> None:
@@ -62,7 +62,7 @@ def test_another_one_waits_while_executors_of_the_first_are_to_come() -> None:
     assert result.phases.get("default/next", "Pending") == "Pending"
     why = result.why["default/next"][0]
     assert (why["gate"], why["plugin"]) == ("enqueue", "overcommit")
-    assert why["reason"] == "the nodes that it may use are reserved for applications admitted before it: default/first"
+    assert why["reason"] == "the nodes that it may use are reserved for groups admitted before it: default/first"
     assert why["detail"] == {"asks cpu": "3", "awaited cpu": "2", "limit cpu": "3800m"}
 
 

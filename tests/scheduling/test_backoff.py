@@ -237,8 +237,8 @@ def test_the_reason_names_the_refusal_and_the_time() -> None:
     world = Refusing(node("n", cpu=2), gang("g", 1, cpu=1), refuses=binds_of("g-0"))
     world.cycle()
     world.cycle()
-    assert "refused to bind the pod (refusals in a row: 1); it is tried again at" in world.reasons("g")
-    assert "a webhook denied it" in world.reasons("g")
+    assert "refused to bind the pod (refusals in a row: 1): " in world.reasons("g")
+    assert "a webhook denied it; it is tried again at" in world.reasons("g")
 
 
 def test_an_outcome_without_a_time_lets_nothing_back_off() -> None:

@@ -1,1 +1,1 @@
-"""The whole system in one process on simulated time: replicas, API server, kubelets, users, and all that goes wrong."""
+"""The whole system in one process on simulated time: replicas, API server, kubelets, users, and their faults."""

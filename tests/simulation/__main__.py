@@ -1,6 +1,6 @@
-"""``python -m tests.simulation [SEEDS]``: run seeds, and tell of what did not hold. SEEDS is N (the first N) or A:B.
+"""``python -m tests.simulation [SEEDS]``: run seeds, and print violated invariants. SEEDS is N (the first N) or A:B.
 
-Beside that, commands: see ``python -m tests.simulation --help``.
+``python -m tests.simulation --help`` lists further commands.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ def _end(code: int) -> None:
 @main.command("seeds")
 @click.argument("seeds", type=_Seeds(), default="100")
 @click.option(
-    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Seeds that run beside each other."
+    "--workers", type=click.IntRange(1), default=1, show_default=True, help="Processes that run seeds in parallel."
 )
-@click.option("--digests", type=click.Path(path_type=Path), help="A file in which the seeds' digests are kept.")
+@click.option("--digests", type=click.Path(path_type=Path), help="A file to write the seeds' digests to.")
 @click.option(
-    "--against", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Such a file, to be held against."
+    "--against", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file of digests to compare with."
 )
 @_mutant
 def seeds_(seeds: range, workers: int, digests: Path | None, against: Path | None, mutant: str | None) -> int:
-    """Run seeds, and tell of what did not hold."""
+    """Run seeds, and print violated invariants."""
     _simulated(mutant)
     from tests.simulation.night import run_seeds
 
@@ -96,14 +96,20 @@ def seeds_(seeds: range, workers: int, digests: Path | None, against: Path | Non
 
 @main.command("mutants")
 @click.argument("names", nargs=-1)
-@click.option("--seeds", type=click.IntRange(1), default=2000, show_default=True, help="Tried for each, at most.")
+@click.option(
+    "--seeds",
+    type=click.IntRange(1),
+    default=2000,
+    show_default=True,
+    help="Maximum number of seeds to try for each bug.",
+)
 @click.option(
     "--kept",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A file with what was found, to go on by.",
+    help="A file to store results in, and to continue from.",
 )
 def mutants_(names: tuple[str, ...], seeds: int, kept: Path | None) -> int:
-    """Hunt planted bugs, all or those that are named, and print in how many seeds each is found."""
+    """Search for planted bugs, all or the named ones, and print the number of seeds that find each."""
     _simulated()
     from tests.simulation.hunting import hunt_all
 
@@ -113,7 +119,7 @@ def mutants_(names: tuple[str, ...], seeds: int, kept: Path | None) -> int:
 @main.command("shown")
 @click.argument("names", nargs=-1)
 def shown(names: tuple[str, ...]) -> int:
-    """Run the scripts and tests that show planted bugs. Without its bug a script violates nothing."""
+    """Run the scripts and tests that find planted bugs. Without its bug, a script violates nothing."""
     _simulated()
     from tests.simulation.hunting import show_all
 
@@ -123,10 +129,12 @@ def shown(names: tuple[str, ...]) -> int:
 @main.command("shrink")
 @click.argument("seed", type=int)
 @_mutant
-@click.option("--out", type=click.Path(path_type=Path), help="For script.json and the replicas' logs.")
-@click.option("--most", type=click.IntRange(1), default=1000, show_default=True, help="Scripts that are run, at most.")
+@click.option("--out", type=click.Path(path_type=Path), help="The folder for script.json and the replicas' logs.")
+@click.option(
+    "--most", type=click.IntRange(1), default=1000, show_default=True, help="Maximum number of scripts to run."
+)
 def shrink(seed: int, mutant: str | None, out: Path | None, most: int) -> int:
-    """Make the script of a seed that violates an invariant as small as it can be, and keep it with its logs."""
+    """Reduce the script of a seed that violates an invariant, and write it with its logs."""
     _simulated(mutant)
     from tests.simulation.swarm import drawn
 
@@ -154,14 +162,14 @@ def shrink(seed: int, mutant: str | None, out: Path | None, most: int) -> int:
 @main.command("run")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @_mutant
-@click.option("--keep", type=click.Path(path_type=Path), help="Where the replicas' logs are left.")
+@click.option("--keep", type=click.Path(path_type=Path), help="The folder for the replicas' logs.")
 def run(file: Path, mutant: str | None, keep: Path | None) -> int:
-    """Run a script that was kept, and tell of what did not hold."""
+    """Run a stored script, and print violated invariants."""
     _simulated(mutant)
     try:
         script = msgspec.json.decode(file.read_bytes(), type=Script)
     except msgspec.MsgspecError as error:
-        raise click.UsageError(f"{file} is no script of the simulation: {error}") from error
+        raise click.UsageError(f"{file}: not a script of the simulation: {error}") from error
     outcome = _runner(keep)(script)
     for violation in outcome.violations:
         click.echo(str(violation))

@@ -1,4 +1,4 @@
-"""How a replica proves who it is: a kubeconfig with a token's file, as a kubelet renews it, and which tokens hold."""
+"""A replica's credentials: a kubeconfig with a token file, as a kubelet renews it, and the set of valid tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All that a script can let happen, by name."""
+"""All acts that a script can contain, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded API server without sockets: requests and answers are the bytes that would go over them."""
+"""The embedded API server without sockets: requests and responses are the bytes that HTTP would carry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replica's disk: real files in a folder, whose writes take their time, fail, and are lost with the power."""
+"""A replica's disk: real files in a folder, whose writes take time, can fail, and are lost with the power."""
 
 from __future__ import annotations
 

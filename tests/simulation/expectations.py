@@ -1,4 +1,4 @@
-"""Acts that look instead of changing something: what a story must have come to by a stated time.
+"""Acts that check instead of changing something: the state that a script must have reached at a stated time.
 
 An invariant holds in every run. An expectation holds in one story only, because only that story's acts make it true.
 """

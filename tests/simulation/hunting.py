@@ -1,4 +1,4 @@
-"""In how many seeds the simulation finds each planted bug.
+"""Counts the seeds in which the simulation finds each planted bug.
 
 Some bugs that are not found yet are planted at once. If a seed then violates what it does not violate without them, its
 halves are tried, and so on, until it is known which bugs violate an invariant alone. A bug that another one hides in a
@@ -131,7 +131,7 @@ class _Hunting:
             self._note(violated, self._culprits(violated, state.left, broken))
         if violated is None or not state.left:
             self._go_on(block.stop)
-        click.echo(f"seed {state.seed}: {len(state.left + state.aside + state.through)} are not found yet", err=True)
+        click.echo(f"seed {state.seed}: {len(state.left + state.aside + state.through)} bugs not found yet", err=True)
         self._keep()
 
     def _go_on(self, stop: int) -> None:
@@ -236,7 +236,7 @@ def show_all(names: Sequence[str]) -> int:
     bad |= _not_shown_by_script([each for each in chosen.values() if not each.has_test])
     for name, printed in bad.items():
         click.echo(f"{name}: {printed}")
-    click.echo(f"{len(chosen) - len(bad)} of {len(chosen)} planted bugs are shown by their script or test.")
+    click.echo(f"{len(chosen) - len(bad)} of {len(chosen)} planted bugs are found by their script or test.")
     return int(bool(bad))
 
 

@@ -1,6 +1,4 @@
-"""What no API server does, unless its storage was restored: it is to be found and healed, and nothing unsafe done
-meanwhile.
-"""
+"""Writes that an API server makes only after a restore of its storage. vcd must detect and repair their effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program knows of its machine, simulated: clocks, threads, random identifiers.
+"""The simulated machine of a program: clocks, threads, random identifiers.
 
 ``install`` has to come before vcd is imported, in a process that does nothing else: functions of the standard library
 are replaced, and ask the loop that runs.

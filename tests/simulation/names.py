@@ -1,4 +1,4 @@
-"""The invariants: what each says, by the name under which a violation is told."""
+"""The invariants and their descriptions, by the name that a violation prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The network between replicas and the API server: a transport for the client, and what may happen on the way.
+"""The network between replicas and the API server: a transport for the client, with faults on the way.
 
 Times that a request takes are drawn; what else goes wrong is said by the faults of its link, one after the other, as
 long as they last.

@@ -1,4 +1,4 @@
-"""Many seeds: run beside each other, told of, and their digests kept."""
+"""Runs many seeds in parallel processes, prints their violations, and records their digests."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _outcome_of(connection: Connection, child: _Child) -> Outcome:
 
 
 class Effects:
-    """In how many seeds each act was drawn, and in how many it had an effect."""
+    """Counts, for each act, the seeds that drew it and the seeds in which it had an effect."""
 
     def __init__(self) -> None:
         self._drawn: Counter[str] = Counter()
@@ -123,14 +123,14 @@ class Effects:
         self._had.update(name for name, count in outcome.effects.items() if count)
 
     def missed(self) -> Iterator[str]:
-        """The acts that never had an effect, those first that were drawn most often."""
+        """Yield a line for each act without effect, the most frequently drawn acts first."""
         for name, count in self._drawn.most_common():
             if not self._had[name]:
-                yield f"never had an effect, in {count} seeds: {name}"
+                yield f"act without effect in any of {count} seeds: {name}"
 
 
 def silence() -> None:
-    """Let programs that are simulated say nothing."""
+    """Suppress the log lines of simulated programs."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
@@ -140,8 +140,8 @@ def run_seed(seed: int) -> Outcome:
 
 
 def run_script(script: Script, keep: Path | None = None) -> Outcome:
-    """Run a script; ``keep`` is where its logs are left. What the simulation itself raises is told as a violation, with
-    where it came from."""
+    """Run a script; ``keep`` is the folder for its logs. An exception of the simulation itself becomes a violation with
+    its traceback."""
     try:
         return simulate(script, Invariants, ACTS, keep)
     except Exception:  # noqa: BLE001 - one seed must not end a night
@@ -150,16 +150,17 @@ def run_script(script: Script, keep: Path | None = None) -> Outcome:
 
 
 def run_seeds(seeds: range, workers: int = 1, digests: Path | None = None, against: Path | None = None) -> int:
-    """Run seeds and tell of each that violates an invariant, or goes another way than ``against`` has it; 1 where there
-    was one. ``digests`` is where their digests are kept, those that are through while others run."""
+    """Run seeds; print each violation and each digest that differs from ``against``; return 1 if there is any.
+
+    Digests are written to ``digests`` during the run, too.
+    """
     began, failed, found, effects = REAL_SECONDS(), 0, dict[int, str](), Effects()
 
     def told() -> str:
         seconds = (REAL_SECONDS() - began) / max(len(found), 1)
         so_far = "" if len(found) == len(seeds) else " so far"
         return (
-            f"{len(found):,} seeds{so_far}, {failed} with violations, "
-            f"{seconds:.2f} s a seed with {workers} beside each other"
+            f"{len(found):,} seeds{so_far}, {failed} with violations, {seconds:.2f} s per seed with {workers} processes"
         )
 
     for outcome in outcomes(run_seed, seeds, workers):
@@ -177,5 +178,5 @@ def run_seeds(seeds: range, workers: int = 1, digests: Path | None = None, again
         record.write(digests, seeds, told(), found)
     others = [] if against is None else record.differing(record.read(against), found)
     if others:
-        click.echo(f"{len(others)} went another way than {against} has it, the first of them {others[0]}")
+        click.echo(f"{len(others)} seeds differ from {against}, the first is {others[0]}")
     return int(failed > 0 or bool(others))

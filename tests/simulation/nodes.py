@@ -1,4 +1,4 @@
-"""What nodes and their administrators do: they go and return, shrink, are drained, relabelled and tainted."""
+"""Acts of nodes and their administrators: nodes leave, return, shrink, are drained, relabelled and tainted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers beside the API server that a scheduler asks, in memory: an extender, and Prometheus.
+"""The other servers that a scheduler queries, in memory: an extender, and Prometheus.
 
 What Prometheus says of a node is the node's annotation ``LOAD``. An extender answers as the slow reference's does.
 """

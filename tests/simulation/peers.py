@@ -1,4 +1,4 @@
-"""The network between replicas of one log: WebSockets of the same messages, and what may happen to them on the way.
+"""The network between replicas of one log: WebSockets with the production messages, and their faults.
 
 It stands below ``vcd.daemon.replicas.network``. A certificate is a fingerprint here that nobody else has; tokens are
 not reviewed, so that who comes may follow. Who answers at an address is simulated: nobody at that of a pod that is

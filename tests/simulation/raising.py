@@ -1,4 +1,4 @@
-"""A third-party plugin that raises at the points that an object's pods name, for as long as they name them."""
+"""A third-party plugin that raises at the points that an annotation of pods names."""
 
 from __future__ import annotations
 

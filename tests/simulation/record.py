@@ -1,4 +1,4 @@
-"""The digests of a night's seeds, in a file that is small enough to be kept: by it the same code is known again."""
+"""The digests of many seeds in one small file, to compare a later version of the code with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replica: the production daemon as one process after the other, on a disk that outlives them."""
+"""A replica: a sequence of processes of the production daemon, on one disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that are resized in place: users ask for that through the subresource, and kubelets do it a while later."""
+"""Pods that are resized in place: users write the subresource, and kubelets act a while later."""
 
 from __future__ import annotations
 

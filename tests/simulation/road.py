@@ -1,4 +1,4 @@
-"""The way of a replica's requests to the API server and back: what may go wrong on it, and what becomes of each."""
+"""The path of a replica's requests to the API server and back: possible faults, and the outcome of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens in a run, as data: it can be shrunk, kept in a file, and run again."""
+"""The acts of a run as data, which can be shrunk, stored in a file, and run again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes a script that violates an invariant as small as it can be, and it still does."""
+"""Reduces a script that violates an invariant to the smallest one that still does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run: a cluster, replicas and users, all that happens to them by a script, and whether the invariants hold."""
+"""One run: a cluster, replicas and users, the acts of a script, and the check of the invariants."""
 
 from __future__ import annotations
 

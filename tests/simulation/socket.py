@@ -1,4 +1,4 @@
-"""One end of a WebSocket between two replicas: what aiohttp's do, at either end."""
+"""One end of a WebSocket between two replicas, with the interface of aiohttp's client and server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariant "done soon" gives what a restore of the server's storage undid the time in which that is found."""
+"""The invariant "done soon" allows the time until vcd detects a restore of the server's storage."""
 
 from __future__ import annotations
 

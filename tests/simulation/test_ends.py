@@ -1,4 +1,4 @@
-"""Replicas whose programs are killed or stopped. What a killed program would have asked as it ended is no fault."""
+"""Replicas whose programs are killed or stopped. Requests that a killed program did not send are no violation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariant on remarks about holds fails where whoever is named holds nothing, less, or not until then."""
+"""The invariant on reported holds fails if the named owner holds nothing, holds less, or began to hold later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts in which vcd once violated an invariant, and does not any more; with the bug planted again it does."""
+"""Scripts in which vcd once violated an invariant. They pass now, and fail with the bug planted again."""
 
 from __future__ import annotations
 

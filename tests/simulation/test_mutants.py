@@ -1,4 +1,4 @@
-"""Each planted bug replaces a function of vcd, says what finds it, and is in the kept table of docs/reliability.md."""
+"""Each planted bug replaces a function of vcd, names the test that finds it, and is in docs/reliability.md's table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulation's checks of network topology find what is wrong, and read trees as they are documented."""
+"""The simulation's checks of network topology find violations, and read trees as documented."""
 
 from __future__ import annotations
 

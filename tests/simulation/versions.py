@@ -1,4 +1,4 @@
-"""Replicas of two versions of vcd beside each other: what one says first names its version, which the other has not.
+"""Replicas of two versions of vcd at the same time: the first message names the version.
 
 Both are the code as it is. What differs is what ``vcd.daemon.replicas.wire`` says of itself on its way from one to the
 other, so that what is tried is how a replica of another version is refused, and what becomes of its log.

@@ -1,4 +1,4 @@
-"""What users and administrators do: nodes, queues, groups and their pods come, change and go."""
+"""Acts of users and administrators: nodes, queues, groups and their pods are created, changed and deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cluster does to the scheduler: others that bind and evict pods, controllers that are late, webhooks."""
+"""Acts of other programs: other schedulers that bind and evict pods, late controllers, webhooks."""
 
 from __future__ import annotations
 

@@ -115,17 +115,17 @@ def test_a_manifest_changed_at_random_is_created_or_refused(manifest: Manifest, 
 @pytest.mark.parametrize(
     ("manifest", "words"),
     [
-        ("x", "a manifest is a mapping, not str"),
-        (["x"], "a manifest is a mapping, not list"),
-        ({"kind": "Pod", "metadata": "abc"}, "Pod .*metadata is a mapping, not str"),
-        ({"kind": "Pod", "metadata": 5}, "Pod .*metadata is a mapping, not int"),
-        ({"kind": "Queue", "metadata": {"name": ["a"]}}, "Queue .*metadata.name is a text, not list"),
-        ({"kind": "Queue", "metadata": {"name": {"a": 1}}}, "Queue .*metadata.name is a text, not dict"),
-        ({"kind": "Node", "metadata": {"name": 7}}, "Node .*metadata.name is a text, not int"),
-        ({"kind": "Pod", "metadata": {"name": "a", "namespace": [1]}}, "metadata.namespace is a text"),
-        ({"kind": ["Pod"]}, "kind is a text, not list"),
-        ({"kind": "List", "items": ["x"]}, "a manifest is a mapping"),
-        ({"kind": "PodList", "items": [7]}, "a manifest is a mapping"),
+        ("x", "a manifest must be a mapping, not str"),
+        (["x"], "a manifest must be a mapping, not list"),
+        ({"kind": "Pod", "metadata": "abc"}, "Pod .*metadata must be a mapping, not str"),
+        ({"kind": "Pod", "metadata": 5}, "Pod .*metadata must be a mapping, not int"),
+        ({"kind": "Queue", "metadata": {"name": ["a"]}}, "Queue .*metadata.name must be a text, not list"),
+        ({"kind": "Queue", "metadata": {"name": {"a": 1}}}, "Queue .*metadata.name must be a text, not dict"),
+        ({"kind": "Node", "metadata": {"name": 7}}, "Node .*metadata.name must be a text, not int"),
+        ({"kind": "Pod", "metadata": {"name": "a", "namespace": [1]}}, "metadata.namespace must be a text"),
+        ({"kind": ["Pod"]}, "kind must be a text, not list"),
+        ({"kind": "List", "items": ["x"]}, "a manifest must be a mapping"),
+        ({"kind": "PodList", "items": [7]}, "a manifest must be a mapping"),
     ],
 )
 def test_what_is_no_manifest_is_a_bad_object_that_says_what_it_is(manifest: Any, words: str) -> None:
@@ -178,8 +178,8 @@ def _containing_itself() -> list[Any]:
         ({"x": [1, {"y": float("-inf")}], "z": None}, "spec.x[1].y: -inf is not a JSON number"),
         ({"a/b": "ab\ud800c"}, 'spec["a/b"]: "ab\\ud800c" has half a character'),
         ({"x": {"\udfff": 1}}, 'spec.x: a key: "\\udfff" has half a character'),
-        ({"x": {True: 1}}, "spec.x: a key is a text, not bool; write it in quotes"),
-        ({"x": {(1, 2): 1}}, "spec.x: a key is a text, not tuple; write it in quotes"),
+        ({"x": {True: 1}}, "spec.x: a key must be a text, not bool; write it in quotes"),
+        ({"x": {(1, 2): 1}}, "spec.x: a key must be a text, not tuple; write it in quotes"),
         ({"x": 10**5000}, "spec.x: a number of more than 4,300 digits; write one of 64 bits"),
         ({"x": object()}, "spec.x: object is not JSON; write a text, a number"),
         ({"x": _containing_itself()}, "nested more than 1000 deep, or in itself"),
@@ -198,7 +198,7 @@ def test_what_json_cannot_hold_is_set_aside_by_its_place(kind: str, version: str
 @pytest.mark.parametrize("field", ["name", "namespace"])
 @pytest.mark.parametrize("kind", ["Queue", "Pod", "Deployment"])
 def test_a_name_with_half_a_character_is_refused(kind: str, field: str) -> None:
-    with pytest.raises(vcd.api.BadObject, match=rf"metadata.{field} is a text, not one with half a") as caught:
+    with pytest.raises(vcd.api.BadObject, match=rf"metadata.{field} must be a text, not one with half a") as caught:
         vcd.plan([{"kind": kind, "metadata": {"name": "a", field: "\ud800"}}])
     msgspec.json.encode(str(caught.value))
 

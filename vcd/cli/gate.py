@@ -48,7 +48,7 @@ FAILED = 1
     type=RUN_COUNT,
     default=3,
     show_default=True,
-    help="Orders of equal nodes to try; medians are compared.",
+    help="Runs of each configuration, each with another order of equally good nodes; medians are compared.",
 )
 @click.option("--jobs", type=RUN_COUNT, help="Processes that work at once; by default one per processor.")
 @period_option

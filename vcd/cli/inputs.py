@@ -67,7 +67,7 @@ NUMBER = LoggedNumber(min=1)
 COUNT = LoggedNumber(min=0)
 """A count, or a seed."""
 MOST_RUNS = 10_000
-"""Runs of one command, at most."""
+"""Maximum number of runs of one command."""
 RUN_COUNT = click.IntRange(1, MOST_RUNS)
 """A number of runs, or of processes."""
 DAY = 86_400
@@ -310,7 +310,7 @@ def _objects(where: str, document: Any) -> Iterator[Manifest]:
     if document is None:
         return
     if not isinstance(document, Mapping):
-        raise Unusable(f"{where}: an object is a mapping, not {_type_name(document)}")
+        raise Unusable(f"{where}: an object must be a mapping, not {_type_name(document)}")
     kind = document.get("kind")
     if not isinstance(kind, str) or not kind:
         raise Unusable(f"{where}: it has no kind")
@@ -319,7 +319,7 @@ def _objects(where: str, document: Any) -> Iterator[Manifest]:
         for index, item in enumerate(items):
             place = f"{where}: items[{index}]"
             if not isinstance(item, Mapping):
-                raise Unusable(f"{place}: an object is a mapping, not {_type_name(item)}")
+                raise Unusable(f"{place}: an object must be a mapping, not {_type_name(item)}")
             kind_of_items = kind.removesuffix("List")
             yield from _objects(place, {"kind": kind_of_items, **item} if kind_of_items else item)
         return

@@ -54,8 +54,8 @@ def restore(
     """Write the newest log of an archive to the new FILE, or check with --check that the archive is complete.
 
     SOURCE is the value of `vcd run --archive`: a directory, or s3://BUCKET/PREFIX. Each event is verified by the hash
-    chain. Missing and changed parts are reported, with exit code 1; the log then begins with the next state after
-    them.
+    chain. Missing and changed parts are reported, with exit code 1; the log then begins with the next
+    checkpoint after them.
     """
     if check:
         if file or at or last or epoch is not None:

@@ -11,7 +11,7 @@ from vcd.cli.fromcluster import Decorator
 from vcd.cli.printing import print_lines, print_rows
 
 WIDTH = 100
-"""Columns of a row if the output is not a terminal, at most."""
+"""Maximum number of columns of a row if the output is not a terminal."""
 
 
 def output_option(*forms: str, help: str | None = None) -> Decorator:

@@ -34,7 +34,7 @@ from vcd.timetravel.whatif.sweep import variants_of
 @click.command()
 @event_log_argument
 @click.option("--scheduler-conf", "confs", multiple=True, metavar="FILE", help="A configuration; may be repeated.")
-@click.option("--seeds", default="0", show_default=True, metavar="N or N-M", help="Orders of equal nodes to try.")
+@click.option("--seeds", default="0", show_default=True, metavar="N or N-M", help="Seeds of the order of equal nodes.")
 @click.option("--set", "fields", multiple=True, metavar="KIND/NAME.FIELD=VALUE", help="In all runs.")
 @click.option("--without", multiple=True, metavar="KIND/NAME", help="In all runs.")
 @click.option("--add", "added", multiple=True, metavar="FILE", help="In all runs.")

@@ -29,7 +29,7 @@ from vcd.timetravel.overview import Glance, Overview, glances
 from vcd.timetravel.queuestatistics import QueueStatistics
 
 _JOBS, _QUEUES = 20, 12
-"""Rows of each table, at most."""
+"""Maximum number of rows of each table."""
 _BAR = 16
 """Columns of a bar."""
 _ROW = ("allocated", "deserved", "request")

@@ -256,7 +256,7 @@ class Options:
         "leader-elect-lease-duration",
         "duration",
         "15s",
-        "The time after its last renewal at which a Lease is free.",
+        "The time without renewal after which another replica can take the Lease.",
         low=1,
     )
     renew_deadline: float = _flag(
@@ -520,7 +520,7 @@ WITHOUT_EFFECT: tuple[Flag, ...] = (
         refusal="vcd does not read NodeShards and would place pods on nodes of other shards; leave the flag out, and "
         "select the nodes with --node-selector",
     ),
-    Flag("scheduler-sharding-name", "text", "volcano", idle="a name alone shards nothing; other modes are refused"),
+    Flag("scheduler-sharding-name", "text", "volcano", idle="vcd uses all nodes and does not shard them"),
     Flag("feature-gates", "list", "", idle="vcd has no feature gates"),
     Flag(
         "leader-elect-resource-lock",

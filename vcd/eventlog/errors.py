@@ -32,7 +32,7 @@ _CAUSES = (
     ("SQLITE_NOTADB", "it is not a vcd log; name another file"),
     ("SQLITE_CORRUPT", _DAMAGED),
     ("SQLITE_CANTOPEN", "it cannot be opened; check that the directory exists and may be written"),
-    ("SQLITE_READONLY", "it, or its directory, may not be written; check owner and mode"),
+    ("SQLITE_READONLY", "no permission to write it or its directory; check owner and mode"),
     ("SQLITE_PERM", "it may not be accessed; check owner and mode"),
     ("SQLITE_CONSTRAINT", "an event is in it already, with the same number"),
 )

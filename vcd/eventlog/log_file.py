@@ -317,7 +317,7 @@ def prepare(path: Path) -> None:
     """
     with translate_errors(path):
         if not os.access(path, os.W_OK):
-            raise LogError(f"event log {path}: it may not be written; check owner and mode")
+            raise LogError(f"event log {path}: no permission to write it; check owner and mode")
         path.chmod(0o600)
         check_noted_damage(path)
         with closing(connect(path)) as connection:

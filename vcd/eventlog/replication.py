@@ -120,7 +120,7 @@ def _fingerprint(reader: LogReader, place: int) -> bytes | None:
 class LogSource:
     """A log that is copied while it grows; a context manager. For one thread at a time.
 
-    Every method raises LogError for what the file does not hold, and DamagedHistory for what a copy would refuse.
+    Every method raises LogError if the file lacks the rows, and DamagedHistory if the rows are damaged.
     """
 
     def __init__(self, path: str | Path, damaged: int | None = None) -> None:

@@ -306,7 +306,7 @@ class LeaderElector:
         self._leading = True
         self._leads_until = sent + self.renew_deadline
         self.safe_at = self.clock.monotonic() + (self.client.request_timeout if wait else 0.0)
-        log.info("leading", epoch=self.epoch, identity=self.identity)
+        log.info("leadership_won", epoch=self.epoch, identity=self.identity)
         self._changes.put_nowait(LeadershipChanged(self.epoch, self.identity, True))
 
     def _end_term(self, why: str) -> None:

@@ -31,11 +31,11 @@ _MAX_YIELD = {Urgency.LEASE: 0.0, Urgency.COMMIT: 0.0, Urgency.STATUS: 5.0, Urge
 
 
 _BACKGROUND_LIMIT, _BACKGROUND_LIMIT_DURING_COMMITS = 16, 2
-"""Statuses and Events in flight at most: normally, and while binds or evictions are queued or in flight."""
+"""Maximum number of statuses and Events in flight: normally, and while binds or evictions are queued or in flight."""
 _MAX_SESSION_HOLD = 0.2
 """Seconds for which a session holds back all statuses and Events. A longer session may be stuck."""
 _LOOP_TURNS = 10
-"""Turns of the event loop that a session's binds and evictions need to reach the queue after the session."""
+"""Iterations of the event loop between the end of a session and the queueing of its binds and evictions."""
 _MIN_REFILL_WAIT = 1e-6
 """Seconds."""
 

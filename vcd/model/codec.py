@@ -104,7 +104,7 @@ def decode_json(kind: Kind, raw: bytes | memoryview | msgspec.Raw) -> tuple[Obje
 
 
 def _decode_again(kind: Kind, raw: bytes | memoryview | msgspec.Raw) -> Object:
-    """Decode an object without nulls, which mean defaults, and without what is nested deeper than any known field."""
+    """Decode an object without its nulls (fields get defaults) and without parts nested deeper than any known field."""
     try:
         plain = _without_nulls(msgspec.json.decode(jsontext.shallow(raw)))
         obj: Object = _json_decoder(kind.type).decode(msgspec.json.encode(plain))

@@ -62,8 +62,7 @@ def pod_of_template(owner: Manifest, template: Manifest) -> Manifest:
     }
 
 
-# --- groups for pods without one
-# --------------------------------------------------------------------------------------
+# --- groups for pods without one --------------------------------------------------------------------------------------
 
 
 def min_member(annotations: Mapping[str, Any], otherwise: int = 1) -> int:

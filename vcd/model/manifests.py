@@ -95,17 +95,17 @@ def _flatten(given: Iterable[tuple[str, Any]], depth: int) -> Iterator[Manifest]
 def _check(manifest: Any, kind: str) -> Manifest:
     """Return the manifest, of ``kind`` if it has none. Raises BadObject."""
     if not isinstance(manifest, Mapping):
-        raise BadObject("(no kind)", "", f"a manifest is a mapping, not {type(manifest).__name__}")
+        raise BadObject("(no kind)", "", f"a manifest must be a mapping, not {type(manifest).__name__}")
     obj = {"kind": kind, **manifest}
     if not _is_text(obj["kind"]):
-        raise BadObject("(no kind)", "", f"kind is a text, not {_describe(obj['kind'])}")
+        raise BadObject("(no kind)", "", f"kind must be a text, not {_describe(obj['kind'])}")
     meta = obj.get("metadata")
     if meta is not None and not isinstance(meta, Mapping):
-        raise BadObject(obj["kind"], "", f"metadata is a mapping, not {type(meta).__name__}")
+        raise BadObject(obj["kind"], "", f"metadata must be a mapping, not {type(meta).__name__}")
     for field in ("name", "namespace"):
         value = (meta or {}).get(field)
         if value is not None and not _is_text(value):
-            raise BadObject(obj["kind"], "", f"metadata.{field} is a text, not {_describe(value)}")
+            raise BadObject(obj["kind"], "", f"metadata.{field} must be a text, not {_describe(value)}")
     return obj
 
 

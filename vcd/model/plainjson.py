@@ -83,7 +83,7 @@ def _fault_of_key(key: Any) -> str:
     except UnicodeEncodeError as error:
         return f"a key: {_half_a_character(error)}"
     except (TypeError, ValueError, OverflowError):
-        return f"a key is a text, not {type(key).__name__}; write it in quotes"
+        return f"a key must be a text, not {type(key).__name__}; write it in quotes"
     return ""
 
 

@@ -161,7 +161,7 @@ class ReasonCode:
         self.remark = remark
         roles = [role for _, role, _, _ in Formatter().parse(words) if role is not None]
         if not all(role.isidentifier() for role in roles):
-            raise ValueError(f"the words of the reason {name} name no role in braces: {words!r}")
+            raise ValueError(f"the reason {name}: braces in its text must hold a role: {words!r}")
         self._roles = frozenset(roles)
         if vars(CODES.setdefault(name, self)) != vars(self):
             raise ValueError(f"the reason {name} is declared twice")

@@ -1,4 +1,8 @@
-"""The end of a session: phases and counts of groups, usage of queues, reasons (Volcano ``job_updater.go``)."""
+"""Builds the plan at the end of a session: phases and counts of groups, usage of queues, reasons.
+
+Corresponds to Volcano's ``job_updater.go``. The plan has only what differs from the status that was last observed, so
+its cost grows with changes. The daemon writes the status (``vcd/daemon/reporting``); this module only states it.
+"""
 
 from __future__ import annotations
 

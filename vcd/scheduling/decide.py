@@ -101,7 +101,7 @@ def run(
             if memory is not None:
                 memory.reset()
             if faulty is None and unexplained is None:
-                unexplained = error  # it is raised again, and guarding every plugin then shows whose fault it is
+                unexplained = error  # the next attempt guards every plugin, and so learns which one raises it
                 continue
             before = None if faulty is None else failed.get(faulty)
             if faulty is None or faulty in excluded or (before is guard.Failure.BROKEN):

@@ -1,4 +1,8 @@
-"""Verify statements against the current state, between decision and log (docs/laws.md, law 3)."""
+"""Verifies statements against the current state, between decision and log (docs/laws.md, law 3).
+
+A session decides from a snapshot while events arrive; `stale_statements` returns what no longer holds. It changes no
+statement and makes no request. In doubt it rejects, because the next session decides again.
+"""
 
 from __future__ import annotations
 

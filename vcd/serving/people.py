@@ -32,9 +32,9 @@ MOST_A_SECOND = 10
 """Reviews per second: of tokens from one address that were not valid before, and of rights that one user names."""
 
 _MOST_CACHED = 1000
-"""Cached tokens, valid and invalid ones each, and addresses with a rate limit, at most."""
+"""Maximum number of cached valid tokens, of cached invalid ones, and of addresses with a rate limit."""
 _MOST_CACHED_RIGHTS = 20_000
-"""Cached rights of one user, at most."""
+"""Maximum number of cached rights of one user."""
 
 T = TypeVar("T")
 

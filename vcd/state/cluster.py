@@ -1,4 +1,8 @@
-"""The cluster as of an event: the fold of the log, and nothing else (docs/laws.md, law 1)."""
+"""The cluster as of an event: the fold of the log, and nothing else (docs/laws.md, law 1).
+
+Events change the state (`apply`, `session_in_steps`) after they are in the log. A field that is not derived from others
+has to be in the checkpoint (`checkpoint.py`); otherwise a restored state decides differently.
+"""
 
 from __future__ import annotations
 
@@ -154,8 +158,7 @@ class ClusterState:
         self._lists_admissions = True
         self._intent_of_call: dict[tuple[int, int, int], str] = {}
 
-    # --- queries
-    # -----------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     def digest(self, kind: str, key: str) -> int | None:
         """Return the digest of an object's last payload, or None if it does not exist or could not be decoded."""
@@ -956,9 +959,9 @@ class ClusterState:
         state.former.update(dump.former)
         state.immunity = Immunity.load(dump.immunity, dump.inputs, dump.older)
         if state.policy is not None:
-            state.apply(dump.sequence, state.policy)  # the same configuration as before: what it would invalidate stays
+            state.apply(dump.sequence, state.policy)  # the same policy as before, so nothing is invalidated
         state._list_admissions()
-        state.turns = dump.turns  # nor does it count as news
+        state.turns = dump.turns  # after the policy, which counts as a change and would end turns
         state.sequence = dump.sequence
         return state
 

@@ -151,8 +151,7 @@ class GroupColumns:
         result._carry_sums(self, np.concatenate([before[before != NEW], gone]), touched)
         return result
 
-    # --- queries
-    # -----------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -229,8 +228,7 @@ class GroupColumns:
         result.reserves[rows[never]] = False
         return result
 
-    # --- updates
-    # -----------------------------------------------------------------------------------------------------
+    # --- updates ------------------------------------------------------------------------------------------------------
 
     def _sum_of_all(self, of: str | Derived, by: By) -> Ints:
         if self._base is None:
@@ -437,7 +435,7 @@ class GroupColumns:
 
 
 class _Block(NamedTuple):
-    """Columns of one type that share an array: a value per group, or (``by``) per group and resource or status."""
+    """Columns of one type that share an array. Each group has one value, or one for each of ``by``."""
 
     dtype: type[np.generic]
     by: str
@@ -455,7 +453,7 @@ _BLOCKS = (
 
 
 def _basis(snapshot: Content) -> Hashable:
-    """Return what else the columns depend on; if it changes, they are built from scratch."""
+    """Return the inputs that all groups share; if one changes, the columns are built from scratch."""
     return (
         snapshot.settings,
         snapshot.resources,

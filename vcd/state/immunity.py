@@ -56,7 +56,7 @@ class Evicted(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, losses=losses, older=older)
 
     def older_for(self, owners: Iterable[str]) -> frozenset[str]:
-        """Return UIDs of pods, in addition to ``known``, that preceded the first eviction for every owner given."""
+        """Return the UIDs that ``older`` holds for every one of the owners."""
         found = [frozenset(self.older.get(owner, ())) for owner in owners]
         return frozenset.intersection(*found) if found else frozenset()
 

@@ -1,4 +1,7 @@
-"""Objects with what is computed from them once: the immutable side of the state's rows."""
+"""Objects with values that are computed from them once: the immutable side of the state's rows.
+
+Invalid objects raise BadObject or QuantityError here, so that no record with an unreadable field enters the state.
+"""
 
 from __future__ import annotations
 

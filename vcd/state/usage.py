@@ -13,10 +13,10 @@ from vcd.state.sums import Ints, changed, sums_by
 
 
 def usage_of(snapshot: Content) -> Ints:
-    """Return the usage of each node, as (4 x resources + 3, nodes).
+    """Return the usage of each node, a matrix of shape (4 x resources + 3, nodes).
 
-    Rows: idle, future idle, used and releasing of each resource, then cpu and memory as scores count them, and the
-    number of pods (``vcd.scheduling.session.nodes.Usage``).
+    Four rows per resource: idle, future idle, used, releasing. Then cpu and memory as scores count them, and the number
+    of pods (``vcd.scheduling.session.nodes.Usage``).
     """
     rows = np.flatnonzero(snapshot.tasks.placed)
     held = sums_by(snapshot.tasks.node[rows], _held(snapshot, rows), len(snapshot.facts)).T

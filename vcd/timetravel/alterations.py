@@ -189,7 +189,6 @@ def _describe_change(
 
 
 def _changed_lines(before: str, after: str) -> Iterator[AlterationStep]:
-    """Yield the lines of a configuration that changed."""
     old, new = ([line.strip(" -") for line in text.splitlines() if line.strip()] for text in (before, after))
     for what, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if what != "equal":

@@ -31,7 +31,7 @@ from vcd.timetravel.why.waits import Wait, first_placement, wait_at, waits_of
 SESSIONS = 40
 """Sessions of a wait in which changes are reverted, before the earliest one is searched."""
 MOST_DECISIONS = 400
-"""Sessions that are decided again, at most."""
+"""Maximum number of sessions that are decided again."""
 ONE_BY_ONE = 8
 """Up to this many changes are tried one by one; more are halved as long as reverting a half helps."""
 

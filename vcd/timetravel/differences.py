@@ -75,7 +75,6 @@ def first_difference(
 
 
 def _differences(recorded: ev.Plan, replayed: ev.Plan, version: int) -> Iterator[_Pair]:
-    """Yield the differences, in order."""
     for number, (before, after) in enumerate(zip_longest(recorded.statements, replayed.statements)):
         where = f"statement {number}"
         if before is None or after is None or (before.group, before.action) != (after.group, after.action):

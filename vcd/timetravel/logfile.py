@@ -34,8 +34,7 @@ LONG = 20_000
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """The result of compaction: the number of events that were removed first, and the file's size in bytes before and
-    after."""
+    """The result of compaction: the number of removed events, and the file's size in bytes before and after."""
 
     removed: int
     before: int

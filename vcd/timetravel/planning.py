@@ -121,7 +121,7 @@ def _fold_manifests(
             except BadObject as error:
                 entries.append((error.kind, error.key, "", error.message))
     unusable = {(kind, key) for kind, key, _, content in bad}
-    entries = [entry for entry in entries if entry[:2] not in unusable]  # a bad object is folded as bad only
+    entries = [entry for entry in entries if entry[:2] not in unusable]  # only as bad objects
     for kind, key, pod, content in sorted([*entries, *bad], key=lambda entry: entry[:3]):
         if pod and key in state.digests.get(kind, {}):
             continue  # the group is given, or an earlier pod of the same owner implied it
@@ -225,7 +225,6 @@ def plan(
 
 
 def _result_of(state: ClusterState, session: Session, plan: ev.Plan) -> PlanResult:
-    """Return a plan by names."""
     result = PlanResult(set_aside={f"{kind} {key}": message for (kind, key), message in sorted(state.bad.items())})
     result.faults.extend(plan.faults)
     result.binds = dict(sorted((one.key, one.node) for one in plan.operations("bind")))

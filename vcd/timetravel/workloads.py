@@ -1,4 +1,8 @@
-"""Expand workloads into the groups and pods that their controllers create, for plans and what-ifs."""
+"""Expands workloads into the groups and pods that their controllers create, for plans and what-ifs.
+
+Most kinds are rows of `SHAPES`; kinds with rules of their own are functions in `_EXPANSIONS`. Limits on the number of
+pods are checked before a pod is created, because a manifest can request any number.
+"""
 
 from __future__ import annotations
 
@@ -546,7 +550,7 @@ def _spec(manifest: Manifest, kind: type[Any]) -> Any:
 def _check_spec(manifest: Manifest) -> None:
     spec = manifest.get("spec")
     if spec is not None and not isinstance(spec, Mapping):
-        raise _bad(manifest, f"spec is a mapping, not {type(spec).__name__}")
+        raise _bad(manifest, f"spec must be a mapping, not {type(spec).__name__}")
 
 
 def _converted(manifest: Manifest, value: Any, kind: Any, where: str) -> Any:

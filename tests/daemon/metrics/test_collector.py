@@ -810,8 +810,8 @@ class TestManyJobs:
             for number, count in enumerate((self.LIMIT + 1, self.LIMIT + 2, self.LIMIT)):
                 self.page(metrics, count, number + 1)
         assert [line["event"] for line in lines] == [
-            "series of single jobs are left out",
-            "series of single jobs are shown again",
+            "series of single jobs omitted",
+            "series of single jobs exposed again",
         ]
 
     def test_a_summary_that_comes_after_the_lease_was_lost_shows_nothing(self) -> None:

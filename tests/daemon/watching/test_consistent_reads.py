@@ -281,7 +281,7 @@ async def test_a_kind_that_cannot_be_read_keeps_pods_back_for_a_bounded_time_and
             assert (await one.decides())[0] == []
             one.clock.advance(1)
             assert await one.decides() == (["default/g-1"], [])
-        (line,) = [line for line in told if line["event"] == "not_read_again"]
+        (line,) = [line for line in told if line["event"] == "objects_not_read_again"]
         assert (line["kind"], line["log_level"]) == ("PodGroup", "warning")
 
 

@@ -98,7 +98,7 @@ class DefaultQueues:
         }
         raw = msgspec.json.encode(body)
         await self.client.request("POST", _QUEUE.path, raw, urgency=Urgency.STATUS, fence=self.fence)
-        log.info("queue made", queue=name)
+        log.info("queue created", queue=name)
 
     def _report(self, name: str, error: KubeError) -> None:
         log.warning("queue missing", queue=name, error=str(error))

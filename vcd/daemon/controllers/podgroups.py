@@ -223,7 +223,7 @@ class PodGroups:
             return
         if changed := changes(msgspec.to_builtins(record.group), wanted):
             await self._write("PATCH", _GROUP.object_path(group), changed)
-            log.info("podgroup follows its workload", group=group)
+            log.info("podgroup updated from its workload", group=group)
 
     def _queue_of(self, namespace: str) -> str:
         """Return the queue that a namespace's annotation names, as Volcano's webhook does; empty if none."""
@@ -242,7 +242,7 @@ class PodGroups:
             if not isinstance(error, ApiError) or error.reason != "AlreadyExists":
                 raise
         else:
-            log.info("podgroup made", group=group, minimum=wanted["spec"]["minMember"])
+            log.info("podgroup created", group=group, minimum=wanted["spec"]["minMember"])
 
     async def _annotate_all(self, group: str, pods: list[Pod]) -> None:
         """Annotate the pods with the group. Raises the first KubeError after all attempts."""

@@ -112,7 +112,7 @@ class UnstartedJobs:
                 try:
                     job = _decoder.decode(item)
                 except msgspec.MsgspecError:
-                    continue  # a controller wrote this status, or the API server refuses the object
+                    continue  # a controller wrote this status, so the Job was started; or it is no valid Job
                 scheduler = job.spec.scheduler_name or _DEFAULT_SCHEDULER
                 if not job.status.state.phase and (scheduler in names or not names):
                     found[job.metadata.uid] = job.metadata.namespace

@@ -323,8 +323,8 @@ class Metrics:
     def _note_left_out(self, jobs: int) -> None:
         if (jobs > self._job_series) != self._series_left_out:
             self._series_left_out = jobs > self._job_series
-            state = "left out" if self._series_left_out else "shown again"
-            _log.warning(f"series of single jobs are {state}", jobs=jobs, limit=self._job_series)
+            event = "series of single jobs omitted" if self._series_left_out else "series of single jobs exposed again"
+            _log.warning(event, jobs=jobs, limit=self._job_series)
         self._leader.show("vcd_jobs_without_series", jobs if self._series_left_out else 0)
 
     def _time(self, durations: Mapping[str, float], actions: Collection[str]) -> None:
@@ -348,7 +348,7 @@ class Metrics:
     def _count_reporting_fault(self, name: str, what: str, error: Exception) -> None:
         """Count a plugin's fault in reporting; log the first one."""
         if name not in self._faulty:
-            _log.error(f"plugin gives no {what}", plugin=name, error=repr(error), exc_info=error)
+            _log.error(f"plugin failed to return {what}", plugin=name, error=repr(error), exc_info=error)
         self._faulty.add(name)
         self.series.add("vcd_plugin_faults_total", name)
 

@@ -155,7 +155,7 @@ class WaitingCounts:
     def _differ(self, compared: Ints, aligned: Alignment, queues: list[str]) -> npt.NDArray[np.bool_]:
         """Return a mask of the jobs to count: waiting now or before, with a change in a compared column."""
         before = aligned.carried(self._compared)
-        if queues != self._queues:  # the numbers of queues changed
+        if queues != self._queues:  # queues have other indices
             before[_QUEUE] = _OTHER
         waits = (compared[_REASONS] != _NONE) | (before[_REASONS] != _NONE)
         differ: npt.NDArray[np.bool_] = waits & (compared != before).any(axis=0)

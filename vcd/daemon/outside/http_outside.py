@@ -1,4 +1,4 @@
-"""Answers the questions of a session to outside services over HTTP: the session's thread waits, the event loop works.
+"""Sends a session's requests to outside services over HTTP: the session's thread waits, the event loop works.
 
 It implements `vcd.scheduling.session.outside.Outside`; answers are recorded there. The timeout bounds the whole
 exchange including the name lookup, so that a server that hangs or sends single bytes cannot delay a session longer.
@@ -34,7 +34,7 @@ _BLANK = re.compile(r"[\x00-\x20\x7f]")
 
 
 class HttpOutside:
-    """Answers questions by HTTP over persistent connections.
+    """Send plugins' questions to outside services over persistent HTTP connections.
 
     Create it on the event loop and call it from other threads. ``look`` is called periodically during a wait, and may
     raise.

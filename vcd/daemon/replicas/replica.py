@@ -34,7 +34,7 @@ from vcd.kube.tasks import is_being_cancelled, run_until_first
 _log = structlog.get_logger(__name__)
 
 READERS = 32
-"""Connections of readers (commands with --from-cluster) at most, so that replicas can always connect."""
+"""Maximum connections of readers (commands with --from-cluster). Replicas can connect beyond it."""
 LOOK = 0.2
 """Seconds between checks of the Lease's holder."""
 GRACE = 10.0

@@ -147,8 +147,8 @@ class ConsistentReads:
         return shown
 
     async def _has_one_counter(self) -> bool:
-        """Whether pods and the kinds of ``placed_under`` are numbered by one counter: revisions that are read one after
-        the other rise, pods' first and last."""
+        """Whether the API server numbers pods and the kinds of ``placed_under`` by one counter: later reads then
+        have higher revisions."""
         if self._is_one_counter is None:
             try:
                 revisions = [await self._revision_now(kind) for kind in (POD, *PLACED_UNDER, POD)]
@@ -156,7 +156,7 @@ class ConsistentReads:
                 return False
             self._is_one_counter = revisions == sorted(revisions) and revisions[0] >= 0
             if not self._is_one_counter:
-                _log.warning("kinds_numbered_apart", revisions=revisions)
+                _log.warning("resource_versions_not_comparable", revisions=revisions)
         return self._is_one_counter
 
     async def _revision_now(self, kind: Kind) -> float:
@@ -204,7 +204,7 @@ class ConsistentReads:
         """Hold statements back while a kind cannot be read, for ``PATIENCE`` seconds."""
         now = self.clock.monotonic()
         if kind.name not in self._failing:
-            _log.warning("not_read_again", kind=kind.name, error=str(error), trusts_the_watch_in=PATIENCE)
+            _log.warning("objects_not_read_again", kind=kind.name, error=str(error), trusts_the_watch_in=PATIENCE)
         first, _ = self._failing.get(kind.name, (now, now))
         self._failing[kind.name] = first, now
         if now - first < PATIENCE:

@@ -77,11 +77,11 @@ class OutcomeResolver:
         try:
             outcome = await self.committer.look_up(operation, self.fence)
         except KubeError as error:
-            _log.warning("not_looked_up", pod=key, error=str(error))
+            _log.warning("outcome_not_looked_up", pod=key, error=str(error))
             return False
         if self.state.intents.get(key) != intent:
             return False  # observed in the meantime
-        _log.warning("done_but_not_seen", pod=key, verb=intent.verb, node=intent.node, found=outcome is not None)
+        _log.warning("outcome_not_observed", pod=key, verb=intent.verb, node=intent.node, found=outcome is not None)
         if outcome is not None:
             self._done[call] = self.clock.monotonic()  # the next list shows it
             return True

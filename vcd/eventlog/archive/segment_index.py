@@ -105,7 +105,7 @@ class SegmentIndex:
     def expired(self, sizes: Mapping[str, int], age: int | None, size: int | None) -> list[ArchiveSegment]:
         """Return segments to delete, oldest first: older than the newest by ``age`` (ns), or beyond ``size`` bytes.
 
-        What remains of the newest log always begins with a state, and its last state remains.
+        The rest of the newest log always begins with a checkpoint, and its last checkpoint is not deleted.
         """
         if not self.segments:
             return []

@@ -28,7 +28,7 @@ class ArchiveSegment(msgspec.Struct, frozen=True, order=True):
         before: Link of event ``after``; None if the log begins here or has no chain there.
         link: Link of event ``last``.
         digest: Digest of the segment's bytes.
-        is_base: Whether it begins with a state, so that a log can start with it.
+        is_base: Whether it begins with a checkpoint, so that a log can start with it.
     """
 
     after: int

@@ -141,7 +141,7 @@ def _check_links(segment: ArchiveSegment, pieces: Iterator[Piece]) -> Iterator[P
                 links.mark(at, chain.seal_mark(piece.sequence, piece.time, piece.digest))
         yield piece
     if (at, links.link) != (segment.last, segment.link):
-        raise ValueError(f"it ends with event {at}, or its last link does not match its name")
+        raise ValueError(f"its last event ({at}), or the hash of that event, is not the one in its name")
 
 
 def _check_frame(segment: ArchiveSegment, messages: Iterator[Header | Piece | End]) -> Iterator[Piece]:

@@ -1,4 +1,8 @@
-"""allocate: place the tasks of admitted jobs on nodes (docs/semantics/actions.md)."""
+"""allocate: place the tasks of admitted jobs on nodes (docs/semantics/actions.md).
+
+Nominated jobs come first, then all jobs in order, then lent shares, then jobs that were refused because of their own
+tasks. Undo changes only through the statement (save points, `discard`), because plugins count what it places.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +56,14 @@ _GATE_LIFTED = ReasonCode(
 _REFUSED = ReasonCode(
     "refused-by-api-server",
     Cause.OUTSIDE,
-    "the API server refused to {verb} the pod (refusals in a row: {attempts}); it is tried again at {until}: {message}",
+    "the API server refused to {verb} the pod (refusals in a row: {attempts}): {message}; it is tried again at {until}",
     mend="whatever refuses it (an admission webhook, a quota, missing rights) has to allow it",
 )
 _BIND_REFUSED = ReasonCode(
     "bind-refused-by-api-server",
     Cause.OUTSIDE,
-    "the API server refused to bind the pod (refusals in a row: {attempts}); it is tried again at {until}, on other "
-    "nodes than {nodes} first: {message}",
+    "the API server refused to bind the pod (refusals in a row: {attempts}): {message}; it is tried again at {until}, "
+    "on nodes other than {nodes} first",
     mend="whatever refuses it (an admission webhook or policy, missing rights) has to allow it",
 )
 _RELEASED = ReasonCode(
@@ -207,7 +211,7 @@ class AllocateAction(Action):
                 continue
             if session.is_full():
                 for jobs in waiting.values():
-                    jobs.rest()  # jobs not tried must not inherit the result of equivalent jobs
+                    jobs.rest()  # settles the queue, so that no untried job gets the result of the last class
                 return
             job = heap.pop()
             if before is not None and job.index not in before:

@@ -77,7 +77,7 @@ class PreemptAction(Action):
             jobs = framework.jobs_in_order(starving[queue.index])
             while jobs:
                 if session.is_full():
-                    jobs.rest()  # jobs not tried must not inherit the result of equivalent jobs
+                    jobs.rest()  # settles the queue, so that no untried job gets the result of the last class
                     return
                 self._preempt_jobs(framework, jobs.pop())
             for job in starving[queue.index]:
@@ -154,7 +154,7 @@ class PreemptAction(Action):
         if framework.pre_predicate(task) is not None:
             return False
         compares = self.values["enableTopologyAwarePreemption"]
-        # as in Volcano, comparing starts with victims; what earlier evictions left over is used before new ones
+        # as in Volcano, this mode starts with victims; what earlier evictions left over is used before new ones
         tries_without_eviction = (
             not compares or len(statement) or session.trial.statements or is_nominated(framework, task)
         )

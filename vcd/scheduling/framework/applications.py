@@ -29,14 +29,14 @@ ADMIT_BY_NODES = Argument(
     "admitByNodesEnable",
     "bool",
     True,
-    "Whether an application is admitted by the nodes that its pods can use, if it does not have all pods of its "
-    "minimum resources yet. Volcano considers only the whole cluster. If earlier admitted applications lack nothing on "
-    "these nodes, the application is always admitted.",
+    "Whether a group without all pods of its minResources needs enough resources on the nodes that its pods can use. "
+    "Volcano counts the whole cluster. If groups that were admitted earlier lack nothing on these nodes, the group is "
+    "always admitted.",
 )
 _NODES_RESERVED = ReasonCode(
     "nodes-reserved",
     Cause.ADMISSION,
-    "the nodes that it may use are reserved for applications admitted before it: {owners}",
+    "the nodes that it may use are reserved for groups admitted before it: {owners}",
     nodes_help=True,
 )
 _HAS_ENDED = np.array([status in TERMINATED_STATUSES for status in TaskStatus], np.bool_)

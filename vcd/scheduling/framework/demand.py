@@ -61,8 +61,8 @@ class Demand:
 
     ``rows`` are rows of the snapshot's tasks, ``jobs`` the jobs' indices (ascending). ``can_be_placed`` is False for a
     pod of a queue that is not Open, with a scheduling gate, with unsupported fields, with claims that are refused, or
-    that no empty node could take. If a plugin waits for complete gangs, it is also False for all pods of a job of which
-    too few can be placed for its minimum.
+    that no empty node could take. If a plugin waits for complete gangs, ``can_be_placed`` is also False for all pods of
+    a job of which too few can be placed for its minimum.
     """
 
     def __init__(self, framework: Framework) -> None:

@@ -85,7 +85,7 @@ is_called_directly: Callable[[type], bool] = cache(_is_called_directly)
 
 
 def action_name(name: str) -> str:
-    """Return the name of an action in faults, which differs from that of a plugin with the same name."""
+    """Return the name under which faults list an action. Its prefix rules out confusion with a plugin."""
     return f"{_ACTION}{name}"
 
 

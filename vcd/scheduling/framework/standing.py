@@ -132,8 +132,7 @@ def victim_standing(participants: PointParticipants, task: Task, queue: Queue) -
 
 
 def precedence(participants: PointParticipants, one: Job, other: Job) -> Precedence | None:
-    """Return why one job is served before another, by their queues or, in one queue, by themselves; None if it is
-    not."""
+    """Return why one job is served before another, None if it is not. Jobs of two queues compare by their queues."""
     if one.queue is not other.queue:
         mine, theirs = standing_of_queue(participants, one.queue), standing_of_queue(participants, other.queue)
     else:

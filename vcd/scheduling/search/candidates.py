@@ -205,8 +205,7 @@ class Candidates:
         if before is not self.static or self._moving_predicates:
             self._reasons: tuple[tuple[int, int], dict[Reason, int]] | None = None
 
-    # --- queries
-    # -----------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     def best(self) -> int | None:
         """Return the row of the best node, or None if no node passes."""
@@ -450,8 +449,7 @@ class Candidates:
             result &= predicate.mask(self.task, usage)
         return result
 
-    # --- updates
-    # -----------------------------------------------------------------------------------------------------
+    # --- updates ------------------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
         log = self._evaluator.memory.log
@@ -492,7 +490,7 @@ class Candidates:
             keys = self._keys_by_group(None)
             if (keys != NOWHERE).any():
                 self._keys = keys
-            else:  # a table that failed everywhere stores no column
+            else:  # no node passes: share one column
                 self._keys = evaluator.memory.nowhere
                 self._groups_position, self._by_group = _NEVER, ()
         elif self._by_group and len(touched) <= _FEW:

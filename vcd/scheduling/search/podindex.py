@@ -1,7 +1,7 @@
 """Index of placed pods: how many match a selector, or have a certain term or port, on each node.
 
 A session has one index (``index_of``). Nothing is computed before a task needs it. Results are cached, and
-``PodIndex.placed`` and ``PodIndex.removed`` update them for the touched node alone. Selectors are evaluated over
+``PodIndex.move`` updates them for the touched node alone. Selectors are evaluated over
 distinct label sets, namespaces once a session, terms once per distinct owner. So running pods that no query concerns,
 and that have no terms themselves, cost nothing.
 """
@@ -250,8 +250,7 @@ class PodIndex:
         """Drop results that refer back to this index."""
         self._held.clear()
 
-    # --- updates
-    # ------------------------------------------------------------------------------------------------------
+    # --- updates ------------------------------------------------------------------------------------------------------
 
     def move(self, tasks: Sequence[Task], nodes: Sequence[int], times: int) -> None:
         """Record that tasks of one shape were placed (``times`` 1), each on the node of a row, or left it (-1): their
@@ -399,8 +398,7 @@ class PodIndex:
         labels = found.metadata.labels if isinstance(found, Namespace) else {}
         return {**labels, _NAMESPACE_NAME: name}
 
-    # --- things of placed pods
-    # ----------------------------------------------------------------------------------------
+    # --- things of placed pods ----------------------------------------------------------------------------------------
 
     def counts_of(self, kind: type[H]) -> H:
         """Return the things of one kind that placed pods have, counted at the first call and up to date after that."""

@@ -87,8 +87,8 @@ class _Kinds:
         numbers = enumerate(jobs.tasks.labels[rows].tolist())
         labels = tuple([first.setdefault(number, place) for place, number in numbers])
         pod_key = (columns, set_of(pods[0]), self._marks_of(pods[0].metadata))
-        # Of pods that are too large, the reason names the first by name. So its position among the tried pods is part
-        # of the key.
+        # Of several pods that are too large, the reason names the one whose name sorts first. So its position among the
+        # tried pods is part of the key.
         position = keys_as_tried(jobs, rows).index(cast(str, jobs.tasks.keys[rows[0]])) if jobs.too_large[index] else 0
         return pod_key, labels, stated, self._marks_of(record.group.metadata), position
 

@@ -392,7 +392,6 @@ def _fault(text: str) -> str:
 
 
 def _operations_of(plan: ev.Plan) -> Any:
-    """Return the operations of a plan, for comparison."""
     return [
         (one.group, one.action, [(each.verb, each.key, each.uid, each.node) for each in one.operations])
         for one in plan.statements

@@ -121,8 +121,8 @@ def _order_by_seeds(new: dict[str, str], seeds: list[int], nodes: list[str]) -> 
     count = len(nodes)
     if count ** len(seeds) * count > _MOST_TRIES:
         raise LogError(
-            f"{count} nodes ordered by {len(seeds)} seeds other than 0 cannot be renamed in the same order; choose"
-            " fewer sessions with --from and --to"
+            f"cannot rename {count} nodes: {len(seeds)} sessions order equal nodes by seeds, and these orders must not"
+            " change; choose fewer sessions with --from and --to"
         )
     place: dict[str, list[int]] = {node: [] for node in nodes}
     for seed in seeds:

@@ -113,7 +113,7 @@ class ShadowFold:
                 self._group(event.key).waits.append((logged.sequence, ()))
             case ev.KindListed():
                 self._listing.discard(event.kind)
-            case ev.LeadershipChanged():  # a shadow logs whenever it starts that it does not lead
+            case ev.LeadershipChanged():  # at each start, a shadow logs that it does not lead
                 self._listing = set(_TIMED)
             case ev.PolicyLoaded():
                 self.settings = Settings.from_text(event.settings)
@@ -221,9 +221,9 @@ class ShadowFold:
             track.held = record.session, operation.node
 
     def kept_back(self, track: Track) -> tuple[int, str, str]:
-        """Return, for a pod that no session gave a node before it was bound: the last session that saw it, the cause,
-        and the words of why it got none. The words are empty if the log has none, the session is 0 if no logged one
-        saw it."""
+        """Return (session, cause, text) of the wait of a pod that got no node from a session before it was bound.
+
+        The session is the last one that saw the pod, or 0. The text is empty if the log has no reason."""
         place = bisect_left(self.heads, (track.bound, 0)) - 1
         if place < 0 or self.heads[place][0] < track.created:
             return 0, "", ""

@@ -138,6 +138,6 @@ def _copy_pod(pod: Pod, group: str, mark: str, created: str) -> Pod:
             "creation_timestamp": created,
             "annotations": {**meta.annotations, GROUP_NAME: group},
         },
-        # the claims of the originals are their own, and mostly deleted with them
+        # no claims: those of the original belong to it, and are mostly deleted with it
         spec={"volumes": (), "resource_claims": ()},
     )

@@ -154,7 +154,7 @@ class SimulatedCluster:
             self._at(time, partial(self._change, event))
         self._expect(work.groups.values(), work.units)
         if work.spared.evicted or work.backoffs or work.released:
-            self._at(self.now, self._take_over_holds)  # after the initial objects: new input would end the holds
+            self._at(self.now, self._take_over_holds)  # last, because each new object ends holds
 
     def _take_over_holds(self) -> None:
         """Take over holds, immunity and back-offs with the time that they have left."""

@@ -64,7 +64,7 @@ class ExpectedPods:
                 "annotations": {**pod.metadata.annotations, **marks, GROUP_NAME: meta.name},
                 "owner_references": meta.owner_references,
             },
-            # claims of other pods are their own
+            # no claims: the template's belong to its own pod
             spec={"volumes": (), "resource_claims": ()},
         )
 

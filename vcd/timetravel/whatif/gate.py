@@ -34,7 +34,7 @@ VERSION = 1
 _RESTING = 0.01
 """The share of the jobs whose starts may depend on assumed run times."""
 SEEDS = 3
-"""Orders of equal nodes that are tried by default."""
+"""Default number of runs, each with another order of equally good nodes."""
 
 _BY_QUEUE: Mapping[str, Unit] = {
     "wait.mean": "seconds",

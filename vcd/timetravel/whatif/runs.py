@@ -129,8 +129,8 @@ def whatif(
 ) -> Comparison:
     """Run a log's workload unchanged, and under each variant.
 
-    Events within one ``period`` (ns) are decided together. ``progress`` is called with the name of a run and its done
-    part of the log's time. ``called`` names the log if ``path`` is a copy. Raises LogError, PolicyError, EditError.
+    Events within one ``period`` (ns) are decided together. ``progress`` is called with the name of a run and its
+    simulated fraction. ``called`` names the log if ``path`` is a copy. Raises LogError, PolicyError, EditError.
     """
     with LogReader(path) as reader:
         work = workload_of(reader)

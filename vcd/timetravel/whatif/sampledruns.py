@@ -1,4 +1,7 @@
-"""Continue the present in simulated time, many times, as far as it matters for some jobs."""
+"""Simulates the future of a cluster many times, until some watched jobs have started and ended.
+
+Each run samples run times and arrivals from the log, and decides its sessions like `vcd run`. Its seed determines it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ FOLLOWED = 400
 """A run lasts the expected time of this many arrivals, and at least the usual run time of pods; without arrivals, this
 many times the usual run time."""
 _ENDLESS = 10**18
-"""A run time (ns) that ends in no run: of pods without similar ones that ended."""
+"""The run time (ns) of pods if no similar pod has ended: longer than every simulation."""
 _COLLECTED = 20_000
 """Units that were simulated before garbage is collected; a collection takes longer than a small run."""
 _PEACEFUL = ("enqueue", "allocate", "backfill")

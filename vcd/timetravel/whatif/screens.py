@@ -70,7 +70,6 @@ def _rows(labels: Mapping[str, str], cells: Mapping[str, tuple[str, ...]]) -> li
 
 
 def _cells(run: Run, resource: str) -> Iterator[tuple[str, str]]:
-    """Yield the cells of a run, by metric."""
     yield "started", f"{run.waits.jobs - run.waits.never:,} of {run.waits.jobs:,}"
     yield "wait.p50", span_in_words(run.waits.median)
     yield "wait.p95", span_in_words(run.waits.p95)

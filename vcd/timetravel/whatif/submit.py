@@ -205,7 +205,6 @@ def _of_waiting_jobs(here: Present, request: _ForecastRequest, groups: Iterable[
 
 
 def _without_runs(here: Present, jobs: list[Forecast], notes: Sequence[str]) -> Submission:
-    """Return a submission without runs."""
     return Submission(here.whole_second, here.session, 0, 0, jobs, [], [], [], list(notes))
 
 
@@ -403,7 +402,6 @@ class _ForecastRequest(msgspec.Struct):
 
 
 def _with_submitted(work: Workload, new: Work) -> Workload:
-    """Return the present workload with the submitted work."""
     joined = copy(work)
     joined.base = [*work.base, *new.others]
     joined.units = list(work.units)

@@ -98,14 +98,12 @@ def sweep(
 
 
 def _is_baseline(variant: Variant, work: Workload) -> bool:
-    """Return whether a variant is the unchanged workload."""
     if variant.edits or variant.seed:
         return False
     return variant.conf is None or {variant.conf} == {work.policy, *(event.text for _, event in work.policies)}
 
 
 def _run_variant(path: str, variant: Variant, period: int, gpu: str, stretch: Stretch, explain: bool) -> Run:
-    """Return one run, in a worker."""
     with LogReader(path) as reader:
         work = stretch.workload(reader)
     return simulated(edited(work, variant.edits), variant, period, gpu, explain=explain)

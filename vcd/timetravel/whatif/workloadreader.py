@@ -1,4 +1,9 @@
-"""Read a workload from a log: what groups and pods did, without the scheduler's decisions."""
+"""Reads a workload from a log: what groups and pods did, without the scheduler's decisions.
+
+A unit is one place in a workload, held by one pod after the other. It begins with a pod, is bound, and ends. If a
+controller replaces the pod (after an eviction or a failure), `_place_of_another` continues the unit with the new pod;
+otherwise a replacement would count as additional work. Simulating the workload is the job of `cluster.py`.
+"""
 
 from __future__ import annotations
 
@@ -296,7 +301,7 @@ class _WorkloadFold:
         return unit
 
     def _place_of_another(self, key: str, pod: Pod, group: str, came: int) -> Unit | None:
-        """Return the unit in a group that a pod replaces which arrived at a time (ns), or None."""
+        """Return the unit that a pod continues, or None. ``came`` is the time (ns) at which the pod arrived."""
         vacant = self._vacant.get(group) if group else None
         while vacant and vacant[0][1].ending != EVICTED and self._time - vacant[0][0] > _LATE * PROMPT:
             vacant.popleft()

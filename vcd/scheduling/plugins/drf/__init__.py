@@ -31,7 +31,7 @@ _PLACE = Label("hierarchy", "first in the tree", "last in the tree", _place)
 
 
 class DrfPlugin(KeepsAccounts):
-    """Order jobs by dominant share, smallest first: the largest allocated/total over all resources of the cluster.
+    """Order jobs by dominant share (the largest allocated/total over all resources of the cluster), smallest first.
 
     A task may be preempted if the preemptor's job would still have the smaller share, or an equal one, after the
     exchange.

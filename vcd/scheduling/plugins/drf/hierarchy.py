@@ -370,7 +370,7 @@ class Rank(LiveKey):
         return self._standing()
 
     def now(self) -> Rank:
-        """Return the key, fixed at the current standing."""
+        """Return a copy that does not change with later placements."""
         standing = self.standing
         return Rank(lambda: standing)
 

@@ -74,11 +74,11 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
     enough free resources. They leave it only if it is too small and the limit allows more.
 
     - Score of a HyperNode: 100 x weight x the weighted mean of (used + requested by all of the group's pods) /
-      allocatable; 0 if a resource does not suffice. Of several sub-group candidates with the highest mean, each gets
-      the share of the sub-group's pods that it holds in addition.
+      allocatable; 0 if a resource does not suffice. If several candidates of a sub-group have the highest mean, each
+      gets a bonus: the fraction of the sub-group's pods that it holds.
     - Score of a node for a group with topology: 100 x weight x (highest tier - tier of the lowest HyperNode that holds
-      the node and the group's placed pods) / (highest tier - lowest tier), 1 if that is the node's own. Of several
-      nodes with the highest score, each gets the share of the group's pods in its own HyperNode in addition.
+      the node and the group's placed pods) / (highest tier - lowest tier), 1 if that is the node's own. If several
+      nodes have the highest score, each gets a bonus: the fraction of the group's pods in its own HyperNode.
     - Score of a node for other pods: 100 x weight x the mean over the tiers of how full the node's HyperNode is with
       the pod, weighted by fading^(tier - 1), so that whole HyperNodes stay free.
 
@@ -90,7 +90,7 @@ class NetworkTopologyAwarePlugin(KeepsAccounts):
     kinds = ("HyperNode",)
     supports = ("spec.networkTopology", "spec.subGroupPolicy[].networkTopology")
     arguments = (
-        Argument("weight", "int", 1, "Weight of the plugin's scores relative to those of other plugins; below 0, 1."),
+        Argument("weight", "int", 1, "Weight of the plugin's scores among all plugins; below 0 it means 1."),
         Argument("hypernode.binpack.cpu", "int", 1, "Weight of cpu; below 0 it means 1."),
         Argument("hypernode.binpack.memory", "int", 1, "Weight of memory; below 0 it means 1."),
         Argument("hypernode.binpack.resources", "strings", (), "Further resources that have a weight."),

@@ -54,7 +54,7 @@ class WithinDomain(Predicate):
         return _key_of_sub_job(task)
 
     def labels_matter_in(self, namespace: str) -> bool:
-        return False  # they select the sub-job, which the key has
+        return False  # labels only determine the sub-job, which is part of ``key_of``
 
     def mask(self, task: Task, usage: Usage) -> Mask:
         return at_rows(self._plugin.allowed(task), usage)
@@ -102,7 +102,7 @@ class Closeness(Score):
         return _key_of_sub_job(task)
 
     def labels_matter_in(self, namespace: str) -> bool:
-        return False  # they select the sub-job, which the key has
+        return False  # labels only determine the sub-job, which is part of ``key_of``
 
     def raw(self, task: Task, usage: Usage) -> Scores:
         turn = _ClosenessInTurn(self._plugin, task)

@@ -130,7 +130,7 @@ def _amounts_of(shape: Shape) -> tuple[tuple[float, float], tuple[float, float]]
 
 
 def pod_limit(spec: PodSpec, resource: str) -> float:
-    """Return the limit of a pod: of its containers and sidecars, or of its largest init step; 0 if unreadable."""
+    """Return a pod's limit: of containers and sidecars, or of the largest init container if more; 0 if unreadable."""
 
     def of(quantities: Mapping[str, str | int | float]) -> int:
         text = quantities.get(resource)

@@ -301,8 +301,7 @@ class Storage:
             return np.ones(len(self._facts), np.bool_)
         return matching(self._facts, NodeSelectorTerm(match_expressions=tuple(needs)))
 
-    # --- reservations
-    # -------------------------------------------------------------------------------------------------
+    # --- reservations -------------------------------------------------------------------------------------------------
 
     def reserve(self, task: Task, row: int) -> None:
         """Reserve the volumes of a task that is allocated now, so that later tasks of the session see it."""
@@ -418,7 +417,7 @@ def _volume_limit(capacity: CSIStorageCapacity) -> int:
     try:
         return parse_units(limit)
     except QuantityError:
-        return -1  # the API server admits no such value; no volume can be promised
+        return -1  # the API server refuses such a value, so this is rare
 
 
 class Attachments:

@@ -82,8 +82,7 @@ class ClassVolumes:
         self._rows = np.concatenate(rows) if rows else np.zeros(0, np.intp)
         self._numbers = np.concatenate(numbers) if numbers else np.zeros(0, np.int64)
 
-    # --- reservations
-    # -------------------------------------------------------------------------------------------------
+    # --- reservations -------------------------------------------------------------------------------------------------
 
     def assume(self, number: int, claim: str) -> None:
         """Reserve a volume for a claim."""

@@ -50,8 +50,8 @@ class Constraint(msgspec.Struct, frozen=True):
     """A task's constraint with the pods that it counts.
 
     ``tally`` counts matching, not terminating pods of the task's namespace; ``own`` is 1 if the task matches too.
-    ``everywhere`` divides all nodes. ``counted`` divides the nodes whose pods count: they have the topology keys of all
-    constraints of the kind and meet the node policies.
+    ``everywhere`` divides all nodes into domains, ``counted`` only the nodes whose pods count: they have the topology
+    keys of all constraints of the kind and meet the node policies.
     """
 
     topology: str

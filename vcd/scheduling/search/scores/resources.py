@@ -26,7 +26,7 @@ _OVERSUBSCRIPTION = ("volcano.sh/oversubscription-cpu", "volcano.sh/oversubscrip
 
 Floats = npt.NDArray[np.float64]
 
-# numpy handles its own scalars, and ``out`` without the keyword, in two thirds of the time
+# numpy takes a third less time with scalars of its own types, and with ``out`` passed by position
 _ZERO, _HALF, _TWO, _FIFTY, _SEVENTY_FIVE, _HUNDRED = map(np.float64, (0, 0.5, 2, 50, 75, 100))
 
 
