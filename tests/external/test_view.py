@@ -182,7 +182,7 @@ async def test_a_waiting_jobs_panel_begins_with_the_answer_and_tells_when_it_sta
     await page.open(f"{await page.ask('location.origin')}/?session=7&job=default%2Flarge")
     answer = "document.getElementById('answer').innerText"
     await page.until(f"{answer} !== ''")
-    assert (await page.ask(answer)).startswith("Why\nIt needs 35 cpu, and all nodes together have 32")
+    assert (await page.ask(answer)).startswith("Why\nThe cluster is full: 34 of 40 cpu are free, and it needs 35")
     assert await page.ask("document.getElementById('eta-words').innerText") == ""
     await page.tab_to(f"{FOCUS}.id === 'eta'")
     await page.press("Enter")

@@ -31,10 +31,10 @@ def answer(log: Path, name: str, session: int | None = None, *, change: bool = F
 def test_a_job_that_waits(busy: Path) -> None:
     assert answer(busy, "large", 7, change=True) == [
         "default/large  WAITING 10 min  queue default  5 x 7 cpu, all or nothing",
-        "Why      It needs 35 cpu, and all nodes together have 32.",
+        "Why      The cluster is full: 34 of 40 cpu are free, and it needs 35; default/second holds most.",
         "Queue    default has 0 of its deserved 32 cpu",
         "Held by  default/second 6 cpu",
-        "Helps    job default/large's minMember 5 -> 2: 2 of 5 pods are bound, to n2, n3",
+        "Helps    job default/large's minMember 5 -> 3: 3 of 5 pods are bound, to n2, n3, n4",
         "History  00:00:05 created, 5 pods created; 00:10:05 admitted",
         "As of    2026-01-01T00:10:05.000Z",
     ]
@@ -90,9 +90,10 @@ def test_a_log_that_nothing_writes_any_more_is_as_of_its_last_event(
 
 
 def test_a_job_that_waited_is_told_with_its_pods_and_places(busy: Path) -> None:
+    why = "the cluster is full: 34 of 40 cpu are free, and it needs 35; default/second holds most"
     assert answer(busy, "large") == [
         "default/large  5 Running  queue default",
-        "Before   Waited 11 min: it needs 35 cpu, and all nodes together have 32.",
+        f"Before   Waited 11 min: {why}.",
         "Placed   n2, n3, n4 (3 pods), session 8",
         "History  00:00:05 created, 5 pods created; 00:10:05 admitted; 00:11:05 5 pods bound; 00:11:06 5 pods running",
         "As of    2026-01-01T00:11:06.000Z",

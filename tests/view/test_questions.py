@@ -132,7 +132,8 @@ def test_a_job_is_answered_as_by_explain_job_and_its_story_told(busy: str) -> No
     told = data(busy, "job", "default/large", "")
     printed = CliRunner().invoke(main, ["explain", "job", "large", "--event-log", busy])
     assert told["answer"] == printed.stdout.splitlines()
-    assert told["answer"][1] == "Before   Waited 11 min: it needs 35 cpu, and all nodes together have 32."
+    why = "the cluster is full: 34 of 40 cpu are free, and it needs 35; default/second holds most"
+    assert told["answer"][1] == f"Before   Waited 11 min: {why}."
     assert told["lines"][0] == [0, "job default/large in queue default"]
     assert any("session 8 (allocate) bound large-0" in text and depth == 1 for depth, text in told["lines"])
 

@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 
@@ -43,6 +43,17 @@ def served(pods: frozenset[str]) -> Served:
         return np.array([row for row, key in enumerate(keys) if key in pods], np.int64)
 
     return rows
+
+
+def served_since(session: Session, served_at: Mapping[str, int]) -> Callable[[int], Served]:
+    """Return a function from a session's number to the pods that were placed since it; ``served_at`` maps pods to the
+    session that placed them. It applies to ``session`` alone."""
+
+    @cache
+    def by_row() -> Ints:
+        return np.array([served_at.get(key or "", 0) for key in session.snapshot.tasks.keys], np.int64)
+
+    return lambda number: lambda _: np.flatnonzero(by_row() >= number)
 
 
 class Case:

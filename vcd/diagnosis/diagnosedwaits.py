@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from vcd.diagnosis.case import served
+from vcd.diagnosis.case import Served, served
 from vcd.diagnosis.diagnosis import diagnosed, pods_missing
 from vcd.diagnosis.waiting import GroupWait
 from vcd.model import events as ev
@@ -38,8 +38,19 @@ class DiagnosedWait(msgspec.Struct, frozen=True):
     amounts: dict[str, dict[str, int]] = {}
 
 
-def diagnosed_waits(session: Session, waiting: Mapping[str, tuple[ev.Waiting, ...]]) -> list[DiagnosedWait]:
+Diagnose = Callable[[GroupWait, Served], Diagnosis]
+"""Returns the cause of a wait at one session."""
+NONE_SERVED = served(frozenset())
+
+
+def diagnosed_waits(
+    session: Session,
+    waiting: Mapping[str, tuple[ev.Waiting, ...]],
+    over_time: Callable[[GroupWait, Diagnose], Diagnosis] = lambda wait, diagnose: diagnose(wait, NONE_SERVED),
+) -> list[DiagnosedWait]:
     """Return the groups that wait at the end of a session, by key; ``waiting`` gives their reasons.
+
+    ``over_time`` returns the cause that held longest; without it, the cause is that of the session.
 
     A group without a reason that keeps it back waits only if pods are missing, for which no session states a reason.
     Jobs with equal requests and equal reasons are diagnosed once.
@@ -51,7 +62,7 @@ def diagnosed_waits(session: Session, waiting: Mapping[str, tuple[ev.Waiting, ..
         if record is None:
             continue
         wait = GroupWait(group, session, tuple(filter(keeps_back, waiting[group])))
-        diagnosis = diagnose(wait) if wait.reasons else _without_reason(wait)
+        diagnosis = over_time(wait, diagnose) if wait.reasons else _without_reason(wait)
         if diagnosis is None:
             continue
         requested = "" if wait.job is None else needs(_requests(wait.job))
@@ -79,12 +90,12 @@ class _Diagnoses:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._found: dict[Any, Diagnosis] = {}
-        self._none = served(frozenset())
 
-    def __call__(self, wait: GroupWait) -> Diagnosis:
-        key = self._key(wait)
+    def __call__(self, wait: GroupWait, served: Served) -> Diagnosis:
+        """Return the diagnosis of a wait; of two results of ``served``, one contains the other."""
+        key = len(served(self._session)), self._key(wait)
         if key not in self._found:
-            self._found[key] = diagnosed(wait, self._none)
+            self._found[key] = diagnosed(wait, served)
         return self._found[key]
 
     def _key(self, wait: GroupWait) -> Any:

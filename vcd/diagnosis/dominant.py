@@ -17,34 +17,35 @@ _MOST = 12
 
 
 class Dominant(NamedTuple):
-    """The cause that held longest: its longest kind of reasons, how long (ns) the cause held, and how much of the wait
-    (ns) was diagnosed."""
+    """The cause that held longest, with its latest reasons and their diagnosis: how long (ns) it held, how much longer
+    (``ahead``) than the cause at the end of the wait, and how much of the wait was diagnosed."""
 
     held: WaitSpan
     diagnosis: Diagnosis
     length: int
+    ahead: int
     looked: int
 
 
-def dominant(wait: WholeWait, ask: Callable[[WaitSpan], Diagnosis | None]) -> Dominant | None:
-    """Return the cause of a wait, or None if ``ask`` returns no diagnosis of the reasons that held longest.
+def dominant(wait: WholeWait, diagnose: Callable[[WaitSpan], Diagnosis]) -> Dominant:
+    """Return the cause of a wait; of causes that held equally long, that of its end.
 
-    Kinds of reasons are diagnosed, the longest first, until most of the wait is, or no other cause can have held
-    longer.
+    The last kind of reasons is diagnosed, then the others, the longest first, until most of the wait is, or no other
+    cause can have held longer.
     """
-    longest = sorted(wait.held().values(), key=lambda span: (-span.weight, sorted(span.kind)))
-    left, lengths, firsts = wait.length, dict[str, int](), dict[str, tuple[WaitSpan, Diagnosis]]()
-    for count, one in enumerate(longest[:_MOST], 1):
-        diagnosis = ask(one)
-        if diagnosis is None:
-            if count == 1:
-                return None
-            continue
+    held = wait.held()
+    last = held.pop(wait.spans[-1].kind)
+    longest = sorted(held.values(), key=lambda span: (-span.weight, sorted(span.kind)))
+    left, lengths, latest = wait.length, dict[str, int](), dict[str, tuple[WaitSpan, Diagnosis]]()
+    for count, one in enumerate([last, *longest][:_MOST], 1):
+        diagnosis = diagnose(one)
+        cause = diagnosis.cause
         left -= one.weight
-        lengths[diagnosis.cause] = lengths.get(diagnosis.cause, 0) + one.weight
-        firsts.setdefault(diagnosis.cause, (one, diagnosis))
+        lengths[cause] = lengths.get(cause, 0) + one.weight
+        if cause not in latest or one.end > latest[cause][0].end:
+            latest[cause] = one, diagnosis
         first, second = (*sorted(lengths.values(), reverse=True), 0)[:2]
         if left <= wait.length * (1 - _ENOUGH) or (count >= _FEW and first >= second + left):
             break
-    cause = max(lengths, key=lengths.__getitem__)
-    return Dominant(*firsts[cause], lengths[cause], wait.length - left)
+    present, cause = next(iter(lengths)), max(lengths, key=lengths.__getitem__)
+    return Dominant(*latest[cause], lengths[cause], lengths[cause] - lengths[present], wait.length - left)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from heapq import merge
 from operator import attrgetter
 
@@ -45,6 +46,17 @@ def read_timeline(
         timeline.known(first.time, waiting_at(oldest) if oldest else {})
         fold(timeline, reader, _concerning(reader, groups, last), oldest, last, waiting_at)
     return timeline
+
+
+def read_waits(
+    reader: LogReader, groups: Collection[str], before: int, until: int | None
+) -> tuple[WaitTimeline, dict[str, int]]:
+    """Return the timelines of some groups before a session, up to an event (None: the log's end), and which session
+    placed each pod since the earliest of their current waits began. Raises LogError."""
+    timeline = read_timeline(reader, groups, partial(waiting_at, reader), until)
+    begun = [last.first for group in groups for last in timeline.waits(group, 0)[-1:]]
+    rows = reader.rows("served_at", first=min(begun), before=before) if begun else []
+    return timeline, dict(rows)
 
 
 def fold(

@@ -30,10 +30,9 @@ _ABOUT = ("queue", "quota")
 class WaitSpan(NamedTuple):
     """A time (ns) in which a job waited for reasons of one kind, or the sum of several such times.
 
-    ``first`` is the first session that ended in it; ``last`` is the last one of its longest part, ``reasons`` are
-    those of that session, ``opening`` those at the start. ``held`` is how long (ns) the reasons held, ``longest`` how
-    long in its longest part, ``lost`` the time multiplied by the waiting pods. ``older``: the wait began before
-    ``start``.
+    ``first`` is the first session that ended in it and ``last`` the last one; ``reasons`` are those of the last
+    session, ``opening`` those at the start. ``held`` is how long (ns) the reasons held, ``lost`` the time multiplied by
+    the waiting pods. ``older``: the wait began before ``start``.
     """
 
     kind: Kind
@@ -44,7 +43,6 @@ class WaitSpan(NamedTuple):
     reasons: Reasons
     opening: Reasons
     held: int = 0
-    longest: int = 0
     lost: int = 0
     older: bool = False
 
@@ -57,15 +55,12 @@ class WaitSpan(NamedTuple):
         """Return the span extended to a time and the last session before it."""
         more = max(time - self.end, 0)
         held, lost = self.held + more, self.lost + more * pods
-        return self._replace(end=self.end + more, last=last, held=held, longest=held, lost=lost)
+        return self._replace(end=self.end + more, last=last, held=held, lost=lost)
 
     def plus(self, later: WaitSpan) -> WaitSpan:
-        """Return the sum of two spans of one kind; of parts of the same length the first is the longest."""
-        longer = later if max(later.longest, 1) > max(self.longest, 1) else self
+        """Return the sum of two spans of one kind."""
         held, lost = self.weight + later.weight, max(self.lost, 1) + max(later.lost, 1)
-        return self._replace(
-            end=later.end, last=longer.last, reasons=longer.reasons, held=held, longest=longer.longest, lost=lost
-        )
+        return self._replace(end=later.end, last=later.last, reasons=later.reasons, held=held, lost=lost)
 
     def after(self, time: int) -> WaitSpan:
         """Return the part of the span after a time (ns)."""
@@ -73,7 +68,7 @@ class WaitSpan(NamedTuple):
             return self
         held = min(self.held, self.end - time)
         lost = self.lost * held // self.weight
-        return self._replace(start=time, held=held, longest=min(self.longest, held), lost=lost)
+        return self._replace(start=time, held=held, lost=lost)
 
 
 class WholeWait(NamedTuple):

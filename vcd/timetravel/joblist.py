@@ -1,6 +1,6 @@
 """All jobs of a log as flat rows, for lists and tables: the state of each, what it needs, and why it waits.
 
-The causes come from `diagnosed_waits`; nothing is diagnosed here.
+The causes come from `waits_over_time`; nothing is diagnosed here.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from vcd.diagnosis.diagnosedwaits import DiagnosedWait, diagnosed_waits, job_name
+from vcd.diagnosis.diagnosedwaits import DiagnosedWait, job_name
 from vcd.model import events as ev
 from vcd.model.status import TERMINATED_STATUSES
 from vcd.model.words import SECOND, did_you_mean
@@ -20,6 +20,7 @@ from vcd.text.phrases import UNKNOWN
 from vcd.timetravel.history import History
 from vcd.timetravel.joblines import WAITING_STATES, JobLine, job_lines, task_nodes, task_statuses
 from vcd.timetravel.logwriter import as_of
+from vcd.timetravel.why.longestcauses import waits_over_time
 
 
 class JobRow(msgspec.Struct, frozen=True):
@@ -103,7 +104,7 @@ def jobs(history: History) -> Jobs:
     known = ev.waits_after(session.snapshot.waiting, plan_of(session).waiting)  # older logs have reasons in words
     lines = job_lines(session, ev.decode_plan(record.plan), record.now)
     unexplained = dict.fromkeys((one.key for one in lines if one.state == "waiting"), ())
-    waits = {one.group: one for one in diagnosed_waits(session, {**unexplained, **known})}
+    waits = {one.group: one for one in waits_over_time(history, record.session, session, {**unexplained, **known})}
     pods, groups = _Pods(session), session.snapshot.groups
     found = (_row(groups[one.key], one, waits.get(one.key), pods, end) for one in lines)
     return Jobs(record.session, record.now, end, sorted(found, key=lambda row: (row.namespace, row.name, row.group)))

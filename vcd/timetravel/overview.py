@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import numpy as np
 
-from vcd.diagnosis.diagnosedwaits import DiagnosedWait, diagnosed_waits
+from vcd.diagnosis.diagnosedwaits import DiagnosedWait
 from vcd.model import events as ev
 from vcd.model.status import STATUSES, TERMINATED_STATUSES, TaskStatus
 from vcd.model.words import SECOND, did_you_mean
-from vcd.scheduling.closing import plan_of
 from vcd.scheduling.session.nodeview import all_nodes
 from vcd.scheduling.session.session import Session
 from vcd.timetravel.errors import NotFound
@@ -20,9 +19,8 @@ from vcd.timetravel.joblines import JobLine, job_lines, task_nodes, task_statuse
 from vcd.timetravel.logwriter import LogStanding, as_of, standing
 from vcd.timetravel.queuestatistics import QueueStatistics, held_back, queue_statistics
 from vcd.timetravel.remarks import remarks
+from vcd.timetravel.why.longestcauses import longest_waits
 
-DIAGNOSED = 20
-"""Jobs whose cause is searched, at most: each one examines all nodes."""
 _RECENT = 60
 """Sessions over which their rate is computed."""
 
@@ -155,13 +153,3 @@ def _nodes(session: Session) -> list[NodeUse]:
 
 def _nonzero(amounts: dict[str, int]) -> dict[str, int]:
     return {name: amount for name, amount in amounts.items() if amount}
-
-
-def longest_waits(history: History, number: int, jobs: Iterable[JobLine], most: int = DIAGNOSED) -> list[DiagnosedWait]:
-    """Return the causes of the ``most`` jobs that wait longest at a session, the longest waits first; ``jobs`` are
-    those of its overview."""
-    _, session = history.rerun(number)
-    oldest = sorted((job.since, job.key) for job in jobs if job.since is not None and job.waiting)[:most]
-    known = ev.waits_after(session.snapshot.waiting, plan_of(session).waiting)  # older logs have reasons in words
-    found = {one.group: one for one in diagnosed_waits(session, {key: known[key] for _, key in oldest})}
-    return [found[key] for _, key in oldest if key in found]

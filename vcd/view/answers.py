@@ -6,6 +6,7 @@ cached by the log's head as well.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
@@ -16,11 +17,12 @@ from msgspec.structs import replace
 
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.log import Log, LoggedJob
-from vcd.timetravel.overview import Overview, longest_waits, overview, overview_before_sessions
+from vcd.timetravel.overview import Overview, overview, overview_before_sessions
 from vcd.timetravel.whatif.onejob import JobWhatIf, job_whatif
 from vcd.timetravel.whatif.submit import eta, eta_in_words
 from vcd.timetravel.why.answer import answer_lines
 from vcd.timetravel.why.explain import Explanation
+from vcd.timetravel.why.longestcauses import longest_waits
 from vcd.timetravel.why.obstacles import Obstacles
 from vcd.view.documents import JobText, Line, SessionText, WaitLine, WhatIfText
 
@@ -38,7 +40,7 @@ def log_of(path: str) -> Log:
 def _open_log(path: str, file: int) -> Log:
     """Open a log file. Cached answers about a previous file of the same name are dropped."""
     _overview_at.cache_clear()
-    waits_of.cache_clear()
+    _waits_at.cache_clear()
     encode_session.cache_clear()
     encode_job.cache_clear()
     forecast.cache_clear()
@@ -61,13 +63,19 @@ def _overview_at(path: str, number: int) -> Overview:
     return overview(log_of(path).history, number)
 
 
+_MINUTE = 60.0
 _DIAGNOSED = 1000
 """Waiting jobs whose cause is searched: that takes a second with 1,000 nodes if no two of the jobs are equivalent."""
 
 
-@lru_cache(maxsize=16)
 def waits_of(path: str, number: int, groups: frozenset[str] | None = None) -> list[WaitLine]:
     """Return why jobs wait at a session, the longest waits first; only those of ``groups`` if given."""
+    return _waits_at(path, number, groups, int(time.time() // _MINUTE))
+
+
+@lru_cache(maxsize=16)
+def _waits_at(path: str, number: int, groups: frozenset[str] | None, minute: int) -> list[WaitLine]:
+    """Return the same as of a minute: in a cluster at rest, another cause can come to have held longest."""
     if not number:  # no session has decided yet
         return []
     jobs = [job for job in overview_of(path, number).jobs if groups is None or job.key in groups]

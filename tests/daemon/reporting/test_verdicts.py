@@ -32,7 +32,8 @@ from vcd.scheduling.session.session import Session
 from vcd.text.conditions import sentence_of
 from vcd.timetravel.history import opened
 from vcd.timetravel.joblist import jobs
-from vcd.timetravel.overview import longest_waits, overview
+from vcd.timetravel.overview import overview
+from vcd.timetravel.why.longestcauses import longest_waits
 
 CONF = """\
 actions: "enqueue, allocate"
@@ -202,6 +203,36 @@ async def test_another_cause_is_shown_once_it_held_longest(replica: Replica) -> 
     assert [message.partition("unschedulable: ")[2][:15] for _, message in replica.shown] == [
         "queue is Closed", "the cluster is ",
     ]  # fmt: skip
+
+
+async def test_a_cause_that_comes_to_have_held_longest_in_a_cluster_at_rest_is_stated(replica: Replica) -> None:
+    await replica.session(queue("q", state="Closed"), gang("g", 1, cpu=2, queue="q"), seconds=30)
+    await replica.session(queue("q"), seconds=0)
+    assert replica.causes == {"default/g": "queue-closed"}
+    await replica.clock.advance_when_asleep(20)
+    assert replica.causes == {"default/g": "queue-closed"}
+    await replica.clock.advance_when_asleep(10)
+    await until(lambda: replica.causes == {"default/g": "cluster-full"})
+    assert replica.shows["default/g"].startswith(FULL)
+    assert replica.verdicts._pause() is None
+
+
+async def test_the_message_has_the_latest_quantities_of_its_cause_after_a_start(
+    tmp_path: Path, clock: FakeClock
+) -> None:
+    """The job waited longest for reasons that only the process before has diagnosed."""
+    async with replica_on(tmp_path / "log", clock) as before:
+        policy = read_policy(CONF)
+        await before.state_writer.put([ev.PolicyLoaded(policy.digest, policy.text, {})])
+        await before.happen(*default_queues([]), node("a", cpu=2))
+        await before.session(gang("g", 1, cpu=5), seconds=100)
+    assert "node a, the largest, has 2" in before.shows["default/g"]
+    async with replica_on(tmp_path / "log", clock) as after:
+        after.shows.update(before.shows)
+        await after.session(node("b", cpu=4))
+        assert after.causes == {"default/g": "unschedulable-shape"}
+        assert sentence_of(after.shows["default/g"]) == verdict(after.path, "g").why
+        assert "node b, the largest, has 4" in after.shows["default/g"]
 
 
 async def test_that_the_queue_went_takes_the_place_of_what_it_was_before(replica: Replica) -> None:

@@ -25,7 +25,7 @@ def test_of_the_waits_that_are_over_the_last_one_stays() -> None:
     waits = WaitHistory(Path("log"), World(group("g")).state)
     for number in range(1, 9):
         waits.fold(_told(number, *[ev.Waiting(GROUP, "predicate")] * (number % 2)))
-    last = waits.last(GROUP)
+    last = waits.last(GROUP, 8 * 10**9)
     assert last is not None
     assert (last.start, last.end, last.first) == (7 * 10**9, 8 * 10**9, 7)
     assert waits._timeline.jobs[GROUP].ended == [last]
@@ -35,7 +35,7 @@ def test_of_a_wait_whose_reasons_change_again_and_again_the_older_half_is_summed
     waits, sessions = WaitHistory(Path("log"), World(group("g")).state), 1001
     for number in range(1, sessions + 1):
         waits.fold(_told(number, ev.Waiting(GROUP, ("enqueue", "predicate")[number % 2])))
-    last = waits.last(GROUP)
+    last = waits.last(GROUP, sessions * 10**9)
     assert last is not None
     assert len(last.spans) <= MOST_SPANS + 1
     assert (last.start, last.end, last.first, last.last) == (10**9, sessions * 10**9, 1, sessions)

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,13 +22,14 @@ from vcd.daemon.cycle.watchdog import Watchdog
 from vcd.daemon.reporting.wait_history import ReportedSession, WaitHistory
 from vcd.diagnosis.case import Served
 from vcd.diagnosis.diagnosis import by_itself, diagnosed
-from vcd.diagnosis.dominant import dominant
+from vcd.diagnosis.dominant import Dominant, dominant
 from vcd.diagnosis.waiting import GroupWait
-from vcd.diagnosis.waittimeline import Kind, kind_of
+from vcd.diagnosis.waittimeline import Kind, WaitSpan, WholeWait
 from vcd.kube.clock import SYSTEM_CLOCK, Clock
 from vcd.kube.tasks import run_until_first
 from vcd.model import events as ev
 from vcd.model.diagnosis import Diagnosis
+from vcd.model.words import SECOND
 from vcd.scheduling.framework.guard import Interrupted, at_fault
 from vcd.scheduling.holdnotes import remarks_on
 from vcd.scheduling.session.session import Session
@@ -113,6 +115,9 @@ class Verdicts:
         """Groups whose reasons changed since their last diagnosis, in order."""
         self._diagnosed: dict[str, None] = {}
         """The other waiting groups, by the time of their last diagnosis."""
+        self._overtaken: dict[str, float] = {}
+        """When the present cause of a group will have held longest, if no session is decided before (monotonic
+        seconds)."""
         self._delayed: dict[str, _Report] = {}
         """Messages with new quantities, to be reported later."""
 
@@ -144,6 +149,7 @@ class Verdicts:
     def _forget(self, group: str) -> None:
         self._due.pop(group, None)
         self._diagnosed.pop(group, None)
+        self._overtaken.pop(group, None)
         self._delayed.pop(group, None)
 
     def _release_session(self) -> None:
@@ -161,6 +167,7 @@ class Verdicts:
             if not self._items:
                 self.idle.set()
                 await self._wait(self._pause())
+                self.idle.clear()
                 self._wake.clear()
 
     async def _wait(self, seconds: float | None) -> None:
@@ -203,63 +210,79 @@ class Verdicts:
     def _next(self) -> str | None:
         """Return the group to diagnose next, or None if none is due.
 
-        Groups with changed reasons come first, then those whose last diagnosis is from an earlier session, oldest
-        first.
+        Groups with changed reasons come first, then those of which another cause has held longest since, then those
+        whose last diagnosis is from an earlier session, oldest first.
         """
         if self._session is None:
             return None
-        for group in self._due:
+        now = self.clock.monotonic()
+        overtaken = (group for group, time in self._overtaken.items() if time <= now)
+        for group in chain(self._due, overtaken):
             return group
         for group in self._diagnosed:
             diagnosed_at = self._known[group].diagnosed_at
-            return (
-                group if diagnosed_at < self._since and diagnosed_at <= self.clock.monotonic() - REPEAT_DELAY else None
-            )
+            return group if diagnosed_at < self._since and diagnosed_at <= now - REPEAT_DELAY else None
         return None
 
     def _pause(self) -> float | None:
         """Return the seconds until more work is due without a new session; None if none will be."""
         if self._due or self._delayed:
             return PAUSE
+        times = list(self._overtaken.values())
         for group in self._diagnosed:
             diagnosed_at = self._known[group].diagnosed_at
-            return (
-                max(PAUSE, diagnosed_at + REPEAT_DELAY - self.clock.monotonic()) if diagnosed_at < self._since else None
-            )
-        return None
+            if diagnosed_at < self._since:
+                times.append(diagnosed_at + REPEAT_DELAY)
+            break
+        return max(PAUSE, min(times) - self.clock.monotonic()) if times else None
 
     async def _diagnose(self, group: str) -> str | None:
         """Diagnose a group by the last session. Return the cause that held longest, None if it is not known."""
-        session, wait, known = self._session, self._waits.last(group), self._known.setdefault(group, _GroupDiagnoses())
+        session, known, time = self._session, self._known.setdefault(group, _GroupDiagnoses()), self.clock.monotonic()
         self._due.pop(group, None)
         self._diagnosed.pop(group, None)
+        self._overtaken.pop(group, None)
+        wait = None if session is None else self._waits.last(group, session.at + round((time - self._since) * SECOND))
         if session is None or wait is None or not wait.lasting:
             return None
-        reasons = wait.spans[-1].reasons
-        self._diagnosed[group], known.diagnosed_at = None, self.clock.monotonic()
+        self._diagnosed[group], known.diagnosed_at = None, time
         self.watchdog.begin(session.at)
         served = self._waits.bound_since(wait.first, session.session)
-        answering = in_thread(self._answer, GroupWait(group, session.session, reasons), served)
+        answering = in_thread(self._answer, group, wait, dict(known.diagnoses), session.session, served)
         answer = await self.watchdog.attend(answering)
         if answer.error is not None:
             self.failed(at_fault(answer.error) or OWN_NAME, answer.error)
         if self._known.get(group) is not known:  # deleted since
             return None
-        known.diagnoses[kind_of(reasons)] = answer.diagnosis
-        found = dominant(wait, lambda one: known.diagnoses.get(one.kind))
-        self._report(group, known, answer, None if found is None else found.diagnosis)
-        return None if found is None else found.diagnosis.cause
+        known.diagnoses[wait.spans[-1].kind] = answer.diagnosis
+        found = answer.dominant
+        if found.ahead:
+            self._overtaken[group] = time + found.ahead / SECOND
+        is_known = found.held.kind in known.diagnoses
+        self._report(group, known, answer, found.diagnosis if is_known else None)
+        return found.diagnosis.cause if is_known else None
 
-    def _answer(self, wait: GroupWait, served: Served) -> _Answer:
-        job, errors = wait.job, list[Exception]()
+    def _answer(
+        self, group: str, wait: WholeWait, diagnoses: dict[Kind, Diagnosis], session: Session, served: Served
+    ) -> _Answer:
+        """Diagnose the last reasons of a wait, and find the cause that held longest. For reasons from before this
+        process, which has no ``diagnoses`` of them, the session is used that is open."""
+        last, errors = wait.spans[-1], list[Exception]()
+
+        def diagnose(span: WaitSpan) -> Diagnosis:
+            given = GroupWait(group, session, span.reasons)
+            try:
+                found = diagnosed(given, served, errors.append)
+            except Interrupted:
+                self.watchdog.verdict()
+                found = by_itself(span.reasons)
+            return msgspec.structs.replace(found, funnel=[])
+
+        diagnosis = diagnoses[last.kind] = diagnose(last)
+        found = dominant(wait, lambda span: diagnoses[span.kind] if span.kind in diagnoses else diagnose(span))
+        job = GroupWait(group, session, last.reasons).job
         missing, tasks = (0, 0) if job is None else (job.min_available - job.ready_count, job.task_count)
-        try:
-            diagnosis = diagnosed(wait, served, errors.append)
-        except Interrupted:
-            self.watchdog.verdict()
-            diagnosis = by_itself(wait.reasons)
-        error = errors[0] if errors else None
-        return _Answer(msgspec.structs.replace(diagnosis, funnel=[]), missing, tasks, error, wait.reasons)
+        return _Answer(diagnosis, found, missing, tasks, errors[0] if errors else None, last.reasons)
 
     def _report(self, group: str, known: _GroupDiagnoses, answer: _Answer, longest: Diagnosis | None) -> None:
         """Report a message at once if cause or subject changed; if only quantities changed, later.
@@ -293,12 +316,14 @@ class Verdicts:
 
 
 class _Answer(NamedTuple):
-    """A diagnosis by one session, with the reasons in it, how many of the group's tasks are missing, and any error.
+    """A diagnosis of the last reasons of a wait, with the cause that held longest, how many of the group's tasks are
+    missing, any error, and these reasons.
 
     ``tasks`` is 0 for a group whose queue does not exist, as it is no job.
     """
 
     diagnosis: Diagnosis
+    dominant: Dominant
     missing: int
     tasks: int
     error: Exception | None

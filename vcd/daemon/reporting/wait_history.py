@@ -6,20 +6,17 @@ The part before this process is read from the log once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import structlog
 
 from vcd.daemon.concurrency.threads import in_thread
-from vcd.diagnosis.case import Served
-from vcd.diagnosis.loggedtimeline import read_timeline, waiting_at
+from vcd.diagnosis.case import Served, served_since
+from vcd.diagnosis.loggedtimeline import read_waits
 from vcd.diagnosis.waittimeline import WaitTimeline, WholeWait
 from vcd.eventlog import LogError, LogReader
 from vcd.model import events as ev
-from vcd.scheduling.session.nodes import Ints
 from vcd.scheduling.session.session import Session
 from vcd.state.cluster import ClusterState
 
@@ -49,10 +46,8 @@ class WaitHistory:
         self._timeline = WaitTimeline(self._exists)
         self._bound_in: dict[str, int] = {}
         """The last session that bound each pod."""
-        self._bound_in_by_row: Callable[[], Ints] | None = None
-        """The same by row of the last session's tasks; computed when needed."""
-        self._last_time = 0
-        """Time of the last session (ns)."""
+        self._served_since: Callable[[int], Served] | None = None
+        """The same by row of the last session's tasks."""
 
     async def restore(self, reported: ReportedSession) -> list[str]:
         """Read the timelines of all waiting groups from the log, up to this session. Return the waiting groups."""
@@ -75,7 +70,7 @@ class WaitHistory:
 
     def fold(self, reported: ReportedSession) -> list[str]:
         """Fold a session. Return the groups whose kinds of reasons changed."""
-        changed, self._last_time = list[str](), reported.at
+        changed = list[str]()
         if reported.record is not None and reported.record.session > self._timeline.last:
             changed = self._timeline.decided(
                 reported.record.session, reported.record.head, reported.at, reported.changes
@@ -83,7 +78,7 @@ class WaitHistory:
             for group in changed:
                 self._timeline.jobs[group].forget_earlier()
             self._bound_in |= self._existing(dict.fromkeys(reported.binds, reported.record.session))
-        self._bound_in_by_row = None
+        self._served_since = None
         return changed
 
     def forget(self, group: str) -> None:
@@ -99,17 +94,16 @@ class WaitHistory:
         job = self._timeline.jobs.get(group)
         return job is not None and bool(job.kind)
 
-    def last(self, group: str) -> WholeWait | None:
-        """Return the current or the last wait of a group; None if it never waited at the end of a session."""
-        return next(reversed(self._timeline.waits(group, self._last_time)), None)
+    def last(self, group: str, time: int) -> WholeWait | None:
+        """Return the current wait of a group as of a time (ns), or its last one; None if it never waited at the end of
+        a session."""
+        return next(reversed(self._timeline.waits(group, time)), None)
 
     def bound_since(self, number: int, session: Session) -> Served:
         """Return a function for the rows of pods bound since a session; ``session`` is the last one folded."""
-        if self._bound_in_by_row is None:
-            keys, served = session.snapshot.tasks.keys, self._bound_in
-            self._bound_in_by_row = cache(lambda: np.array([served.get(key or "", 0) for key in keys], np.int64))
-        served_at = self._bound_in_by_row
-        return lambda _: np.flatnonzero(served_at() >= number)
+        if self._served_since is None:
+            self._served_since = served_since(session, self._bound_in)
+        return self._served_since(number)
 
     def _existing(self, served: Mapping[str, int]) -> dict[str, int]:
         """Return the entries of existing pods; no deletion event will remove the others."""
@@ -120,10 +114,6 @@ class WaitHistory:
 
 
 def _read(path: Path, groups: Collection[str], before: int) -> tuple[WaitTimeline, dict[str, int]]:
-    """Return the timelines before a session, and the bound pods since the earliest of the current waits began."""
     with LogReader(path) as reader:
         until = next((info.sequence - 1 for info in reader.sessions(before, before)), None)
-        timeline = read_timeline(reader, groups, partial(waiting_at, reader), until)
-        begun = [last.first for group in groups for last in timeline.waits(group, 0)[-1:]]
-        rows = reader.rows("served_at", first=min(begun), before=before) if begun else []
-        return timeline, dict(rows)
+        return read_waits(reader, groups, before, until)

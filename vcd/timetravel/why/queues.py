@@ -15,9 +15,10 @@ from vcd.state.cluster import ClusterState
 from vcd.text.times import moment
 from vcd.timetravel.errors import NotFound
 from vcd.timetravel.history import History
+from vcd.timetravel.joblines import job_lines
 from vcd.timetravel.logwriter import as_of
-from vcd.timetravel.overview import longest_waits, overview
 from vcd.timetravel.queuestatistics import held_back, queue_statistics
+from vcd.timetravel.why.longestcauses import longest_waits
 from vcd.timetravel.why.names import keys_of
 from vcd.timetravel.why.queueanswer import QueueEdit, QueueExplanation, QueueSpan, standing
 from vcd.timetravel.why.queuewaits import QueueHistory, first_sessions_after
@@ -188,7 +189,9 @@ def _diagnosed(
     """Return the causes of the longest waits at a time (ns), and their lengths; none if the last session cannot be
     decided again, which a note states."""
     try:
-        jobs = {job.key: job for job in overview(history, last.number).jobs if job.queue in course.inside}
+        record, session = history.rerun(last.number)
+        lines = job_lines(session, ev.decode_plan(record.plan), record.now)
+        jobs = {job.key: job for job in lines if job.queue in course.inside}
         waits = longest_waits(history, last.number, jobs.values())
     except Exception:  # noqa: BLE001 - `_Samples` notes it
         return [], []

@@ -148,13 +148,7 @@ def verdict_on(
     if not waits:
         return _without_pods(history, group, window)
     *earlier, wait = waits
-
-    def diagnose(one: WaitSpan) -> Diagnosis:
-        there = wait_at(history, group, one.last, traced=True)  # the same trace as the obstacles of the job need
-        return diagnosed(there, served_between(history, wait.first, one.last))
-
-    found = dominant(wait, diagnose)
-    assert found is not None
+    found = dominant(wait, lambda one: diagnosed_at(history, group, wait, one, traced=True))
     diagnosis = found.diagnosis
     if "ahead" in diagnosis.subject:
         diagnosis = _with_order(history, diagnosis, group, wait.first, wait.last)
@@ -172,6 +166,11 @@ def verdict_on(
         still=still,
         remedy=remedy_of(diagnosis, found.held.reasons),
     )
+
+
+def diagnosed_at(history: History, group: str, wait: WholeWait, span: WaitSpan, *, traced: bool) -> Diagnosis:
+    """Return the diagnosis of a group's wait at the last session of a span; ``traced`` as the obstacles need it."""
+    return diagnosed(wait_at(history, group, span.last, traced=traced), served_between(history, wait.first, span.last))
 
 
 def _without_others(diagnosis: Diagnosis, seen: Callable[[str, str], bool]) -> Diagnosis:
