@@ -25,7 +25,7 @@ from vcd.state.records import readable_group_queue
 WaitingAt = Callable[[int], Mapping[str, Reasons]]
 """Returns the groups that wait as of an event, with their reasons."""
 _FEW = 8
-"""Groups up to which each is looked up in the log; for more, all sessions are read."""
+"""Groups up to which all events of each are read; for more, only deletions."""
 
 
 def read_timeline(
@@ -119,17 +119,15 @@ def group_queue(event: ev.ObjectPut | ev.ObjectGone | ev.ObjectBad) -> str | Non
 
 
 def _concerning(reader: LogReader, groups: Collection[str], until: int) -> Iterator[Logged]:
-    """Return the events up to one that concern some groups. For many groups, these are all sessions, and of PodGroups
-    only deletions: a group that waits after its deletion was created again."""
-    parts: list[Iterable[Logged]]
+    """Return the events up to one that concern some groups. For many groups, the events of PodGroups are only
+    deletions: a group that waits after its deletion was created again."""
+    found = {number for group in groups for (number,) in reader.rows("session_events_of", group=group, until=until)}
+    sessions = (logged for number in sorted(found) for logged in reader.read(number - 1, number))
     if len(groups) > _FEW:
-        gone = [reader.find(kind="PodGroup", type=one, until=until) for one in ("gone", "bad")]
-        parts = [reader.session_records(0, until), *gone]
+        others = [reader.find(kind="PodGroup", type=one, until=until) for one in ("gone", "bad")]
     else:
-        sessions = {one.sequence: one for group in groups for one in reader.sessions_of(group, 0, until)}
-        parts = [map(sessions.__getitem__, sorted(sessions))]
-        parts += [reader.object_history("PodGroup", group) for group in groups]
-    return (one for one in merge(*parts, key=attrgetter("sequence")) if one.sequence <= until)
+        others = [iter(reader.object_history("PodGroup", group)) for group in groups]
+    return (one for one in merge(sessions, *others, key=attrgetter("sequence")) if one.sequence <= until)
 
 
 def waiting_at(reader: LogReader, sequence: int) -> Mapping[str, Reasons]:

@@ -173,10 +173,6 @@ class LogReader:
         """Yield the sessions whose plan mentions a group, in order. In an imported log, only those of its history."""
         return map(self._logged, self._paged("sessions_of", after, group=group, until=LAST if until is None else until))
 
-    def session_records(self, after: int, until: int | None) -> Iterator[Logged]:
-        """Yield the sessions in a range of events, in order. In an imported log, only those of its history."""
-        return map(self._logged, self._paged("session_events", after, until=LAST if until is None else until))
-
     def decisions_of(self, pod_key: str) -> Iterator[Logged]:
         """Yield the sessions that decided about a pod and the outcomes, in order."""
         for (sequence,) in self.rows("decided_of", key=pod_key):

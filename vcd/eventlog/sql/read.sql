@@ -87,11 +87,6 @@ WHERE s.number > :after AND s.number <= :last ORDER BY s.number LIMIT :limit
 -- name: session
 SELECT sequence FROM session WHERE number = :number
 
--- name: session_events
-SELECT e.sequence, e.time, e.type, e.kind, e.key, e.resource_version, e.payload
-FROM session AS s JOIN event AS e ON e.sequence = s.sequence
-WHERE s.sequence > :after AND s.sequence <= :until ORDER BY s.sequence LIMIT :limit
-
 -- name: pods_of
 SELECT DISTINCT e.key FROM group_event AS g JOIN event AS e ON e.sequence = g.sequence
 WHERE g.group_key = :group AND g.sequence > :after AND g.sequence <= :until AND e.type = 'put' ORDER BY e.key
@@ -101,6 +96,10 @@ SELECT e.sequence, e.time, e.type, e.kind, e.key, e.resource_version, e.payload
 FROM group_event AS g JOIN event AS e ON e.sequence = g.sequence
 WHERE g.group_key = :group AND g.sequence > :after AND g.sequence <= :until AND e.type = 'session'
 ORDER BY g.sequence LIMIT :limit
+
+-- name: session_events_of
+SELECT g.sequence FROM group_event AS g JOIN event AS e ON e.sequence = g.sequence
+WHERE g.group_key = :group AND g.sequence <= :until AND e.type = 'session'
 
 -- name: group_events
 SELECT group_key, sequence FROM group_event WHERE sequence >= :first
