@@ -28,7 +28,7 @@ memory. 100,000 groups pending for one reason reach 192, a state 8."""
 PART = 1 << 20
 """Bytes of state per part of a checkpoint, before compression."""
 MAX_STATE = 2 << 30
-"""Bytes of a state: as many as etcd stores by default, of which a state needs only part."""
+"""The maximum bytes of a state: etcd's default limit. A state has only part of the objects in etcd."""
 
 
 class PackError(ValueError):

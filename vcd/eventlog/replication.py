@@ -219,7 +219,7 @@ class LogSource:
         return [sequence for sequence in checkpoints if sequence >= after and self._reader.link(sequence) is not None]
 
     def new_pieces(self) -> Iterator[Piece]:
-        """Yield what was logged since the last call."""
+        """Yield the events and checkpoints that were logged after the last call."""
         head = self._reader.head()
         yield from self._pieces(head, head)
 

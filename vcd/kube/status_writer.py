@@ -187,7 +187,7 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
                     self._work.put(("Pod", key), update, rank=1)
 
     def forget(self, kind: str, key: str) -> None:
-        """Drop what is cached about a deleted object."""
+        """Drop the cached values of a deleted object."""
         if kind in self._caches:
             self._caches[kind].drop(key)
         if kind == "Pod":
@@ -207,7 +207,7 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
         return "" if known is None else known.metadata.resource_version
 
     def forget_all(self, kind: str) -> None:
-        """Drop what is cached about a kind after a list, because a restore of etcd can undo writes."""
+        """Drop the cached values of a kind after a list, because a restore of etcd can undo writes."""
         if kind in self._caches:
             self._caches[kind].clear()
 

@@ -65,7 +65,7 @@ def plain(manifest: Manifest) -> Manifest:
 
 
 def _identity(manifest: Manifest) -> tuple[str, str]:
-    """Return kind and key of an object, as far as they are valid."""
+    """Return kind and key of an object; invalid parts are empty."""
     kind, meta = manifest["kind"], manifest.get("metadata")
     name, space = (meta.get(field) if isinstance(meta, Mapping) else "" for field in ("name", "namespace"))
     if not _is_text(kind):

@@ -96,7 +96,7 @@ class PodGroups:
         self._retries: dict[str, _Retry] = {}
         """Groups that could not be created."""
         self._annotated_at: LruCache[str, float] = LruCache(_CAPACITY)
-        """When pods were annotated, by UID, because a recreated pod is another one."""
+        """The time at which each pod was annotated, by UID, because a recreated pod has the same name."""
         self._created_at: LruCache[str, float] = LruCache(_CAPACITY)
         """When groups were created that the watch has not delivered yet."""
         self._unneeded: set[str] = set()

@@ -173,7 +173,7 @@ class Cycle:
                 changed.set()
 
     async def _wait_for_change(self) -> None:
-        """Return after a change, or at a time that can change the decision by itself."""
+        """Return after a change, or at a time at which the decision can differ without a change."""
         ends: list[Coroutine[Any, Any, object]] = [self.state_writer.changed.wait()]
         if self._held_back or is_timed(self.policy()):
             ends.append(asyncio.sleep(self.period))
@@ -346,7 +346,7 @@ class Cycle:
 
 
 class _Wakes:
-    """The times at which plugins want a session although no event came.
+    """The times at which plugins request a session, even without an event.
 
     They are ignored once `_SESSIONS` sessions and `_SPAN` nanoseconds passed without a decision or a change in the
     numbers of groups and pending pods. Otherwise a plugin with a daily window would keep a finished simulation running.

@@ -24,9 +24,10 @@ from vcd.scheduling.framework.guard import Interrupted, action_name
 T = TypeVar("T")
 
 ACTION_ALLOWANCE = 10
-"""Factor of an action's limit: the time of built-in work that an action calls counts as the action's."""
+"""Factor of an action's time limit, because the time of built-in code that an action calls counts as the action's."""
 PAUSES = 10
-"""Pause of a late plugin in limits. It doubles if the plugin is late again before another such time has passed."""
+"""Pause of a late plugin, as a multiple of its time limit. The pause doubles if the plugin is late again within that
+time after the pause."""
 LONGEST_PAUSE = 600.0
 GRACE = 5.0
 """Seconds that shutdown waits for a running session."""

@@ -127,7 +127,8 @@ class LogServer:
 
 
 def _next(pieces: Iterator[Piece]) -> list[Piece]:
-    """Return the next pieces. Raises DamagedHistory only if it precedes all of them: ``news`` raises it again."""
+    """Return the next pieces. Raises DamagedHistory only if the damage precedes all pieces; otherwise the next call
+    raises it."""
     found = list[Piece]()
     try:
         found.extend(islice(pieces, _PIECES))

@@ -53,7 +53,7 @@ class Watches:
 
     @property
     def narrow(self) -> frozenset[str]:
-        """Return the kinds of which only some objects are watched."""
+        """Return the kinds whose watch selects only some objects."""
         return frozenset(name for name, watcher in self._watchers.items() if watcher.kind.is_narrow)
 
     def statuses(self) -> Mapping[str, WatchStatus]:

@@ -95,7 +95,7 @@ class _Directory:
             try:
                 descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(descriptor, "wb") as file:
-                    with contextlib.suppress(OSError):  # without locks, `tidy` goes by age alone
+                    with contextlib.suppress(OSError):  # without locks, `tidy` uses the age only
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     file.write(data)
                     file.flush()

@@ -202,7 +202,7 @@ def keys(gate: Gate) -> Check | None:
 
 
 def _read_key(answer: Any) -> tuple[Any, Any]:
-    """Return a key in plain types, and its form: the types as far as they matter to a comparison."""
+    """Return a key in plain types, and its form: two keys can be compared if their forms are equal."""
     if isinstance(answer, np.generic):
         answer = answer.item()
     if isinstance(answer, bool | int | float):
@@ -233,7 +233,7 @@ def refusal(answer: Any, *arguments: Any) -> Reason | None:
 
 @_plain
 def consent(answer: Any, *arguments: Any) -> Reason | None:
-    """Accept anything: what is not a Reason is no refusal, as at points that only notify."""
+    """Accept any answer. Only a Reason is a refusal, as at points that only notify."""
     return check_reason(answer) if isinstance(answer, Reason) else None
 
 

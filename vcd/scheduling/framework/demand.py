@@ -41,10 +41,10 @@ def demand_of(session: Session) -> Demand:
 
 
 class _Kinds(NamedTuple):
-    """Pending pods grouped by kind; one pod is evaluated for all of its kind.
+    """Pending pods grouped by equivalence; one pod is evaluated for all pods of its kind.
 
     ``of`` is each pod's kind, ``first`` the position of one pod of each kind, and ``order`` the positions sorted by
-    kind; those of a kind begin at ``starts``.
+    kind; the positions of kind k begin at ``starts[k]``.
     """
 
     of: Ints
@@ -62,7 +62,7 @@ class Demand:
     ``rows`` are rows of the snapshot's tasks, ``jobs`` the jobs' indices (ascending). ``can_be_placed`` is False for a
     pod of a queue that is not Open, with a scheduling gate, with unsupported fields, with claims that are refused, or
     that no empty node could take. If a plugin waits for complete gangs, ``can_be_placed`` is also False for all pods of
-    a job of which too few can be placed for its minimum.
+    a job if the pods that can be placed are fewer than its minimum.
     """
 
     def __init__(self, framework: Framework) -> None:
@@ -310,7 +310,7 @@ class Demand:
         return result
 
     def _usable_by(self, places: Ints, most: Ints) -> Ints:
-        """Return how much of the future idle resources some pods can use, at most ``most``. The resource ``pods`` is
+        """Return how much of the future idle resources some pods can use, limited to ``most``. The resource ``pods`` is
         left out."""
         session, found = self._session, np.zeros_like(most)
         future_idle = np.maximum(session.nodes.usage.future_idle, 0)

@@ -289,9 +289,9 @@ class VictimOrder:
         self._last_sorted: list[Task] = []
         """The result of the last sort."""
         self._unnumbered: set[int] = set()
-        """Rows of those tasks in it that have no index in their names."""
+        """Rows of the tasks in that result whose names have no index."""
         self._moved_jobs: set[int] = set()
-        """Indices of the jobs with tasks that moved since."""
+        """Indices of the jobs whose tasks moved after that sort."""
 
     def _keys_of(self, job: Job) -> _KeysOfJob:
         """Return a job's key, and the cached keys of its tasks."""
@@ -313,8 +313,8 @@ class VictimOrder:
         return self._keys_of(job)[0]
 
     def sorted(self, tasks: list[Task]) -> list[Task]:
-        """Return tasks in eviction order: the job that is served last first, and of each job the task that is placed
-        last."""
+        """Return tasks in eviction order. The job that is served last comes first; within a job, the task that is
+        placed last comes first."""
         self._catch_up()
         result = self._reuse_last_order(tasks)
         if result is None:
@@ -331,7 +331,8 @@ class VictimOrder:
 
     def _reuse_last_order(self, tasks: list[Task]) -> list[Task] | None:
         """Return tasks in the order of the last sort, if that sort contained them and none of their jobs' tasks moved
-        since; else None. This is common: a node's victims are evicted one by one, and the rest is sorted again."""
+        since; else None. This shortcut applies often: a node's victims are evicted one by one, and the remaining ones
+        are sorted again."""
         rows = {task.row for task in tasks}
         found = [task for task in self._last_sorted if task.row in rows]
         if len(found) < len(tasks) or not self._moved_jobs.isdisjoint([task.job.index for task in found]):

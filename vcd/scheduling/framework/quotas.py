@@ -53,7 +53,8 @@ class QueueLimit(NamedTuple):
     """A limit that makes a job wait: the allowed amount, and what counts against it.
 
     ``bound`` is the kind of limit. ``queue`` and ``bound`` are empty if the reason does not name them. ``asks`` is the
-    request; if the reason does not state it, it is None, and limits that are not exceeded are included.
+    request. If the reason does not state the request, ``asks`` is None, and limits that are not exceeded are included,
+    too.
     """
 
     queue: str

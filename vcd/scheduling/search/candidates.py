@@ -95,8 +95,8 @@ class Evaluator:
     def _tables(self) -> Memory:
         """Return the memory that holds this evaluator's tables.
 
-        Once a later session has opened the shared memory, this is a private one, for example to explain an old
-        decision.
+        After a later session has opened the shared memory, an older session, for example one that explains an old
+        decision, gets a private memory.
         """
         if self.memory.turn != self._turn:
             self.memory = Memory()

@@ -122,7 +122,7 @@ class Session:
         self.jobs = snapshot.group_columns
         self.job_of_row: Ints = self.jobs.of_row
         self.backing_off = self._backing_off()
-        """Tasks that are neither tried nor evicted before a time in the future, by row."""
+        """Whether a task, by row, backs off: it is neither tried nor evicted before a later time."""
         self.views = Views(snapshot, self.queue_list, self.backing_off)
         self.trial = Trial(self.nodes, snapshot.tasks)
         self.pipelined_sub_jobs: list[Statement] = []
@@ -210,8 +210,8 @@ class Session:
     def settle(self, condition: Condition) -> Iterator[Job]:
         """Set ``condition`` on jobs that have their minimum and no view; yield the jobs that the caller decides on.
 
-        Not yielded are jobs without a view that ended, jobs that another one represents, and jobs whose turn is in
-        another session, which retain their conditions.
+        It omits ended jobs without a view, jobs that another job represents, and jobs that this session does not try;
+        the last ones retain their conditions.
         """
         columns = self.jobs
         ready, ended = columns.derived(is_ready), columns.derived(has_ended)
@@ -226,8 +226,8 @@ class Session:
     def jobs_with_pending(self, of: Callable[[Shape], bool] | None = None) -> Iterator[Job]:
         """Yield jobs that had pending tasks when the session began, in order of key.
 
-        ``of`` limits this to tasks of some shapes; it must be a function of a module. Jobs that another one represents
-        (``classes``), and jobs that are not tried (``turns``), are omitted.
+        ``of`` limits this to tasks of some shapes; it must be a function of a module. Jobs that another job represents
+        (``classes``), and jobs that this session does not try (``turns``), are omitted.
         """
         jobs = self.views.pending.distinct
         if of is not None:
@@ -236,18 +236,18 @@ class Session:
         return (self.job(index) for index in self.tried(jobs))
 
     def tried(self, indices: npt.NDArray[np.intp]) -> list[int]:
-        """Return the jobs, by index, that this session tries, without those that another one represents."""
+        """Return the jobs, by index, that this session tries, without jobs that another job represents."""
         return self.classes.leads(indices[~self.turns.aside[indices]])
 
     def later(self) -> npt.NDArray[np.bool_]:
-        """Return the jobs, by index, whose turn is in another session and that did not change. Their reasons and
-        conditions stay as they are."""
+        """Return the jobs, by index, that this session does not try and that did not change. Their reasons and
+        conditions remain."""
         later = self.turns.aside.copy()
         later[[job.index for job in self.views.jobs() if job.touched]] = False
         return later
 
     def take_turns(self) -> None:
-        """Choose the jobs that this session tries. Before this call, it tries all."""
+        """Choose the jobs that this session tries. Before this call, every job counts as tried."""
         self.turns.take(self.snapshot, self.views.pending, self.classes)
 
     def task(self, row: int) -> Task:

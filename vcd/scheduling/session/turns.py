@@ -31,8 +31,8 @@ _JOBS_A_KIND = 16
 
 
 class _Namespace(NamedTuple):
-    """A namespace of which not all jobs are tried: all its jobs by index, in order, their priorities, and the range
-    that is tried."""
+    """A namespace with more jobs than a session tries: all its jobs by index, in order, their priorities, and the range
+    that this session tries."""
 
     name: str
     ordered: Ints
