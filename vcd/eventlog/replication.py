@@ -280,7 +280,7 @@ class LogSource:
         reader = self._reader
         row = next((row for row in reader.rows("checkpoints") if row[0] == sequence), None)
         if row is None:
-            # retention that has reached it also removes events that the copy still needs
+            # retention that removed this checkpoint also removes events that the copy still needs
             is_expired = self._oldest <= sequence < reader.oldest()
             if after is None or is_expired or sequence not in (seals := reader.seals()):
                 raise LogError(f"event log {reader.path}: checkpoint {sequence} was removed")

@@ -114,7 +114,7 @@ def group_rows(logged: Logged) -> list[Row]:
     """
     event, groups = logged.event, list[str]()
     if isinstance(event, ObjectPut) and event.kind == "Pod" and event.payload is not None:
-        with suppress(BadObject):  # an unreadable pod belongs to no group
+        with suppress(BadObject):  # an unreadable pod has no group in its row
             groups = [named_group(event.payload)]
     elif isinstance(event, SessionDecided):
         plan = decode_plan(event.plan)

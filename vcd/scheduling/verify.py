@@ -399,7 +399,7 @@ class _Head:
                 if row is None or node is None:
                     doubtful[number] = True
                 elif operation.verb == "bind":
-                    doubtful[number] |= row >= there or pod is not known[row]  # it may be a different pod by now
+                    doubtful[number] |= row >= there or pod is not known[row]  # the row may have a different pod by now
                     of.append(number)
                     rows.append(row)
                     nodes.append(node)

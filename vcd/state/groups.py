@@ -460,7 +460,7 @@ def _basis(snapshot: Content) -> Hashable:
         tuple(sorted(snapshot.queues)),
         frozenset(snapshot.held_namespaces),
         snapshot.others_version.get("PriorityClass", 0),
-        snapshot.facts.sizes.tobytes(),  # includes whether there are nodes, and the largest amounts of any
+        snapshot.facts.sizes.tobytes(),  # shows whether there are nodes, and their largest amounts
     )
 
 

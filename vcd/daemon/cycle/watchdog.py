@@ -128,7 +128,7 @@ class Watchdog:
             if late is None:
                 raise RuntimeError("a session was interrupted, and not by the watchdog")
             self._inside.clear()
-            self._spent.pop(late.name)  # if it is still included but not called, its time starts again
+            self._spent.pop(late.name)  # so that its time starts at 0 if it stays in the session
             return late.fault
 
     # --- in both, under the lock ------------------------------------------------------------------------------------

@@ -356,9 +356,9 @@ class Metrics:
 
     def observe_outcome(self, done: OperationDone) -> None:
         """Count the outcome of an operation. Operations of another replica are counted there."""
-        verb = "unknown"  # of a session before this process
+        verb = "unknown"  # the operation is of a session before this process
         decided = self._decided.get(done.session)
-        if decided is None and not self.watches():  # a follower, which has no watches
+        if decided is None and not self.watches():  # a follower, which has no watches, does not count
             return
         if decided is not None:
             verb = decided.plan.statements[done.statement].operations[done.operation].verb
@@ -615,7 +615,7 @@ def _count_unschedulable(session: Session) -> tuple[Ints, int]:
     followers = dict(session.classes.followers())
     for job in session.views.jobs():
         if session.classes.follows[job.index]:
-            continue  # counted with its representative
+            continue  # the job is counted with its representative
         others = followers.get(job.index, _NO_JOBS)
         refused = sum([waiting.tasks for waiting in job.why if waiting.gate in _TRIED])
         failed += min(refused, job.counts[_PENDING]) * (1 + len(others))

@@ -81,7 +81,7 @@ def limits_in(reason: Waiting, quotas: tuple[Quota, ...]) -> Iterator[QueueLimit
     requested, after, reserved, attempted = (
         content.amounts_of(role) for role in ("asks", "would hold", "reserved", "attempted")
     )
-    for name in requested or {**limits, **held}:  # zeros are omitted in reasons
+    for name in requested or {**limits, **held}:  # a reason omits zeros
         taken = held.get(name, 0) + reserved.get(name, 0) + attempted.get(name, 0)
         taken = max(after[name] - requested.get(name, 0), 0) if name in after else taken
         yield QueueLimit(

@@ -365,7 +365,7 @@ def _typed(found: Mapping[str, Object], of: type[T]) -> Mapping[str, T]:
             try:
                 typed[key] = obj.read_as(of)
             except BadObject:
-                continue  # logged when a plugin declared other fields of the kind
+                continue  # omit it: it was logged when a plugin declared other fields of the kind
         elif isinstance(obj, of):
             typed[key] = obj
     return typed
