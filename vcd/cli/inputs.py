@@ -1,4 +1,8 @@
-"""Inputs of commands: numbers, texts in files, event logs, and manifests from files, folders and standard input."""
+"""Inputs of commands: numbers, texts in files, event logs, and manifests from files, folders and standard input.
+
+Every command gets its inputs through these functions, so that equal mistakes have equal messages. They read and check
+form only; the meaning of a manifest is checked by the commands.
+"""
 
 from __future__ import annotations
 

@@ -62,7 +62,6 @@ class Plan(msgspec.Struct):
 
 
 def _moment(context: click.Context, option: click.Parameter, value: str | None) -> datetime.datetime | None:
-    """Parse an RFC 3339 time."""
     if value is None:
         return None
     try:

@@ -478,7 +478,6 @@ class SchedulerService:
         return parts
 
     async def _update_replica_metrics(self, replica: Replica) -> None:
-        """Update the metrics of this replica's lag and of its followers."""
         series, followers, late, sent = self.metrics.series, replica.followers, 0, 0
         while True:
             series.show("vcd_event_log_lag_events", replica.follower.lag)

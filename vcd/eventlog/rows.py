@@ -1,4 +1,8 @@
-"""Convert events to rows and back. Only this module and ``sql/`` know which column holds what."""
+"""Converts events to rows and back. Only this module and ``sql/`` know which column has which content.
+
+A log of an earlier version must remain readable: a change of a column needs a migration in ``sql/``. Links are computed
+from the contents of rows, so the same event must always give the same content.
+"""
 
 from __future__ import annotations
 

@@ -811,7 +811,6 @@ class ClusterState:
             )
 
     def _strand(self, row: int) -> None:
-        """Call ``_strand_group`` for the group of a row."""
         job = self.tasks.at(row, "job")
         if job >= 0:
             self._strand_group(self.job_keys[job])

@@ -220,7 +220,6 @@ class Immunity:
         return found
 
     def _end_owned(self, owner: str) -> None:
-        """End what other groups lost to ``owner``."""
         for victim in list(self._owned.get(owner, {})):
             self._without(victim, owner)
 

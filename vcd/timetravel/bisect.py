@@ -1,4 +1,8 @@
-"""Find the change of the configuration, a queue, a quota or a priority class that made a job, or waits, worse."""
+"""Finds the change of the configuration, a queue, a quota or a priority class that made a job, or waits, worse.
+
+A change counts as the cause if reverting it helps: sessions, or the whole workload, are decided again without it.
+`alterations.py` finds the changes and reverts them.
+"""
 
 from __future__ import annotations
 
@@ -155,7 +159,6 @@ class _JobSearch:
         )  # fmt: skip
 
     def _changes_at(self, place: int) -> list[RevertibleChange]:
-        """Return the changes that a session was decided with."""
         return [one for one in self._changes if one.told.event <= self._waits[place][1]]
 
     def _find_starting(self, place: int, changes: Sequence[RevertibleChange]) -> Iterator[RevertibleChange]:

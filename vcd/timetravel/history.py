@@ -1,4 +1,8 @@
-"""The states of a log: fold it up to any event, and decide its sessions again."""
+"""The states of a log: folds it up to any event, and decides its sessions again.
+
+A history moves forward from the nearest checkpoint; to go back, it begins at an earlier one. Sessions that are decided
+again get the recorded time, seed, configuration and answers, so their plans equal the recorded ones.
+"""
 
 from __future__ import annotations
 

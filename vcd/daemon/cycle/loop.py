@@ -274,7 +274,6 @@ class Cycle:
         return self.is_done and (plan.more or bool(record.stale))
 
     def _record(self, decided: _Decided, head: Snapshot, doubts: Mapping[Reference, str]) -> ev.SessionDecided:
-        """Return the session as it is logged after the head."""
         stale: tuple[tuple[int, str], ...] = ()
         if head.sequence != decided.snapshot.sequence or doubts:
             stale = stale_statements(decided.plan, head, decided.snapshot, doubts)

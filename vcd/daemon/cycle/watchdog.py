@@ -89,7 +89,6 @@ class Watchdog:
         return None if late is None else f"{late.name} does not come back from {late.point}"
 
     async def _log_late(self) -> None:
-        """Log late plugins and how long they are left out."""
         with self._lock:
             unreported, self._unreported = self._unreported, []
         for name, _, fault in unreported:

@@ -407,7 +407,6 @@ class Metrics:
         self._forget_gone_queues()  # the verdicts may be of an earlier session than the queues
 
     def _forget_gone_queues(self) -> None:
-        """Drop the series of deleted queues."""
         queues = self._queues
         self._verdicts = {labels: pods for labels, pods in self._verdicts.items() if labels[0] in queues}
         self._leader.forget(lambda label, queue: label.endswith("queue") and queue not in queues)

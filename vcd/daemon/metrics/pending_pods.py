@@ -163,7 +163,6 @@ class WaitingCounts:
         return differ
 
     def _count(self, key: str, queue: str, reasons: tuple[Waiting, ...], pending: int) -> None:
-        """Replace the counts of a group."""
         known = self._known.get(key)
         if known is not None:
             if known.reasons == reasons and known.pending == pending and known.verdict[0] == queue:

@@ -216,7 +216,6 @@ class StateWriter:
         await folded
 
     async def _fold(self) -> None:
-        """Fold durable events up to the first gap."""
         self.whole.clear()
         try:
             while self._next in self._durable:

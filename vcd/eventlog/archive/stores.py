@@ -1,4 +1,8 @@
-"""Stores for segments: a directory, or a bucket of an S3-compatible store."""
+"""Stores for segments: a directory, or a bucket of an S3-compatible store.
+
+A store knows names and bytes only; `segments.py` knows their content. Several replicas can use one store at once: a
+blob becomes visible under its name only when it is complete, and is never overwritten with other content.
+"""
 
 from __future__ import annotations
 

@@ -142,6 +142,5 @@ def _may_lose_minimum(jobs: GroupColumns, rows: Rows) -> Mask:
 
 
 def _is_single(jobs: GroupColumns, rows: Rows) -> Mask:
-    """Return which groups have at most one placed pod."""
     single: Mask = jobs.counts[rows][:, [TaskStatus.BOUND, TaskStatus.RUNNING]].sum(axis=1) <= 1
     return single

@@ -1,4 +1,8 @@
-"""Pod affinity and anti-affinity terms, of tasks and of placed pods."""
+"""Pod affinity and anti-affinity terms, of tasks and of placed pods.
+
+Filters and scores count pods by these terms (`predicates/affinity.py`, `scores/`). `TermFiles` finds the terms that can
+select a pod without testing all of them.
+"""
 
 from __future__ import annotations
 

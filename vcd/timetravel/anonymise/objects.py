@@ -142,7 +142,6 @@ class Rewriter:
                 self.words.made_of(f"{pod}-{volume['name']}", pod, volume["name"])
 
     def _field(self, name: str, value: Any, messages: Callable[[str], str]) -> Any:
-        """Return a field's value with names replaced."""
         if value is None or isinstance(value, bool | int | float | bytes):
             return value
         if name in _VOCABULARY and not isinstance(value, dict):

@@ -1,4 +1,8 @@
-"""Measures of a run: waits, use, evictions, fairness, and their time series."""
+"""Measures a run: waits, use, evictions, fairness, and their time series.
+
+The simulated cluster calls `Measure` at each event; the module decides nothing. A `Course` has every change of a value,
+so averages are exact for any span.
+"""
 
 from __future__ import annotations
 

@@ -205,7 +205,6 @@ def _satisfies_affinity(selected: Tally, own: _Terms) -> Mask:
 
 
 def _affinity_query(terms: tuple[Term, ...]) -> PodQuery:
-    """Return the query for pods that all terms select."""
     needs = {need for term in terms for need in term.selector.requirements}
     selector = Selector(tuple(sorted(needs)), nothing=any(term.selector.nothing for term in terms))
     return PodQuery(selector, tuple(term.scope for term in terms))
