@@ -61,7 +61,7 @@ NAMES: dict[str, str] = {
     "a copy is the leader's log": "A follower's events equal its leader's with the same numbers, byte for byte.",
     "of one version": "No replica follows one of another protocol version.",
     "elsewhere before it is done": "A session's calls wait until a follower that keeps up has the session.",
-    "nobody is waited for too long": "A leader waits at most a second for a follower, and not for one that was just late.",
+    "nobody is waited for too long": "A leader waits at most a second for a follower, and then skips a late one.",
     "what others have is taken over": "The next leader requests the logs of all known replicas, and has their events.",
     "all have one log": "At rest all follow the leader, keep up, and have the same log and state.",
     "configurations go on": "The next leader does not decide by an earlier, replaced configuration.",

@@ -309,8 +309,7 @@ def end_by(refused: Sequence[Any], unknown: Sequence[str], *, strict: bool) -> N
 
 
 def _objects(where: str, document: Any) -> Iterator[Manifest]:
-    """Yield the objects of a document: itself, or the items of a list. Raises Unusable for what JSON cannot
-    represent."""
+    """Yield the objects of a document: itself, or the items of a list. Raises Unusable for values outside JSON."""
     if document is None:
         return
     if not isinstance(document, Mapping):

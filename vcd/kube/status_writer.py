@@ -142,8 +142,7 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
             "Pod": self._conditions,
         }
         self._uncertain_groups: LruCache[str, bool] = LruCache(_CAPACITY)
-        """Groups whose last write failed. The watch may not have delivered the cause yet, so they are read before the
-        next write."""
+        """Groups whose last write failed. They are read before the next write, because the watch may be late."""
         self._unwritten_conditions: dict[str, _PodUpdate] = {}
         self._retry_backoff = Backoff(_RETRY_PAUSE, _MAX_RETRY_PAUSE, rand)
         self._retry_at = 0.0

@@ -56,8 +56,7 @@ COMPARE_TIMEOUT = 30.0
 
 MISSING_GRACE = 30.0
 MISSING_RETRY = 5.0
-"""Seconds: how long a 404 must last before known objects count as deleted; the interval at which a missing kind is
-tried."""
+"""Seconds that a 404 must last until known objects count as deleted; seconds between tries of a missing kind."""
 
 
 class KnownObjects(Protocol):

@@ -69,8 +69,7 @@ _COMPLETED = Phase.COMPLETED.text
 
 
 class _Progress(NamedTuple):
-    """A job's history: its age in ms and the Unix time when its tasks were last placed, and how many sessions completed
-    it."""
+    """A job's age in ms, the Unix time when its tasks were last placed, and how many sessions completed it."""
 
     duration: float | None = None
     last: int = 0

@@ -177,8 +177,7 @@ class Cache:
 
 @contextmanager
 def explained_errors(path: Path) -> Iterator[None]:
-    """Turn errors of a cached file into ClusterError, with a remedy, or into DamagedLog; then the caller begins a new
-    file."""
+    """Turn errors of a cached file into ClusterError with a remedy, or DamagedLog, if a new file is needed."""
     try:
         yield
     except (LogError, OSError, sqlite3.Error) as error:

@@ -127,8 +127,7 @@ class LogServer:
 
 
 def _next(pieces: Iterator[Piece]) -> list[Piece]:
-    """Return the next pieces. Raises DamagedHistory only if the damage precedes all pieces; otherwise the next call
-    raises it."""
+    """Return the next pieces. Raises DamagedHistory only if damage precedes them; else the next call raises it."""
     found = list[Piece]()
     try:
         found.extend(islice(pieces, _PIECES))

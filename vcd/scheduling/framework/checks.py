@@ -238,8 +238,7 @@ def consent(answer: Any, *arguments: Any) -> Reason | None:
 
 
 def check_reason(reason: Any) -> Reason:
-    """Return a reason after checking it for the log: its values must have the declared types, and its code must be
-    declared."""
+    """Return a reason that the log can hold: its code is declared, and its values have the declared types."""
     if not isinstance(reason, Reason):
         expected("a Reason", reason)
     try:
@@ -342,8 +341,7 @@ volumes = _plain(lambda answer, *arguments: _every(answer, VolumeChoice))
 
 
 def problems(kinds: Collection[str]) -> MakeCheck:
-    """Make a check of Problems, which become Events: their words must be texts, and their kinds must be in
-    ``kinds``."""
+    """Make a check of Problems, which become Events: their words must be texts, their kinds must be in ``kinds``."""
 
     def check(answer: Any) -> tuple[Problem, ...]:
         found = _every(answer)

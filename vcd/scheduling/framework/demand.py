@@ -165,8 +165,7 @@ class Demand:
         return result
 
     def _lacks_role(self, chosen: Mask) -> Mask:
-        """Return which jobs have too few pods of a role (minTaskMember) if pending pods that are not chosen do not
-        count."""
+        """Return which jobs have too few pods of a role (minTaskMember) if only chosen pending pods count."""
         jobs = self._session.jobs
         result = jobs.lacks_role.copy()
         lost = np.zeros(len(self._session.job_of_row), np.bool_)
@@ -258,7 +257,7 @@ class Demand:
         return _Kinds(of, first, np.argsort(of, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
 
     def _await_company(self, kinds: _Kinds, found: Ints, waiting: list[int]) -> None:
-        """Update ``found`` for pods with required affinity to pending pods, which must be placeable or of the same
+        """Update ``found`` for pods with required affinity to pending pods: these must be placeable, or of the same
         kind."""
         self._coming[self.rows[self._is_free() & (found[kinds.of] > 0)]] = True
         while waiting:

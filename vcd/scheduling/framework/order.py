@@ -68,8 +68,7 @@ SHARE = Label("share", "smaller share", "larger share")
 
 
 def labelled(*labels: Label) -> Callable[[M], M]:
-    """Declare the meaning of a key that a plugin returns: a label for each value of the tuple, or one for the whole
-    key."""
+    """Declare the meaning of a plugin's key: a label for each value of the tuple, or one for the whole key."""
 
     def declare(method: M) -> M:
         method.__dict__["labels"] = labels
@@ -203,8 +202,7 @@ class JobQueue:
         return len(self._heap)
 
     def _settle(self) -> None:
-        """Push the entry after the popped one for the next equivalent job, and skip jobs that would fail as others
-        did."""
+        """Push an entry for the next job that is equivalent to the popped one; skip jobs that would fail as others did."""
         if self._last_popped is not None:
             (turn, decisions), self._last_popped = self._last_popped, None
             if turn.equivalents is not None and decisions == self._session.trial.decisions:
@@ -218,8 +216,7 @@ class JobQueue:
             self._push_after(turn, self._first_beyond(turn, self._heap[0].key))
 
     def _would_fail(self, turn: _Turn) -> bool:
-        """Return whether an equivalent job failed in the same situation. A job that was a representative before is
-        always tried."""
+        """Return whether an equivalent job failed in the same situation. Former representatives are always tried."""
         equivalents = turn.equivalents
         return (
             equivalents is not None
@@ -250,8 +247,7 @@ class JobQueue:
 
 
 def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]] | None, tasks: list[Task]) -> list[Task]:
-    """Return tasks of one job, the first to be placed first: by the plugins' key, if any, then by index, age and
-    name."""
+    """Return tasks of one job in order of placement: by the plugins' key, if any, then by index, age and name."""
     if len(tasks) < 2:
         return tasks
     keys, ages = [task.key for task in tasks], [task.created for task in tasks]

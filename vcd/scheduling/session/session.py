@@ -87,8 +87,7 @@ class Session:
         self.policy_digest = "/".join((policy_digest, *left_out))
         """The identity of the policy without failed plugins: cached tables of other plugins are not valid."""
         self.left_out = frozenset(left_out)
-        """Plugins and actions that failed or took too long. Of these, built-in plugins that call servers still take
-        part."""
+        """Plugins and actions that failed or took too long. Built-in plugins that call servers still take part."""
         self.now = now
         self.seed = seed
         self.full = False
@@ -178,8 +177,7 @@ class Session:
         return [self.queues[name] for name in lineage_of(self.snapshot.queues, queue.name)]
 
     def cached_for(self, kind: str, key: Hashable, make: Callable[[], S]) -> S:
-        """Return the result of ``make``, which depends on the objects of a kind only; cached until one of them
-        changes."""
+        """Return the result of ``make``, which depends on objects of a kind only; cached until one of them changes."""
         held = self.snapshot.others.get(kind, NO_OBJECTS)
         result: S = held.cached(key, make) if isinstance(held, Objects) else make()
         return result
@@ -273,8 +271,7 @@ class Session:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def nominated_node(self, task: Task) -> int | None:
-        """Return the node on which an earlier preemption freed resources for a task; None if there is none, or not any
-        more."""
+        """Return the node on which an earlier preemption freed resources for a task, or None."""
         name = self.snapshot.nominated.get(task.key)
         return None if name is None else self.nodes.facts.row_of.get(name)
 

@@ -126,8 +126,7 @@ class _Costs:
         return int(self._weights[first].sum())
 
     def count(self, indices: Ints, limit: int) -> int:
-        """Return how many jobs, from the first on and at least one, stay within ``limit`` kinds and the limit of
-        jobs."""
+        """Return how many leading jobs, at least one, stay within ``limit`` kinds and the limit of jobs."""
         most = limit * _JOBS_A_KIND
         seen: set[int] = set()
         left = limit

@@ -129,8 +129,7 @@ class Measure:
         """The jobs whose run time is assumed, and until when they are known to have run (ns)."""
         self.closed = begin
         self.busy_until = begin
-        """When the last pod arrived or got a node: after that, work only ends, which does not depend on the
-        scheduler."""
+        """When the last pod arrived or got a node. After that, the scheduler has no influence: work only ends."""
         self._job_of: dict[str, str] = {}
         self._queue_of: dict[str, str] = {}
         self._since: dict[str, int] = {}
