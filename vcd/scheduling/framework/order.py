@@ -202,7 +202,7 @@ class JobQueue:
         return len(self._heap)
 
     def _settle(self) -> None:
-        """Push an entry for the next job that is equivalent to the popped one; skip jobs that would fail as others did."""
+        """Push an entry for the next job equivalent to the popped one; skip jobs that would fail as others did."""
         if self._last_popped is not None:
             (turn, decisions), self._last_popped = self._last_popped, None
             if turn.equivalents is not None and decisions == self._session.trial.decisions:

@@ -288,7 +288,7 @@ class Job:
         return self._roles
 
     def roles_reach(self, statuses: Sequence[int], best_effort: bool) -> bool:
-        """Return whether each role has its minimum in these statuses (with pending best-effort tasks, if they count)."""
+        """Return whether each role has its minimum in these statuses (with pending best-effort tasks, if counted)."""
         if not self.minds_roles:
             return True
         counts = self.role_counts()

@@ -78,7 +78,7 @@ class Rewriter:
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def payload(self, kind: str, payload: bytes, messages: Callable[[str], str] = lambda _: "") -> bytes | None:
-        """Return an object's payload with new names, or None if it is unreadable. ``messages`` maps condition messages."""
+        """Return an object's payload with new names, or None if unreadable. ``messages`` maps condition messages."""
         try:
             plain = as_plain(decode_payload(kind, payload))
             self._note_composed_names(plain)

@@ -93,7 +93,7 @@ class InterPodAffinity(TestedPredicate):
         return self._index.counts_of(OpposingTerms)
 
     def reachable(self, task: Task, coming: Mask) -> Mask | None:
-        """Return nodes whose domains satisfy the required affinity; all labelled nodes if ``coming`` pods will do so."""
+        """Return nodes whose domains satisfy the required affinity; all labelled nodes if ``coming`` pods will."""
         if not (has_required_affinity(task.shape) or has_required_anti_affinity(task.shape)):
             return None
         own = self._terms(task) if self.refusal(task) is None else None
