@@ -1,1 +1,1 @@
-"""The whole system in one process on simulated time: replicas, API server, kubelets, users, and their faults."""
+"""The whole system in one process on simulated time: replicas, API server, kubelets, users, and faults."""

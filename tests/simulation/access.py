@@ -1,4 +1,4 @@
-"""A replica's credentials: a kubeconfig with a token file, as a kubelet renews it, and the set of valid tokens."""
+"""How a replica authenticates: a kubeconfig names a token file, which a kubelet renews; and which tokens are valid."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 
-# once for all simulations of a process, which would each wait for it
+# once for all simulations of a process; otherwise each would wait for it
 import kubernetes_asyncio.config  # noqa: F401
 
 
 class Access:
-    """A replica's tokens: of which one is in the file that its kubeconfig names, and each holds until some time."""
+    """A replica's tokens: which one is in the file that its kubeconfig names, and how long each is valid."""
 
     def __init__(self, folder: Path, name: str, now: Callable[[], float]) -> None:
         self.kubeconfig = folder / f"{name}.kubeconfig"
         self._name, self._now = name, now
         self._file = folder / f"{name}.token"
         self._until: dict[str, float] = {}
-        """Until when (simulated seconds) each token holds."""
+        """The end of each token's validity (simulated seconds)."""
         self._newest = ""
         self.issue()
         self.renew()
@@ -35,16 +35,16 @@ class Access:
         }  # fmt: skip
 
     def issue(self, overlap: float = math.inf) -> None:
-        """There is a new token, which is in no file yet; those before it hold for ``overlap`` seconds more."""
+        """Issue a new token without writing it to the file. Older tokens stay valid for ``overlap`` seconds."""
         until = self._now() + overlap
         self._until = {token: min(until, end) for token, end in self._until.items()}
         self._newest = f"{self._name}-{len(self._until) + 1}"
         self._until[self._newest] = math.inf
 
     def renew(self) -> None:
-        """The newest token is in the file."""
+        """Write the newest token to the file."""
         self._file.write_text(f"{self._newest}\n")
 
     def holds(self, token: str) -> bool:
-        """Whether a token is good now."""
+        """Return whether a token is valid now."""
         return self._until.get(token, -math.inf) > self._now()

@@ -1,4 +1,4 @@
-"""All acts that a script can contain, by name."""
+"""All acts of a script, by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def calm(sim: Simulation) -> None:
-    """From now on nothing goes wrong, at the edges and in the cluster."""
+    """End all faults, in replicas, networks, disks and the cluster."""
     faults.calm(sim)
     world.calm(sim)
     outside.calm(sim)

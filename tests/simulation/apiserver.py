@@ -1,4 +1,4 @@
-"""The embedded API server without sockets: requests and responses are the bytes that HTTP would carry."""
+"""The embedded API server without sockets: requests and answers are the bytes that a socket would transfer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vcd.embedded.store import Store
 
 @dataclass
 class Request:
-    """What the server's handlers ask of a request of aiohttp."""
+    """The parts of an aiohttp request that the server's handlers use."""
 
     identity: str
     method: str
@@ -32,7 +32,7 @@ class Request:
 
     @property
     def path(self) -> str:
-        """Without its query, decoded."""
+        """The decoded path without the query."""
         return unquote(self.url.raw_path)
 
     @property
@@ -42,7 +42,7 @@ class Request:
 
     @property
     def content_type(self) -> str:
-        """Without its parameters."""
+        """The content type without its parameters."""
         return self.headers.get("Content-Type", "application/octet-stream").partition(";")[0].strip()
 
     async def read(self) -> bytes:
@@ -60,7 +60,7 @@ class Answer:
 
 
 class Opened(web.StreamResponse):
-    """A watch that the server agreed to, and serves when it is told where to."""
+    """A watch that the server accepted. It is served once its connection is known."""
 
     def __init__(self, watch: Stallable, seconds: float, bookmarks: float | None, closed: Callable[[], None]) -> None:
         super().__init__()
@@ -79,26 +79,26 @@ class Opened(web.StreamResponse):
 
 
 class SimulatedServer(DisturbedServer):
-    """Answers in one step: what a request does is done at one moment.
+    """Executes each request in one step, at one moment of simulated time.
 
-    ``asked`` is the request that is being carried out, None where nobody's is. ``executed`` is told of each, with its
-    status, once it was.
+    ``asked`` is the request that is being executed, or None. ``executed`` is called with each request and its status
+    afterwards.
     """
 
     def __init__(self, store: Store, *, bookmarks: float) -> None:
         super().__init__(store, bookmarks=bookmarks)
         self.affected: Counter[str] = Counter()
-        """How often what goes wrong with it, or around it, had an effect, by the name of the act."""
+        """Number of times that a fault of the server, or around it, had an effect, by the name of the act."""
 
     asked: Request | None = None
     executed: Callable[[Request, int], None] = staticmethod(lambda request, status: None)
     noted: Callable[[Request, int], None] = staticmethod(lambda request, status: None)
-    """Is told of each, too."""
+    """A second callback like ``executed``."""
     credentials: Callable[[str, str], bool] = staticmethod(lambda identity, token: True)
-    """Whether a token is one of somebody's, and holds."""
+    """Return whether a token belongs to an identity and is valid."""
 
     async def answer(self, identity: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Any:
-        """The Answer to a request, or the watch that it Opened."""
+        """Return the Answer to a request, or Opened for a watch."""
         request = Request(identity, method, URL(path, encoded=True), CIMultiDict(headers), body)
         self.asked = request
         try:

@@ -1,4 +1,4 @@
-"""A replica's disk: real files in a folder, whose writes take time, can fail, and are lost with the power."""
+"""A replica's disk: real files in a folder. Writes take simulated time, can fail, and are lost if the power fails."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from tests.simulation.loop import SimulatedLoop
 LOG = "events.sqlite"
 WAL = f"{LOG}-wal"
 SECTOR = 512
-"""Bytes that a disk writes as one."""
+"""Bytes that a disk writes atomically."""
 PAGE = 4096
-"""Bytes of a page of SQLite's."""
+"""Bytes of a page of SQLite."""
 OFF, NORMAL, FULL = range(3)
-"""What SQLite syncs (``PRAGMA synchronous``): nothing; the WAL before a checkpoint; with each commit, too."""
+"""The values of SQLite's ``PRAGMA synchronous``: no sync; the WAL before a checkpoint; and also each commit."""
 _NO_LIMIT = 1_073_741_823
-"""Pages that a database may have."""
+"""The maximum number of pages of a database."""
 _NEVER_FAIL = ("close", "close_and_stop")
-"""What SQLite does at the end succeeds, whatever the disk says of it."""
+"""Functions of SQLite that succeed whatever the disk's state is, because they end a connection."""
 
 Image = dict[str, bytes]
-"""The log's files that are on a disk, by name."""
+"""The log's files on a disk, by name."""
 
 
 @dataclass(eq=False)
 class Drive:
-    """The device that a replica's disks are on, whichever of its programs writes.
+    """The device of a replica's disks; it outlives the replica's programs.
 
-    ``slow`` is the seconds that each write takes longer. ``capacity`` is how many bytes the log's files may have
-    together: as with a limit of a file's size, nothing is written beyond it. ``pages`` is how many of them the database
-    may have: as where no block is left, what is there can be written over, and SQLite finds the disk full. None is for
-    as many as they like. ``fails`` says of each write whether it fails "before" anything of it was done or "after" all
-    of it was, or "" for not at all.
+    ``slow`` is added to the seconds of each write. ``capacity`` limits the bytes of the log's files together: as with a
+    limit on file sizes, no write goes beyond it. ``pages`` limits the pages of the database: as on a device without
+    free blocks, existing pages can be overwritten, and SQLite reports that the disk is full. None means no limit.
+    ``fails`` returns, for each write, whether it fails "before" any part of it is done, "after" all of it, or "" for
+    not at all.
     """
 
     slow: float = 0.0
@@ -47,60 +47,57 @@ class Drive:
     pages: int | None = None
     fails: Callable[[], str] = field(default=lambda: "")
     statement: str = ""
-    """The SQL of the write that is being made, where it is a single statement."""
+    """The SQL of the current write, if it is a single statement."""
     plans: list[Callable[[bool], None]] = field(default_factory=list)
-    """What is planned for writes to come: told of each before it is made (False) and after it (True)."""
+    """Functions that are called before each later write (with False) and after it (with True)."""
 
     damaged: bool = False
-    """Whether an event of the log that is on it cannot be read any more."""
+    """Whether an event of the log on the disk is unreadable."""
 
     def mend(self) -> None:
-        """Let it be as good as new, with nothing planned."""
+        """Remove all faults and planned functions."""
         self.plans.clear()
         self.make_room()
         self.slow, self.fails = 0.0, lambda: ""
 
     def make_room(self) -> None:
-        """Let the log grow as it likes."""
+        """Remove the limits of size."""
         self.capacity = self.pages = None
 
 
 @dataclass(eq=False)
 class Disk:
-    """The files of one incarnation of a replica.
-
-    One that is ``gone`` is written no more: its program was ended.
-    """
+    """The files of one incarnation of a replica. If ``gone``, its program has ended, and writes have no effect."""
 
     folder: Path
     drive: Drive = field(default_factory=Drive)
     gone: bool = False
     refused: bool = False
-    """Whether it has failed a write, or had no room for one."""
+    """Whether a write failed, or exceeded a limit."""
     changed: frozenset[str] = frozenset()
-    """The log's files in which a disk changed something by itself. Illegal."""
+    """The log's files that the disk itself changed. Illegal."""
     lacks: bool = False
-    """Whether a disk lost of the log what it said to be written. Illegal."""
+    """Whether the disk lost a part of the log that it had reported as written. Illegal."""
     synced: Image | None = None
-    """The files as the last sync left them, where they were written since; None where all of them is on the disk."""
+    """The files at the last sync, if they were written since; None if all of them is on the disk."""
     _writer: sqlite3.Connection | None = None
-    """The connection by which the program writes, while it is open."""
+    """The program's open connection for writing."""
     _syncs: int = FULL
-    """Which syncs it makes."""
+    """The value of ``PRAGMA synchronous``."""
     _limited: bool = False
-    """Whether it was told that its database may have no more than so many pages."""
+    """Whether the database has a limit of pages."""
 
     @property
     def log(self) -> Path:
-        """The event log."""
+        """The path of the event log."""
         return self.folder / LOG
 
     def time_of_write(self, loop: SimulatedLoop) -> float:
-        """Seconds that a write takes, mostly the fsync of its transaction."""
+        """Return the seconds that a write takes, mostly for the fsync of its transaction."""
         return 1e-4 + 0.002 * loop.rng.expovariate(1.0) + self.drive.slow
 
     def perform(self, function: Callable[[], Any]) -> Any:
-        """Let SQLite do what it was asked for. Raises what SQLite does where the disk is full or fails."""
+        """Run a function of SQLite. Raises SQLite's errors if the disk is full or fails."""
         named, given = getattr(function, "func", function), getattr(function, "args", ())
         self.drive.statement = given[0] if given and isinstance(given[0], str) else ""
         self._tell(False)
@@ -134,15 +131,15 @@ class Disk:
         return result
 
     def _limit(self) -> None:
-        """Let SQLite find the disk full where it is."""
+        """Make SQLite find the disk full if ``pages`` is set."""
         limited = self.drive.pages is not None
         if self._writer is not None and (limited or self._limited):
             self._writer.execute(f"PRAGMA max_page_count = {self.drive.pages if limited else _NO_LIMIT}").fetchall()
             self._limited = limited
 
     def _note_syncs(self, before: Image | None) -> None:
-        """Note what a write has put on the disk for sure; ``before`` is what there was, where it may be less than
-        all."""
+        """Record what a write has certainly put on the disk. ``before`` are the files before it, if less may be
+        certain."""
         if self._writer is not None and "synchronous" in self.drive.statement:
             (self._syncs,) = self._writer.execute("PRAGMA synchronous").fetchone()
         if self._syncs >= FULL:
@@ -155,26 +152,27 @@ class Disk:
         for plan in list(self.drive.plans):
             plan(done)
 
-    # --- what is left of it -------------------------------------------------------------------------------------------
+    # --- after the program's end --------------------------------------------------------------------------------------
 
     def after_crash(self, folder: Path) -> Disk:
-        """What is on the disk when the program was killed: all that it wrote."""
+        """Return the files after the program was killed: everything that it wrote."""
         folder.mkdir(parents=True)
         for file in self.folder.iterdir():
-            if file.is_file() and not file.name.endswith("-shm"):  # the index of the WAL counts for who has it open
+            # the index of the WAL only matters to processes that have it open
+            if file.is_file() and not file.name.endswith("-shm"):
                 shutil.copyfile(file, folder / file.name)
         return Disk(folder, self.drive, synced=self.synced)
 
     def image(self) -> Image:
-        """The log's files as they are now."""
+        """Return the log's files as they are now."""
         return {name: (self.folder / name).read_bytes() for name in (LOG, WAL) if (self.folder / name).exists()}
 
     def after_power_loss(self, folder: Path, before: Image, rng: random.Random) -> Disk:
-        """What is on the disk when the power was lost amid the last write, before which it was as ``before``.
+        """Return the files after a power failure during the last write; ``before`` are the files before it.
 
-        SQLite syncs the WAL with each commit, and before anything of it goes into the database: so either the WAL is
-        torn, or it is whole and the database is. It syncs the database before the WAL goes. Where it does not, all is
-        torn that was written since it last did.
+        SQLite syncs the WAL at each commit, before it copies any of it to the database. So either the WAL is torn, or
+        the WAL is whole and the database is torn. SQLite syncs the database before it removes the WAL. Without these
+        syncs, all that was written since the last sync is torn.
         """
         after, old = self.image(), before.get(WAL, b"")
         if self._syncs == OFF:
@@ -191,7 +189,7 @@ class Disk:
         return self.with_image(folder, left)
 
     def with_image(self, folder: Path, image: Image) -> Disk:
-        """What is left, with these files of the log."""
+        """Return the folder's remaining files, with these files of the log."""
         made = self.after_crash(folder)
         made.synced = None
         for name in (LOG, WAL):
@@ -216,7 +214,7 @@ class Disk:
 
 
 def torn_amid(before: bytes, after: bytes, rng: random.Random) -> bytes:
-    """A file of which each sector that a write changed is as before or as after, and its size somewhere between."""
+    """Return a file in which each changed sector is as before or as after, with a size between the two sizes."""
     size = rng.randint(min(len(before), len(after)), max(len(before), len(after)))
     left = bytearray(before.ljust(size, b"\0")[:size])
     for start in range(0, size, SECTOR):

@@ -1,6 +1,6 @@
-"""Acts that check instead of changing something: the state that a script must have reached at a stated time.
+"""Acts that check a script's result at a stated time instead of changing something.
 
-An invariant holds in every run. An expectation holds in one story only, because only that story's acts make it true.
+An invariant holds in every run. An expectation holds in one script only, because only that script's acts make it true.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Obj = dict[str, Any]
 
 
 def expect_placed(sim: Simulation, gang: str, count: int) -> None:
-    """At least ``count`` pods of a gang have a node or have ended. A gang without pods is not looked at."""
+    """At least ``count`` pods of a gang have a node or have ended. A gang without pods is not checked."""
     pods = _pods_of(sim, "expect_placed", gang)
     placed = [each for each in pods if each["spec"].get("nodeName")]
     if pods and len(placed) < count:
@@ -42,14 +42,14 @@ def expect_waiting(sim: Simulation, gang: str) -> None:
 
 
 def expect_nodes(sim: Simulation, gang: str, count: int) -> None:
-    """The pods of a gang, all of which are placed, are on so many nodes."""
+    """The pods of a gang are all placed, on this number of nodes."""
     nodes = {each["spec"].get("nodeName", "") for each in _pods_of(sim, "expect_nodes", gang)}
     if nodes and len(nodes - {""}) != count:
         sim.violated("stories end well", f"{gang}: its pods are on {sorted(nodes)}, and not on {count}")
 
 
 def expect_log_below(sim: Simulation, size: int) -> None:
-    """The log of each replica has fewer bytes, its write-ahead log left out, which SQLite reuses."""
+    """The log of each replica has fewer bytes; its write-ahead log does not count, because SQLite reuses it."""
     for each in sim.replicas:
         if each.service is not None:
             sim.affected["expect_log_below"] += 1

@@ -1,8 +1,8 @@
-"""Counts the seeds in which the simulation finds each planted bug.
+"""Measures in how many seeds the simulation finds each planted bug.
 
-Some bugs that are not found yet are planted at once. If a seed then violates what it does not violate without them, its
-halves are tried, and so on, until it is known which bugs violate an invariant alone. A bug that another one hides in a
-seed is found in a later seed: in no fewer seeds than it needs.
+Several bugs that are not found yet are planted together. If a seed then violates an invariant that it does not violate
+without them, each half is tried, and so on, until the bugs that violate an invariant alone are known. A bug that
+another one hides in a seed is found in a later seed, so the result is never below the seeds that the bug needs.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ BESIDE = 2
 _BLOCK = 50
 """Seeds that are tried with one group of bugs before the next group."""
 _TOGETHER = 16
-"""Bugs that are planted at once, at most: of more, so many hide each other that to separate them takes longer."""
+"""The maximum number of bugs that are planted together: with more, they hide each other too often."""
 _PATIENCE = 60
-"""Seconds of processor time, which other work does not prolong, after which a run violates "comes to an end"."""
+"""Seconds of processor time after which a run violates "comes to an end". Other load on the machine does not count."""
 
 
 class Hunt(msgspec.Struct, frozen=True):
@@ -49,9 +49,12 @@ class Hunt(msgspec.Struct, frozen=True):
 
 
 class State(msgspec.Struct):
-    """How far a hunt got. Of the block of seeds that begins with ``first``, ``seed`` is the next to be tried, with
-    those of ``left`` planted together; after them those of ``aside``, from the first on; those of ``through`` have been
-    tried in all of the block. ``seconds`` is how long it took."""
+    """The progress of a hunt.
+
+    ``seed`` is the next seed of the block that begins with ``first``. The bugs in ``left`` are planted together, then
+    the ``aside`` bugs from the block's first seed on. The bugs in ``through`` were tried in the whole block.
+    ``seconds`` is the time spent.
+    """
 
     left: list[str]
     aside: list[str] = []
@@ -63,8 +66,8 @@ class State(msgspec.Struct):
 
 
 class _Culprits(NamedTuple):
-    """Which of some bugs violate an invariant in a seed, each by itself, and which; and those that do so with others
-    alone."""
+    """The bugs that violate an invariant in a seed alone, with that invariant; and the bugs that do so only with
+    others."""
 
     alone: list[tuple[str, str]]
     with_others: list[str]
@@ -108,7 +111,7 @@ def _chosen(names: Sequence[str]) -> dict[str, Mutant]:
 
 
 class _Hunting:
-    """A hunt that goes on by ``state``, which is kept."""
+    """A hunt that continues from ``state`` and saves its progress there."""
 
     def __init__(self, state: State, seeds: int, kept: Path | None) -> None:
         self._state = state
@@ -118,7 +121,7 @@ class _Hunting:
         self._began = time.monotonic()
 
     def on(self) -> None:
-        """Run some seeds, until one violates something or a block of them is through."""
+        """Run seeds until one violates an invariant or a block ends."""
         state = self._state
         together = _compatible(state.left)
         state.left, state.aside = together, [*state.aside, *(name for name in state.left if name not in together)]
@@ -135,7 +138,7 @@ class _Hunting:
         self._keep()
 
     def _go_on(self, stop: int) -> None:
-        """Those that are planted now are through with a block that ends there: try others in it, or all in the next."""
+        """End a block for the planted bugs; continue with other bugs in it, or with all bugs in the next block."""
         state = self._state
         state.through += state.left
         state.left, state.aside = state.aside, []
@@ -151,12 +154,12 @@ class _Hunting:
         for name, invariant in found.items():
             state.hunts.append(Hunt(name, seed + 1, seed, invariant))
             click.echo(f"{name}: {_place(state.hunts[-1])}, {invariant}", err=True)
-        aside = culprits.with_others or ([] if found else state.left[:1])  # what shows in a group shows again
+        aside = culprits.with_others or ([] if found else state.left[:1])  # a violation in one group is found again
         state.aside += aside
         state.left = [name for name in state.left if name not in found and name not in aside]
 
     def _culprits(self, seed: int, names: Sequence[str], broken: Sequence[str]) -> _Culprits:
-        """Return those of some bugs that are to blame for the invariants that are broken in a seed with all of them."""
+        """Return the bugs that cause the violated invariants of a seed with all of them."""
         if len(names) == 1:
             return _Culprits([(names[0], broken[0])], [])
         middle = len(names) // 2
@@ -199,7 +202,7 @@ def _violated(outcome: Outcome) -> list[str]:
 
 
 def _run_planted(names: Sequence[str], seed: int) -> Outcome:
-    """Run a seed with planted bugs, in a process of its own: they stay planted."""
+    """Run a seed with planted bugs, in its own process, because planting cannot be undone."""
     plant(*names)
     return run_seed(seed)
 
@@ -222,12 +225,10 @@ def _in_order(run: Callable[[int], Outcome], numbers: range) -> Iterator[Outcome
 
 
 def show_all(names: Sequence[str]) -> int:
-    """Run what shows the named bugs, or all that have a script or a test; return 1 if one is not shown.
+    """Run the script or test of the named bugs, or of all; return 1 if one finds nothing.
 
-    A script has to violate the bug's invariant with the bug, and nothing without it. A test has to fail with the bug.
-
-    Raises:
-        click.UsageError: For a name that has neither.
+    With the bug, its script has to violate the bug's invariant, and without the bug nothing. With the bug, its test has
+    to fail. Raises click.UsageError for a bug that has neither.
     """
     chosen = {name: each for name, each in _chosen(names).items() if each.has_test or _script(name).exists()}
     if missing := [name for name in names if name not in chosen]:
@@ -241,7 +242,7 @@ def show_all(names: Sequence[str]) -> int:
 
 
 def _not_shown_by_script(bugs: Sequence[Mutant]) -> dict[str, str]:
-    """Return the bugs, by name, that their scripts do not show, with what the scripts violate."""
+    """Return the bugs, by name, that their scripts do not find, with the invariants that the scripts violate."""
     scripts = [msgspec.json.decode(_script(each.name).read_bytes(), type=Script) for each in bugs]
 
     def run(number: int) -> Outcome:
@@ -262,7 +263,7 @@ def _script(name: str) -> Path:
 
 
 def _fails(mutant: Mutant) -> bool:
-    """Whether the test that finds a bug fails with it, and passes without it."""
+    """Return whether the test that finds a bug fails with it and passes without it."""
     return _exit_code_of_test(mutant, []) == 0 and _exit_code_of_test(mutant, [mutant.name]) == 1
 
 
@@ -271,14 +272,15 @@ def _exit_code_of_test(mutant: Mutant, planted: Sequence[str]) -> int:
         "import sys, pytest; from tests.simulation.mutants import plant; "
         "at = sys.argv.index('--'); plant(*sys.argv[1:at]); sys.exit(pytest.main(sys.argv[at + 1 :]))"
     )
-    # pytest warns of what planting has imported before it, and would end with that instead of running the test
+    # pytest warns of modules that planting has imported earlier, and would exit with an error instead of running the
+    # test
     options = ["-q", "-x", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
     words = [sys.executable, "-c", program, *planted, "--", *options, mutant.found_by]
     return subprocess.run(words, cwd=ROOT, capture_output=True).returncode
 
 
 def table(hunts: Sequence[Hunt], seconds: float) -> str:
-    """Return the hunts as a table of Markdown, with a line on all of them."""
+    """Return the hunts as a Markdown table, with a line on all of them."""
     known = mutants()
     lines = ["| mutant | what it would do | found after | by |", "|---|---|---:|---|"]
     for one in hunts:

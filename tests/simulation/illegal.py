@@ -1,4 +1,4 @@
-"""Writes that an API server makes only after a restore of its storage. vcd must detect and repair their effects."""
+"""Faults that no API server has unless its storage was restored. vcd has to detect and repair them, and stay safe."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 
 def spoil(sim: Simulation, resource: str, how: str, count: int) -> None:
-    """On the open watches of a resource the next ``count`` events are lost (``drop``), change places with the one
-    behind them (``swap``), or come again behind later ones (``repeat``)."""
+    """On the open watches of a resource, the next ``count`` events are lost (``drop``), swapped with the next one
+    (``swap``), or repeated after later ones (``repeat``)."""
     for stream in sim.server.open_watches(RESOURCES.get(resource, resource)):
         sim.affected["spoil"] += 1
         _Spoiler(stream, how, count)
 
 
 class _Spoiler:
-    """Stands between a watch and its lines until its count is used up."""
+    """Changes the lines of a watch until its count is used up."""
 
     def __init__(self, stream: Any, how: str, count: int) -> None:
         self._stream, self._how, self._left = stream, how, count
@@ -50,8 +50,8 @@ class _Spoiler:
 
 
 def restore(sim: Simulation, seconds: float) -> None:
-    """The storage is restored from a backup that is made now, so many seconds later: objects and their versions are
-    what they were, and all watches end."""
+    """Back up the storage now, and restore it after some seconds: objects and versions are as before, and all watches
+    end."""
     store = sim.store
     backup = {storage: dict(shelf.entries) for storage, shelf in store._shelves.items()}
     sim.loop.call_later(seconds, _restore, sim, store.version, backup)
@@ -75,7 +75,8 @@ def _restore(sim: Simulation, version: int, backup: dict[str, dict[Any, Any]]) -
         shelf.changes.clear()
         shelf.floor = version
     store.version = version
-    for controller in sim.cluster.manager.controllers:  # whoever restores a server starts them anew
+    # an administrator who restores a server restarts the controllers
+    for controller in sim.cluster.manager.controllers:
         for resource in controller.resources:
             for obj in store.list(resource):
                 controller.observe(ADDED, resource, obj)
@@ -84,7 +85,7 @@ def _restore(sim: Simulation, version: int, backup: dict[str, dict[Any, Any]]) -
 
 
 def _tell(sim: Simulation, storage: str, change: Write) -> None:
-    """Let a shelf have a change, and let all know of it that live in this cluster."""
+    """Apply a change to a shelf, and notify all components of this cluster."""
     sim.store.shelf(storage).record(change)
     for watcher in tuple(sim.store._watchers.get(storage, ())):
         watcher(change)

@@ -22,20 +22,20 @@ class Line:
         self._chunks: deque[bytes | NoResponse | None] = deque()
         self._came = asyncio.Event()
         self.free = 0.0
-        """When the last that was written will have arrived."""
+        """The arrival time of the latest piece."""
         self.closed = False
         self.stalled = False
-        """Whether what the server writes does not arrive for now, the connection open."""
+        """Whether the server's pieces do not arrive now although the connection is open."""
         self._kept: list[bytes | None] = []
         self._left: float | None = None
 
     @property
     def held(self) -> bool:
-        """Whether nothing arrives for now."""
+        """Return whether nothing arrives now."""
         return self.stalled or not self._link.road.down
 
     async def write(self, data: bytes) -> None:
-        """Send a piece on its way. Raises ConnectionResetError as soon as the other end is gone."""
+        """Send a piece. Raises ConnectionResetError once the other end is gone."""
         if self.closed:
             raise ConnectionResetError
         if self._left is not None:
@@ -45,12 +45,12 @@ class Line:
         self._pass(data)
 
     def end(self) -> None:
-        """Let the server's end be closed, behind what it wrote."""
+        """Close the server's end after everything that it wrote."""
         if not self.closed:
             self._pass(None)
 
     def resume(self) -> None:
-        """Let arrive what was kept back, unless something still holds it."""
+        """Deliver the delayed pieces, unless another fault still delays them."""
         if self.held:
             return
         kept, self._kept = self._kept, []
@@ -58,14 +58,14 @@ class Line:
             self._send(data)
 
     def reset(self) -> None:
-        """End the connection; what is on its way still arrives, and then the client learns of it, where it can."""
+        """End the connection. Pieces in transit arrive first; then the client notices the end, if it can."""
         self.closed = True
         self._kept.clear()
         if self._link.road.down:
             self._send(NoResponse(f"watch {self.path}: connection reset", sent=True))
 
     def reset_amid(self, share: float) -> None:
-        """End the connection amid what is written next, of which a share still arrives."""
+        """End the connection in the middle of the next piece, of which a share arrives."""
         self._left = share
 
     def _pass(self, data: bytes | None) -> None:
@@ -85,7 +85,7 @@ class Line:
             self._came.set()
 
     async def chunks(self, idle: float) -> AsyncIterator[bytes]:
-        """What arrives. Raises IdleWatch after ``idle`` seconds of silence, NoResponse for a lost connection."""
+        """Yield what arrives. Raises IdleWatch after ``idle`` seconds of silence, NoResponse for a lost connection."""
         while True:
             while not self._chunks:
                 self._came.clear()

@@ -1,7 +1,7 @@
 """An event loop on simulated time, with the processes whose tasks it runs.
 
-Within a process callbacks keep asyncio's order, on which programs may rely. Between processes the order is drawn, as
-are the times that threads, disks and networks take: what is left open in reality is left to the seed here.
+Within a process, callbacks run in asyncio's order, on which programs may rely. Between processes the order is drawn, as
+are the durations of threads, disks and networks: the seed decides what reality leaves open.
 """
 
 from __future__ import annotations
@@ -17,75 +17,76 @@ from random import Random
 from typing import Any
 
 _COLLECTED = "aclose(): asynchronous generator is already running"
-"""What Python says of a generator that is collected as a killed process left it."""
+"""Python's message for a generator of a killed process that is collected."""
 
 
 class Standstill(Exception):
-    """Nothing is left that could ever happen."""
+    """No callback is planned, so no time can pass."""
 
 
 class Restless(Exception):
-    """More happened than in any run that comes to rest."""
+    """A run took more steps than any run that comes to rest."""
 
 
 @dataclass(eq=False)
 class Process:
-    """What ends, stops and has a clock of its own: a replica's program. ``name`` tells it in traces."""
+    """A replica's program: it can end, be stopped, and has its own clock. ``name`` identifies it in traces."""
 
     name: str
     alive: bool = True
     stops: list[object] = field(default_factory=list)
-    """What has stopped it, each until it is taken out: nothing of it runs, time goes on."""
+    """The reasons for which it is stopped; while there is one, none of its callbacks run, and time passes."""
     wall_ahead: float = 0.0
-    """Seconds that its machine's wall clock is ahead of the true time."""
+    """Seconds by which its machine's wall clock is ahead of the true time."""
     busy: float = 0.0
-    """Seconds that each piece of work in a thread takes longer, since its machine has other things to do."""
+    """Seconds added to each piece of work in a thread, because its machine is busy."""
     ready: deque[asyncio.Handle] = field(default_factory=deque)
     signals: dict[int, Callable[[], Any]] = field(default_factory=dict)
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
-    """Those that may still fail, and those that did and nobody has asked."""
+    """The tasks that may still fail, and the failed tasks whose exception was not retrieved."""
     _looked_at: int = 0
 
     def __post_init__(self) -> None:
         digest = sha256(self.name.encode()).digest()
         self.monotonic_ahead = int.from_bytes(digest[:3], "big") / 16
-        """What its monotonic clock shows beside the loop's: each machine has booted at a time of its own."""
+        """The offset of its monotonic clock to the loop's: each machine has its own boot time."""
 
     @property
     def stopped(self) -> bool:
-        """As SIGSTOP does."""
+        """Stop it, as SIGSTOP does."""
         return bool(self.stops)
 
     def go_on(self, stop: object) -> None:
-        """Take out what had stopped it, unless that is out already."""
+        """Remove one reason for which it is stopped, if it is present."""
         if stop in self.stops:
             self.stops.remove(stop)
 
     def begun(self, task: asyncio.Task[Any]) -> None:
-        """Keep a task until it is known to have done well."""
+        """Record a task until it has succeeded."""
         self.tasks.append(task)
         if len(self.tasks) > 2 * self._looked_at + 200:
             self.tasks = [each for each in self.tasks if not each.done() or _is_unseen(each)]
             self._looked_at = len(self.tasks)
 
     def unseen(self) -> list[asyncio.Task[Any]]:
-        """The tasks that failed, and whose exceptions nobody asked for; none while somebody may be about to."""
+        """Return the failed tasks whose exceptions were not retrieved, or none while a task may be about to retrieve
+        them."""
         return [] if self.ready else [each for each in self.tasks if _is_unseen(each)]
 
     def context(self) -> Context:
-        """A context whose tasks belong to this process."""
+        """Return a context whose tasks belong to this process."""
         context = copy_context()
         context.run(PROCESS.set, self)
         return context
 
     def kill(self) -> None:
-        """As SIGKILL does."""
+        """End it as SIGKILL does."""
         self.alive = False
         self.ready.clear()
 
 
 def _is_unseen(task: asyncio.Task[Any]) -> bool:
-    """Whether a task failed, and nobody asked."""
+    """Return whether a task failed and its exception was not retrieved."""
     return bool(task._log_traceback)  # type: ignore[attr-defined]
 
 
@@ -93,19 +94,19 @@ PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class _Task(asyncio.Task[Any]):
-    """A task whose place in a set is the same in each run."""
+    """A task with a fixed hash, so that the order of sets is the same in each run."""
 
     def __init__(self, number: int, coro: Any, **options: Any) -> None:
-        self._number = number  # asyncio puts it into a set at once
+        self._number = number  # asyncio puts the task into a set at once
         super().__init__(coro, **options)
-        self._log_destroy_pending = False  # a killed process leaves its tasks behind
+        self._log_destroy_pending = False  # a killed process leaves unfinished tasks
 
     def __hash__(self) -> int:
         return self._number
 
 
 class _Future(asyncio.Future[Any]):
-    """A future whose place in a set is the same in each run. Its loop sets ``number``."""
+    """A future with a fixed hash, so that the order of sets is the same in each run. Its loop sets ``number``."""
 
     number = 0
 
@@ -131,7 +132,7 @@ class _Ready:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """``rng`` draws what reality leaves open; ``most`` steps at most, or Restless is raised."""
+    """``rng`` draws what reality leaves open. After ``most`` steps, Restless is raised."""
 
     def __init__(self, rng: Random, most: int) -> None:
         super().__init__()
@@ -161,33 +162,33 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     @property
     def broken(self) -> list[dict[str, Any]]:
-        """What no task's owner asked for: exceptions that went unseen."""
+        """The exceptions that no task retrieved."""
         for process in self._ready.processes:
-            if process.alive:  # the others were looked through as they ended
+            if process.alive:  # ended processes were examined at their end
                 self.look_through(process)
         return self._broken
 
     def look_through(self, process: Process) -> None:
-        """Note what failed unseen in a process; nobody asks for it any more where that has just ended."""
+        """Record the exceptions of a process that no task retrieved, or will retrieve, because it has just ended."""
         for task in process.unseen():
-            message = f"{process.name}: nobody asked what became of {task.get_coro().__qualname__}"  # type: ignore[union-attr]
+            message = f"{process.name}: no task retrieved the exception of {task.get_coro().__qualname__}"  # type: ignore[union-attr]
             self._broken.append({"message": message, "exception": task.exception()})
 
     # --- processes ----------------------------------------------------------------------------------------------------
 
     def add_process(self, process: Process) -> None:
-        """From now on run what is of a process."""
+        """Run the tasks of a process from now on."""
         self._ready.processes = [each for each in self._ready.processes if each.alive]
         self._ready.processes.append(process)
 
     def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
-        """Have the process that asks for it called at a signal."""
+        """Call a function of the calling process at a signal."""
         process, context = PROCESS.get(), copy_context()
         assert process is not None
         process.signals[sig] = lambda: self.call_soon(callback, *args, context=context)
 
     def remove_signal_handler(self, sig: int) -> bool:
-        """Forget a signal."""
+        """Remove the calling process's handler of a signal."""
         process = PROCESS.get()
         return process is not None and process.signals.pop(sig, None) is not None
 
@@ -200,13 +201,13 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Plan a callback. Times are compared as numbers, which costs a fifth of comparing handles."""
+        """Plan a callback. Times are compared as numbers, at a fifth of the cost of comparing handles."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._scheduled, (when, handle))  # type: ignore[attr-defined]
         return handle
 
     def get_debug(self) -> bool:
-        """Return False, which asyncio asks for at each callback."""
+        """Return False; asyncio calls this at each callback."""
         return False
 
     def _run_once(self) -> None:
@@ -223,7 +224,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             handle._run()
 
     def _advance(self) -> None:
-        """Go on to the next moment for which something is planned; what is of one moment happens in a drawn order."""
+        """Advance to the next planned moment; callbacks of one moment run in a drawn order."""
         scheduled: list[tuple[float, asyncio.TimerHandle]] = self._scheduled  # type: ignore[attr-defined]
         due: list[asyncio.TimerHandle] = []
         while scheduled and (not due or scheduled[0][0] <= self.now):
@@ -245,19 +246,19 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     # --- edges --------------------------------------------------------------------------------------------------------
 
     def work_time(self) -> float:
-        """Seconds that a piece of work in a thread takes: mostly next to nothing, sometimes long enough to matter."""
+        """Return the seconds that work in a thread takes: mostly almost none, sometimes long enough to matter."""
         draw, process = self.rng.random(), PROCESS.get()
         busy = 0.0 if process is None else process.busy * self.rng.random()
         return busy + (draw * 0.001 if draw < 0.9 else draw * 0.1)
 
     def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> Any:
-        """Do the work later, whether or not somebody still waits for it: threads cannot be cancelled."""
+        """Do the work later, even if no task waits for it any more: threads cannot be cancelled."""
         future = self.create_future()
 
         def work() -> None:
             try:
                 result = func(*args)
-            except Exception as error:  # noqa: BLE001 - who waits is told
+            except Exception as error:  # noqa: BLE001 - the waiting task receives it
                 if not future.done():
                     future.set_exception(error)
                 return
@@ -268,17 +269,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return future
 
     def create_future(self) -> Any:
-        """A future."""
+        """Return a new future."""
         future = _Future(loop=self)
         self._futures += 1
         future.number = -2 - self._futures
         return future
 
     def _write_to_self(self) -> None:
-        """There is no other thread that would have to wake this one."""
+        """Do nothing: there is no other thread that has to wake this one."""
 
     def _process_events(self, event_list: object) -> None:
-        """There are no events but those of this loop."""
+        """Do nothing: only this loop produces events."""
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """There is none."""

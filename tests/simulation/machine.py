@@ -1,7 +1,7 @@
-"""The simulated machine of a program: clocks, threads, random identifiers.
+"""The clocks, threads and random identifiers of a program's machine, simulated.
 
-``install`` has to come before vcd is imported, in a process that does nothing else: functions of the standard library
-are replaced, and ask the loop that runs.
+Call ``install`` before vcd is imported, in a process that does nothing else: it replaces functions of the standard
+library by ones that use the running loop.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tests.simulation.loop import PROCESS, Process, SimulatedLoop
 
 T = TypeVar("T")
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
-"""When simulations begin, in seconds since 1970."""
+"""The start of simulations, in seconds since 1970."""
 REAL_SECONDS = time.perf_counter
-"""The real clock, for who measures what a simulation costs."""
+"""The real clock, to measure the cost of a simulation."""
 _IN_MEMORY = "/dev/shm"
-"""Where simulations have their temporary files, unless TMPDIR says otherwise."""
+"""The folder for the temporary files of simulations, unless TMPDIR is set."""
 
 OPENED: dict[int, Process | None] = {}
-"""Whose file was the last that Python opened under a descriptor: a program's, or nobody's."""
+"""The owner of each descriptor's latest file that Python opened: a program, or None."""
 
 
 class _Idle:
-    """A thread that is none: what it would do comes through the loop."""
+    """A thread that does not run: its work arrives through the loop."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
@@ -46,7 +46,7 @@ class _Idle:
 
 
 class _Thread(_Idle):
-    """A thread whose work is done in the loop, when its time has come."""
+    """A thread whose work is done in the loop at the planned time."""
 
     def __init__(self, *, target: Callable[[], None], **_: Any) -> None:
         self._target = target
@@ -57,7 +57,7 @@ class _Thread(_Idle):
 
 
 class _Turns:
-    """What aiosqlite gives its thread: done one after the other, each in its time, by the disk of the process."""
+    """The queue of aiosqlite's thread: items are done in sequence, each takes its time, on the disk of the process."""
 
     def __init__(self) -> None:
         self._free = 0.0
@@ -72,7 +72,7 @@ class _Turns:
     def _perform(self, disk: Any, future: Any, function: Callable[[], Any]) -> None:
         try:
             result = function() if disk is None else disk.perform(function)
-        except Exception as error:  # noqa: BLE001 - who waits is told
+        except Exception as error:  # noqa: BLE001 - the waiting task receives it
             if future is not None and not future.done():
                 future.set_exception(error)
             return
@@ -81,7 +81,7 @@ class _Turns:
 
 
 async def _turn(_: float) -> None:
-    """What others do takes its time."""
+    """Work of other programs takes time."""
     await asyncio.sleep(_loop().work_time())
 
 
@@ -127,7 +127,7 @@ def _uuid4() -> uuid.UUID:
 
 
 def _noted(real: Callable[..., Any]) -> Callable[..., Any]:
-    """What opens a file, and notes whose it is."""
+    """Open a file, and record its owner."""
 
     def opened(*args: Any, **options: Any) -> Any:
         found = real(*args, **options)
@@ -154,7 +154,7 @@ def _tried_once(faults: Callable[[Any], T]) -> Callable[[Any], T]:
 
 
 def _own_clock() -> type[object]:
-    """A program's clock, which is its machine's whoever asks it: also who looks at the program from outside."""
+    """A program's clock: that of its machine, for every caller."""
     from vcd.kube.clock import SYSTEM_CLOCK, SteadyClock
 
     class OwnClock:
@@ -185,8 +185,8 @@ def _own_clock() -> type[object]:
 
 
 def install() -> None:
-    """Let the standard library's clocks, threads and identifiers be simulated ones while a SimulatedLoop runs, and vcd
-    be told nothing by this machine's environment."""
+    """Replace the standard library's clocks, threads and identifiers by simulated ones while a SimulatedLoop runs, and
+    remove this machine's environment variables that vcd would read."""
     assert os.environ.get("PYTHONHASHSEED") == "0", "hashes of texts would differ from run to run"
     for name in [name for name in os.environ if name.startswith(("VCD_", "POD_"))]:
         del os.environ[name]
@@ -200,8 +200,8 @@ def install() -> None:
     uuid.uuid4 = _uuid4
     os.open = _noted(os.open)
     io.open = builtins.open = _noted(io.open)
-    sys.unraisablehook = lambda _: None  # the last words of the killed, which nobody hears
-    gc.freeze = lambda: None  # what one simulation leaves behind is not to stay for ever
+    sys.unraisablehook = lambda _: None  # output of killed processes
+    gc.freeze = lambda: None  # what one simulation leaves must not stay in memory
     gc.collect = _collect  # type: ignore[assignment]
 
     from aiosqlite import core
@@ -214,10 +214,10 @@ def install() -> None:
     from vcd.daemon.metrics import collector
 
     service.SteadyClock = process.SteadyClock = _own_clock()  # type: ignore[misc, assignment]
-    followup.SLICE = -1.0  # where time stands still no slice of it ends: each step is one
+    followup.SLICE = -1.0  # in simulated time no time slice ends, so each step is one slice
     followup.asyncio = SimpleNamespace(sleep=_turn, to_thread=asyncio.to_thread, Event=asyncio.Event)  # type: ignore[assignment]
     threads.threading = SimpleNamespace(Thread=_Thread)  # type: ignore[assignment]
-    collector._TICK = 5.0  # of the loop's pauses, of which there are none
+    collector._TICK = 5.0  # the period of measuring pauses of the loop, which has none here
 
     from vcd.scheduling import trial
 

@@ -1,7 +1,7 @@
-"""The network between replicas and the API server: a transport for the client, with faults on the way.
+"""The network between replicas and the API server: a transport for the client, and faults of the network.
 
-Times that a request takes are drawn; what else goes wrong is said by the faults of its link, one after the other, as
-long as they last.
+Durations of requests are drawn. All other faults come from the faults of the link, one after the other, for as long as
+they last.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from vcd.kube.errors import LeadershipLost, NoResponse
 from vcd.kube.transport import Stream, retry_after
 
 SERVER_LIMIT = 60.0
-"""Seconds after which a server gives up a request that says nothing of it (--request-timeout)."""
+"""Seconds after which a server ends a request without a timeout of its own (--request-timeout)."""
 _TIMEOUT = re.compile(r"[?&]timeout=([\d.]+)s")
 LIMIT = 120.0
-"""Seconds after which a connection through which nothing comes is given up by the machines themselves."""
+"""Seconds of silence after which the machines themselves end a connection."""
 
 
 @dataclass(eq=False)
@@ -38,27 +38,27 @@ class Link:
     identity: str
     road: Road = field(default_factory=Road)
     latency: float = 0.002
-    """Seconds that a way takes in the mean."""
+    """Mean seconds that a message takes in one direction."""
     lines: list[Line] = field(default_factory=list)
     """The open watches."""
     exchanges: list[Exchange] = field(default_factory=list)
-    """The requests that wait for their answers."""
+    """The requests without an answer so far."""
     heard: Callable[[str, Asked], None] = lambda what, asked: None
-    """Told of each request when it is made ("asked"), is about to go out ("sent"), and is over ("over")."""
+    """Called for each request when it is made ("asked"), before it leaves ("sent"), and at its end ("over")."""
 
     def ask(self, method: str, path: str, body: bytes = b"") -> Asked:
-        """A request begins."""
+        """Begin a request."""
         asked = Asked(self.identity, self.loop.time(), method, path, body)
         self.heard("asked", asked)
         return asked
 
     def over(self, asked: Asked, status: int, wait: int = 0) -> None:
-        """A request is over, with a status or without (0)."""
+        """End a request, with a status, or 0 for none."""
         asked.status, asked.wait = status, wait
         self.heard("over", asked)
 
     def way(self, asked: Asked) -> Way:
-        """What becomes of a request that is made now."""
+        """Return the outcome that the faults give to a request made now."""
         method, path = asked.method, asked.path
         way = Way(asked, self.takes(), self.takes())
         for draw in list(self.road.draws):
@@ -67,7 +67,7 @@ class Link:
         return way
 
     def closed(self) -> None:
-        """Let all connections end: the program at this end is no more."""
+        """End all connections, because the program at this end has ended."""
         for line in self.lines:
             line.closed = True
         for exchange in self.exchanges:
@@ -75,25 +75,25 @@ class Link:
         self.exchanges.clear()
 
     def reset(self) -> None:
-        """Let all connections end: the other end, or something between, dropped them."""
+        """End all connections: the other end, or a device between, dropped them."""
         for line in list(self.lines):
             line.reset()
         for exchange in list(self.exchanges):
             exchange.reset()
 
     def reset_lost(self) -> None:
-        """Let end the connections over which nothing will come any more."""
+        """End the connections over which nothing arrives any more."""
         for exchange in list(self.exchanges):
             if exchange.way.lost or exchange.way.forgotten:
                 exchange.reset()
 
     def resume(self) -> None:
-        """Let arrive what was kept back and is no more."""
+        """Deliver the delayed pieces of connections that are open again."""
         for line in list(self.lines):
             line.resume()
 
     def takes(self) -> float:
-        """Seconds that a piece takes in one direction."""
+        """Return the seconds that a piece takes in one direction."""
         return self.latency * self.loop.rng.expovariate(1.0)
 
 
@@ -105,7 +105,7 @@ class SimulatedTransport:
         self._link: Link = process.link
 
     async def open(self) -> None:
-        """Nothing has to be opened."""
+        """Do nothing: there is nothing to open."""
 
     async def close(self) -> None:
         """End all watches."""
@@ -163,7 +163,7 @@ class SimulatedTransport:
     async def _asked(
         self, line: Line, path: str, headers: Mapping[str, str], timeout: float, idle_timeout: float
     ) -> Any:
-        """What the server answers to a watch. Raises NoResponse."""
+        """Return the server's answer to a watch. Raises NoResponse."""
         link, told, status, wait = self._link, self._link.ask("WATCH", path), 0, 0
         way = link.way(told)
         connected = link.road.up and link.road.down
@@ -187,12 +187,12 @@ class SimulatedTransport:
             link.over(told, status, wait)
 
     async def open_websocket(self, path: str, headers: Mapping[str, str], protocol: str, timeout: float) -> Any:
-        """There are none here. Raises NoResponse."""
+        """Raise NoResponse: there are no WebSockets here."""
         raise NoResponse(f"GET {path}: no WebSockets", sent=False)
 
 
 def _given(path: str) -> float:
-    """The seconds that a server gives itself for a request that it got."""
+    """Return the seconds after which the server ends a request."""
     found = _TIMEOUT.search(path)
     return float(found.group(1)) if found else SERVER_LIMIT
 
@@ -209,15 +209,15 @@ class Exchange:
     way: Way
     answered: asyncio.Future[Any]
     until: float
-    """When the client gives it up, and the machines deliver it no more."""
+    """The time at which the client gives up, and the machines stop delivering it."""
     line: Line | None = None
     left: bool = False
-    """Whether the client waits no longer, and has closed the connection."""
+    """Whether the client has stopped waiting and closed the connection."""
     dropped: bool = False
-    """Whether the connection is no more, so that nothing on its way arrives."""
+    """Whether the connection has ended, so that nothing in transit arrives."""
 
     async def connect(self) -> None:
-        """Wait until the connection is there."""
+        """Wait until the connection is established."""
         if self.way.connecting is None:
             await asyncio.sleep(self.way.there / 2)
             return
@@ -226,7 +226,7 @@ class Exchange:
         await asyncio.sleep(self.way.there / 4)
 
     def send(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
-        """Send it on its way."""
+        """Send the request."""
         self.link.exchanges.append(self)
         if self.way.impatient is not None:
             self._reply(self.way.impatient)
@@ -241,23 +241,23 @@ class Exchange:
         loop.call_later(self.way.there, arrive, context=context)
 
     def leave(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         self.left = True
         if self in self.link.exchanges:
             self.link.exchanges.remove(self)
 
     def reset(self) -> None:
-        """The connection is dropped, which the client learns where it can."""
+        """Drop the connection; the client notices it if it can."""
         self.dropped = True
         if self.link.road.down and not self.answered.done():
             self.answered.set_exception(NoResponse("connection reset", sent=True))
 
     async def _serve(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> None:
-        """What happens at the server, in the world's own time."""
+        """Execute the request at the server, in the world's own process."""
         if self.dropped or self.link.loop.time() >= self.until:
             return
         if self.left and self.way.impatient is None and self.link.loop.rng.random() < 0.5:
-            return  # the connection was closed before anybody read what came
+            return  # the connection was closed before the client read the answer
         if self.way.instead is not None:
             self._reply(self.way.instead)
             return

@@ -1,4 +1,4 @@
-"""Acts of nodes and their administrators: nodes leave, return, shrink, are drained, relabelled and tainted."""
+"""Acts of nodes and their administrators: nodes leave, return and shrink, are drained, relabelled and tainted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Obj = dict[str, Any]
 
 
 def lose_node(sim: Simulation, name: str, seconds: float, cpu: int) -> None:
-    """A node goes, and one of its name joins after so many seconds, with so many cores; never if that is 0."""
+    """Remove a node. After some seconds (never if 0), a node of its name with some cores joins."""
     found = sim.store.find("nodes", None, name)
     if found is None:
         return
@@ -34,13 +34,13 @@ def lose_node(sim: Simulation, name: str, seconds: float, cpu: int) -> None:
 
 
 def cordon(sim: Simulation, name: str, on: bool) -> None:
-    """An administrator lets nothing more onto a node, or something again."""
+    """Cordon or uncordon a node."""
     with refusable():
         sim.store.patch("nodes", None, name, {"spec": {"unschedulable": on or None}})
 
 
 def drain(sim: Simulation, name: str) -> None:
-    """An administrator cordons a node and evicts its pods, as far as budgets let that happen."""
+    """Cordon a node and evict its pods as far as budgets permit."""
     cordon(sim, name, True)
     for each in sim.store.list("pods"):
         if each["spec"].get("nodeName") == name:
@@ -49,7 +49,7 @@ def drain(sim: Simulation, name: str) -> None:
 
 
 def set_ready(sim: Simulation, name: str, status: str) -> None:
-    """A node's condition Ready becomes True, False, or Unknown, as where its kubelet is not heard of."""
+    """Set a node's condition Ready to True, False, or Unknown, as if its kubelet were silent."""
     found = sim.store.find("nodes", None, name)
     if found is None:
         return
@@ -60,19 +60,19 @@ def set_ready(sim: Simulation, name: str, status: str) -> None:
 
 
 def resize(sim: Simulation, name: str, room: dict[str, str]) -> None:
-    """What a node can give changes, below what is used there, too, as where its system reserves more."""
+    """Change a node's allocatable, also below the used quantity, as if its system reserved more."""
     with refusable():
         sim.store.patch("nodes", None, name, {"status": {"allocatable": room}}, "status")
 
 
 def relabel(sim: Simulation, name: str, labels: dict[str, str | None]) -> None:
-    """A node's labels change."""
+    """Change a node's labels."""
     with refusable():
         sim.store.patch("nodes", None, name, {"metadata": {"labels": labels}})
 
 
 def taint(sim: Simulation, name: str, taints: list[Obj]) -> None:
-    """A node's taints are set."""
+    """Set a node's taints."""
     with refusable():
         sim.store.patch("nodes", None, name, {"spec": {"taints": taints}})
 

@@ -1,8 +1,8 @@
-"""The network between replicas of one log: WebSockets with the production messages, and their faults.
+"""The network between replicas of one log: WebSockets with the real messages, and faults of the network.
 
-It stands below ``vcd.daemon.replicas.network``. A certificate is a fingerprint here that nobody else has; tokens are
-not reviewed, so that who comes may follow. Who answers at an address is simulated: nobody at that of a pod that is
-gone, a program with another certificate where one was started again.
+It replaces the network below ``vcd.daemon.replicas.network``. A certificate is a unique fingerprint here; tokens are
+not reviewed, so every caller may follow. The process that answers at an address is simulated: none at the address of a
+deleted pod, and a program with another certificate after a restart.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from tests.simulation.replica import Machine
 
 LATENCY = 0.001
-"""Seconds that a message takes in the mean."""
+"""Mean seconds that a message takes."""
 PORT = 7443
 _ATTEMPTS = (0.0, 1.0, 2.0, 2.0)
-"""Seconds between the attempts of a machine to connect; then it gives up."""
+"""Seconds between a machine's attempts to connect; after the last one it gives up."""
 _GRACE = 1.0
-"""Seconds that who is connected has to leave when a program ends."""
+"""Seconds that connected replicas have to leave when a program ends."""
 
 Answer = Callable[[Any], Awaitable[Any]]
 Told = Callable[[End, bytes], None]
@@ -41,7 +41,7 @@ Told = Callable[[End, bytes], None]
 
 @dataclass(eq=False)
 class Direction:
-    """What holds of all that one replica sends to another; ``late`` is the seconds that a message takes longer."""
+    """The state of the direction from one replica to another; ``late`` seconds are added to each message."""
 
     open: bool = True
     late: float = 0.0
@@ -49,7 +49,7 @@ class Direction:
 
 @dataclass(eq=False)
 class Listener:
-    """Who answers at an address."""
+    """The program that answers at an address."""
 
     machine: Machine
     answer: Answer
@@ -57,7 +57,7 @@ class Listener:
     handlers: set[asyncio.Task[None]] = field(default_factory=set)
 
     def come(self, end: End) -> None:
-        """Serve who came, in the program that listens."""
+        """Serve a caller, in the program that listens."""
         task = asyncio.get_running_loop().create_task(self._handled(end))
         self.handlers.add(task)
         task.add_done_callback(self.handlers.discard)
@@ -68,12 +68,12 @@ class Listener:
         except web.HTTPException as refused:
             end.send(Frame.REFUSED, refused.status)
         except ConnectionError:
-            pass  # who came has left
+            pass  # the caller has left
         finally:
             end.drop()
 
     async def shut_down(self) -> None:
-        """Let all leave."""
+        """End the connections of all callers."""
         if self.handlers:
             await asyncio.wait(set(self.handlers), timeout=_GRACE)
         for task in self.handlers:
@@ -89,39 +89,40 @@ class Visit:
 
     @property
     def protocol(self) -> object:
-        """What stands for its connection."""
+        """A substitute for the request's connection."""
         return self.end
 
 
 @dataclass(eq=False)
 class Peers:
-    """All connections between replicas, by the names of which what happens to them is told."""
+    """All connections between replicas, and callbacks for the events on them."""
 
     loop: SimulatedLoop
     directions: dict[tuple[str, str], Direction] = field(default_factory=lambda: defaultdict(Direction))
     listeners: dict[str, Listener] = field(default_factory=dict)
     ends: list[End] = field(default_factory=list)
-    """Of all connections that there are."""
+    """The ends of all existing connections."""
     sent: list[Told] = field(default_factory=list)
-    """Told of each message before it leaves."""
+    """Called for each message before it leaves."""
     read: list[Told] = field(default_factory=list)
-    """Told of each message when a program takes it."""
+    """Called for each message when a program reads it."""
     plans: dict[bool, list[Told]] = field(default_factory=lambda: {True: [], False: []})
-    """What is planned for messages to come, that leave (True) or are taken (False): may end program or connection."""
+    """Functions for later messages, at sending (True) or reading (False); they may end the program or the connection.
+    """
     tried: list[Callable[[Machine, str], None]] = field(default_factory=list)
-    """Told of each attempt of a machine to reach an address."""
+    """Called for each attempt of a machine to reach an address."""
     affected: Counter[str] = field(default_factory=Counter)
-    """How often what went wrong, by the name of the act."""
+    """Number of times that each fault had an effect, by the name of the act."""
     hosts: set[str] = field(default_factory=set)
-    """Those of pods that are there."""
+    """The addresses of existing pods."""
     certificates: int = 0
 
     def takes(self, origin: str, to: str) -> float:
-        """Seconds that a message takes from one replica to another."""
+        """Return the seconds that a message takes from one replica to another."""
         return LATENCY * self.loop.rng.expovariate(1.0) + self.directions[origin, to].late
 
     async def dialled(self, machine: Machine, where: Address) -> End:
-        """A connection to an address. Raises what aiohttp does."""
+        """Connect to an address. Raises aiohttp's errors."""
         for tried in self.tried:
             tried(machine, where.url)
         listener = await self._found(machine, where)
@@ -141,7 +142,7 @@ class Peers:
         return near
 
     async def _found(self, machine: Machine, where: Address) -> Listener:
-        """Who listens at an address, where that can be reached."""
+        """Return the listener at an address, if it is reachable."""
         host = where.url.removeprefix("https://").partition(":")[0]
         for pause in _ATTEMPTS:
             await asyncio.sleep(pause)
@@ -156,16 +157,16 @@ class Peers:
         raise aiohttp.ConnectionTimeoutError(f"{where.url}: no connection within 5 s")
 
     def resume(self) -> None:
-        """Let arrive what was kept back and is no more."""
+        """Deliver the messages whose direction is open again."""
         for end in list(self.ends):
             end.resume()
 
     def between(self, one: str, other: str) -> list[End]:
-        """The ends of the connections between two replicas that are at the first."""
+        """Return the ends, at the first replica, of the connections between two replicas."""
         return [end for end in self.ends if (end.machine.replica, end.other.machine.replica) == (one, other)]
 
     def closed(self, machine: Machine, *, silently: bool = False) -> None:
-        """A program is no more; ``silently``: nor is what would tell others so."""
+        """End a program's connections; ``silently``: the other side is not notified."""
         for url in [url for url, listener in self.listeners.items() if listener.machine is machine]:
             del self.listeners[url]
         for end in [end for end in self.ends if end.machine is machine]:
@@ -219,7 +220,7 @@ async def _admitted(security: Security, request: object) -> bool:
 
 
 def install() -> None:
-    """Let replicas of this process reach each other here, and nowhere else."""
+    """Let replicas of this process reach each other through ``peers`` only."""
     network.listening = _listening  # type: ignore[assignment]
     network.accepted = _accepted  # type: ignore[assignment]
     network.reached = _reached  # type: ignore[assignment]

@@ -1,4 +1,4 @@
-"""A third-party plugin that raises at the points that an annotation of pods names."""
+"""A third-party plugin that raises an error at the points that an object's pods name."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from vcd.scheduling.framework.plugin import Plugin
 from vcd.scheduling.session.views import Task
 
 ENTRY = "\n  - name: raising"
-"""Its line in a configuration file, after that of another plugin of its tier."""
+"""The plugin's line in a configuration file, after another plugin of its tier."""
 RAISES = "simulation.example/raises"
-"""The annotation of a pod that names the points at which the plugin raises for it, with blanks between them."""
+"""The annotation of a pod with the points at which the plugin raises an error for it, separated by blanks."""
 
 
 class RaisingPlugin(Plugin):
-    """Has no opinion of its own."""
+    """Raises errors on request, and otherwise changes no decision."""
 
     name = "raising"
     keys = (RAISES,)
@@ -34,7 +34,7 @@ def _raise_for(task: Task, point: str) -> None:
 
 
 def is_of_plugin(fault: str) -> bool:
-    """Whether a fault in a plan is this plugin's, which raises as it should."""
+    """Return whether a fault in a plan is this plugin's intended error."""
     return fault.startswith(f"{RaisingPlugin.name}: ")
 
 

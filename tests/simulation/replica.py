@@ -1,4 +1,4 @@
-"""A replica: a sequence of processes of the production daemon, on one disk."""
+"""A replica: the production daemon as a sequence of processes, on a disk that outlives them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from vcd.daemon.process import run
 from vcd.daemon.service import SchedulerService
 
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 20.0
-"""Seconds that the kubelet waits before it starts a program again that ended, the first time and at most."""
+"""Seconds that the kubelet waits before it restarts an ended program, the first time and at most."""
 
 
 @dataclass(eq=False)
@@ -34,28 +34,31 @@ class Machine(Process):
     service: SchedulerService | None = None
     told_to_end: bool = False
     code: int | None = None
-    """What the program ended with by itself."""
+    """The exit code with which the program ended by itself."""
     crash: Exception | None = None
-    """What ended the program without a word of its own."""
+    """The exception that ended the program."""
 
     @property
     def replica(self) -> str:
-        """The name of the replica that it is of."""
+        """The name of its replica."""
         return self.name.partition("-")[0]
 
     @property
     def asks_as_it_ends(self) -> bool:
-        """Whether its program is ending: it asks what became of its parts once all of them have ended, and does not get
-        so far where it is killed before."""
+        """Whether its program is ending.
+
+        An ending program examines the results of its parts after all of them have ended; if it is killed earlier, it
+        does not.
+        """
         return self.told_to_end or (self.service is not None and self.service.state_writer.log.failure is not None)
 
 
 @dataclass(eq=False)
 class Replica:
-    """A pod of the Deployment, whose program is started again where it ends.
+    """A pod of the Deployment; the kubelet restarts its program whenever it ends.
 
-    ``flags`` are of vcd run. ``linked`` gives a link to the server under an identity. ``ended`` is told of each end of
-    a program that nobody asked for, with its exit code. ``kept`` keeps each machine that was, with its log.
+    ``flags`` are of vcd run. ``linked`` returns a link to the server under an identity. ``ended`` is called with the
+    exit code at each end that was not requested. ``kept`` has every past incarnation with its log.
     """
 
     name: str
@@ -70,17 +73,17 @@ class Replica:
     wall_ahead: float = 0.0
     busy: float = 0.0
     version: int = FIRST
-    """Of the program that is started next."""
+    """The flags of the next program."""
     identity: str = ""
-    """What ``--identity`` gives to the programs that are started next; empty for the machine's name."""
+    """The ``--identity`` of the next programs; empty for the machine's name."""
     road: Road = field(default_factory=Road)
     drive: Drive = field(default_factory=Drive)
     starts: int = 0
     pods: int = 0
-    """How many there were: each has an address of its own, and begins with an empty disk."""
+    """Number of pods so far: each has its own address and begins with an empty disk."""
     _pause: float = FIRST_PAUSE
     _stopped_until: float = 0.0
-    """When its next program goes on, if none ran as it was stopped."""
+    """The time at which the next program starts, if none ran when the replica was stopped."""
 
     def __post_init__(self) -> None:
         self.access = Access(self.folder, self.name, self.loop.time)
@@ -92,16 +95,16 @@ class Replica:
 
     @property
     def service(self) -> SchedulerService | None:
-        """The daemon that runs, once it is put together."""
+        """The running daemon, once it is constructed."""
         return self.machine.service if self.machine is not None and self.machine.alive else None
 
     @property
     def leads(self) -> bool:
-        """Whether its daemon leads, or believes so."""
+        """Return whether its daemon leads, or believes so."""
         return self.service is not None and self.service.terms.leads()
 
     def start(self, disk: Disk | None = None) -> None:
-        """Start the program on what is on its disk."""
+        """Start the program with the files on its disk."""
         self.starts += 1
         identity = f"{self.name}-{self.starts}"
         if disk is None:
@@ -137,7 +140,7 @@ class Replica:
         except Exception as error:  # noqa: BLE001 - a traceback, and exit code 1
             crash, code = error, 1
         if not machine.alive or self.loop.is_closed():
-            return  # the garbage collector's doing, long after
+            return  # by the garbage collector, much later
         machine.alive, machine.code, machine.crash = False, code, crash
         self.loop.look_through(machine)
         machine.link.closed()
@@ -157,7 +160,7 @@ class Replica:
         return parse_options({**always, **self.flags})
 
     def _again(self, machine: Machine, pause: float | None = None) -> None:
-        """As the kubelet: start it again after a pause that grows."""
+        """Restart it as the kubelet does, after a growing pause."""
         if pause is None:
             pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
         disk = machine.disk.after_crash(self.folder / f"{self.name}-{self.starts + 1}")
@@ -167,7 +170,7 @@ class Replica:
     # --- what is done to it -------------------------------------------------------------------------------------------
 
     def kill(self, disk: Disk | None = None, pause: float | None = None) -> None:
-        """End it as SIGKILL does, and start it again, on a disk if given, else on what it wrote."""
+        """Kill it as SIGKILL does, and start it again, on a given disk or else on what it wrote."""
         machine = self.machine
         if machine is None or not machine.alive:
             return
@@ -193,7 +196,7 @@ class Replica:
             handler()
 
     def stop_for(self, seconds: float) -> None:
-        """Let nothing of it run for so long, as SIGSTOP and SIGCONT do; if no program runs, stop the next one."""
+        """Stop it for some seconds, as SIGSTOP and SIGCONT do; if no program runs, stop the next one."""
         machine, stop = self.machine, object()
         if machine is None or not machine.alive:
             self._stopped_until = max(self._stopped_until, self.loop.time() + seconds)
@@ -202,17 +205,17 @@ class Replica:
         self.loop.call_later(seconds, machine.go_on, stop, context=self.loop.world.context())
 
     def set_wall_ahead(self, seconds: float) -> None:
-        """Let its machine's wall clock be ahead by so many seconds from now on."""
+        """Set its machine's wall clock ahead by some seconds from now on."""
         self.wall_ahead = seconds
         if self.machine is not None:
             self.machine.wall_ahead = seconds
 
     def set_busy(self, seconds: float) -> None:
-        """Let its machine have other things to do, by which work in threads takes up to so much longer."""
+        """Make its machine busy: work in threads takes up to this many seconds longer."""
         self.busy = seconds
         if self.machine is not None:
             self.machine.busy = seconds
 
     def next_disk(self) -> Path:
-        """The folder of the incarnation that comes next."""
+        """Return the folder of the next incarnation."""
         return self.folder / f"{self.name}-{self.starts + 1}"

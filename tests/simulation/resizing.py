@@ -1,4 +1,4 @@
-"""Pods that are resized in place: users write the subresource, and kubelets act a while later."""
+"""Pods that are resized in place: users request it through the subresource, and kubelets do it some seconds later."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ PENDING = "PodResizePending"
 
 
 def resize_pods(sim: Simulation, gang: str, every: int, cpu: str, seconds: float) -> None:
-    """A user changes what a gang's pods ask for, or each second one, third one ...; of those that run the kubelet says
-    what they run with, and after so long it resizes them, or says that there is no room."""
+    """A user changes the requests of a gang's pods, or of every second one, third one ...
+
+    The kubelet reports the current resources of running pods. After some seconds it resizes them, or reports that the
+    node lacks capacity.
+    """
     for each in pods_of(sim, gang)[::every]:
         first, *others = each["spec"]["containers"]
         asked, runs = first["resources"].get("requests") or {}, each["status"].get("phase") == "Running"
-        # a pod's quality of service may not change; and of one that starts nobody says yet what was admitted
+        # a pod's quality of service must not change; and a starting pod has no admitted resources yet
         if "cpu" not in asked or is_deleting(each) or runs != bool(each["spec"].get("nodeName")):
             continue
         resized = {**first, "resources": {**first["resources"], "requests": {**asked, "cpu": cpu}}}
@@ -36,7 +39,7 @@ def resize_pods(sim: Simulation, gang: str, every: int, cpu: str, seconds: float
 
 
 def _resize(sim: Simulation, resized: Obj) -> None:
-    """The kubelet gives a pod what it asks for, where the node has it beside what others there take."""
+    """The kubelet gives a pod its requests if the node has them in addition to its other pods' requests."""
     pod, uid = sim.store.find("pods", *key_of(resized)), resized["metadata"]["uid"]
     (kubelets,) = (each for each in sim.cluster.manager.controllers if isinstance(each, Kubelets))
     stay = kubelets._stays.get(uid)
@@ -62,7 +65,7 @@ def _resize(sim: Simulation, resized: Obj) -> None:
 
 
 def _in_force(pod: Obj) -> list[Obj]:
-    """Statuses of a pod's containers that run with what they ask for."""
+    """Return the statuses of a pod's containers that run with their requests."""
     asked = {each["name"]: each["resources"].get("requests") or {} for each in pod["spec"]["containers"]}
     return [
         {**each, "allocatedResources": asked[each["name"]], "resources": {"requests": asked[each["name"]]}}

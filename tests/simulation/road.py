@@ -1,4 +1,4 @@
-"""The path of a replica's requests to the API server and back: possible faults, and the outcome of each."""
+"""The way of a replica's requests to the API server and back: possible faults, and the outcome of each request."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from tests.simulation.apiserver import Answer
 
 @dataclass(eq=False)
 class Asked:
-    """A request that a program makes, WATCH for a watch; what became of it is told by ``status``: None until there is
-    an answer, 0 where none came. ``wait`` are the seconds after which the server wants to be asked again, 0 for none.
+    """A request of a program; the method is WATCH for a watch.
+
+    ``status`` is its outcome: None until there is an answer, 0 if none came. ``wait`` is the server's Retry-After in
+    seconds, or 0.
     """
 
     identity: str
@@ -25,21 +27,21 @@ class Asked:
 
     @property
     def place(self) -> str:
-        """Its path without the query."""
+        """The path without the query."""
         return self.path.partition("?")[0]
 
 
 @dataclass
 class Way:
-    """What becomes of one request. Seconds are beside what the network takes anyhow.
+    """The outcome of one request. Seconds are in addition to those of the network.
 
-    ``refused``: no connection comes about. ``lost``: it never arrives. ``instead``: what somebody answers in the
-    server's place, without doing it. ``afterwards``: what is answered in place of what the server said when it had done
-    it. ``forgotten``: the answer never arrives. ``cut``: of the answer's body only so many bytes. ``path``: what the
-    server takes itself to be asked, where that is something else. ``done`` is called once the server has done it.
-    ``impatient``: what somebody between answers as soon as it got the request, which is still on its way to the server.
-    ``connecting`` is called amid the time in which the connection comes about. ``held`` is how long the server takes
-    from when it got the request until it is done, as a part of the time that the request may take (?timeout=).
+    ``refused``: no connection is established. ``lost``: it never arrives. ``instead``: an answer in the server's place;
+    the server does nothing. ``afterwards``: an answer that replaces the server's after it executed the request.
+    ``forgotten``: the answer never arrives. ``cut``: the answer's body ends after this many bytes. ``path``: the path
+    that the server receives, if it differs. ``done`` is called after the server executed it. ``impatient``: an answer
+    that a proxy gives at once, while the request is on its way to the server. ``connecting`` is called while the
+    connection is being established. ``held``: the time that the server takes for it, as a share of the request's
+    ?timeout=.
     """
 
     asked: Asked
@@ -59,21 +61,21 @@ class Way:
 
 
 Draw = Callable[[str, str, Way], None]
-"""Changes what becomes of a request, by its method (WATCH for a watch) and path."""
+"""Changes the outcome of a request, by its method (WATCH for a watch) and path."""
 
 
 @dataclass(eq=False)
 class Road:
-    """What holds of a replica's way to the server and back, whichever of its programs goes it."""
+    """The state of a replica's way to the server and back, for all of its programs."""
 
     up: bool = True
-    """Whether what it sends arrives."""
+    """Whether the messages that it sends arrive."""
     down: bool = True
-    """Whether what is sent to it arrives."""
+    """Whether the messages to it arrive."""
     cut_at: float = 0.0
-    """Since when not both hold."""
+    """The time since which one of the two is False."""
     late: float = 0.0
-    """Seconds that each piece of a watch takes longer."""
+    """Seconds added to each piece of a watch."""
     draws: list[Draw] = field(default_factory=list)
     affected: Counter[str] = field(default_factory=Counter)
-    """How often what went wrong, by the name of the act."""
+    """Number of times that each fault had an effect, by the name of the act."""

@@ -1,4 +1,4 @@
-"""The acts of a run as data, which can be shrunk, stored in a file, and run again."""
+"""The acts of a run, as data: it can be shrunk, stored in a file, and run again."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Act(msgspec.Struct, frozen=True):
-    """Something that is done at a time (simulated seconds): the name of an act, and what it is given."""
+    """The name of an act, its time (simulated seconds), and its arguments."""
 
     at: float
     what: str
@@ -16,9 +16,10 @@ class Act(msgspec.Struct, frozen=True):
 
 
 class Script(msgspec.Struct, frozen=True):
-    """A run. ``storm`` seconds in which the acts happen, then ``calm`` ones in which nothing goes wrong.
+    """A run: ``storm`` seconds with acts, then ``calm`` seconds without faults.
 
-    ``flags`` are of vcd run, ``conf`` is the scheduler's configuration. ``seed`` draws all that the acts leave open.
+    ``flags`` are of vcd run, ``conf`` is the scheduler's configuration. ``seed`` draws everything that the acts leave
+    open.
     """
 
     seed: int

@@ -1,4 +1,4 @@
-"""Reduces a script that violates an invariant to the smallest one that still does."""
+"""Reduces a script that violates an invariant to the smallest one that still violates it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from tests.simulation.script import Act, Script
 T = TypeVar("T")
 
 _DRAWS = 3
-"""Seeds under which a smaller script is tried: with an act less, all that is drawn comes in another order."""
+"""Seeds for each smaller script: without one act, everything is drawn in another order."""
 
 
 def minimal(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Items of which none, nor any half, quarter ... of them, can be left out while it still ``fails`` (Zeller's
-    ddmin)."""
+    """Return items of which none, nor any half, quarter ..., can be removed while it still ``fails`` (ddmin)."""
     left, parts = list(items), 2
     while left:
         size = -(-len(left) // parts)
@@ -34,8 +33,11 @@ def minimal(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]
 
 
 class Shrinker:
-    """Shrinks by what ``violated`` says: the invariants that a script violates. ``invariant`` has to be among them, and
-    no more than ``most`` scripts are run. ``told`` is handed each smaller one that was found."""
+    """Shrinks a script; ``violated`` returns the invariants that a script violates.
+
+    ``invariant`` has to be among them, and at most ``most`` scripts are run. ``told`` is called with each smaller
+    script.
+    """
 
     def __init__(
         self,
@@ -50,14 +52,14 @@ class Shrinker:
         self._told = told
 
     def shrunk(self, script: Script) -> Script:
-        """A small script that violates the invariant, of one that does."""
+        """Return a small script that violates the invariant, derived from a script that does."""
         while True:
             before, script = script, self._simplified(self._with_fewer_acts(script))
             if script == before or not self.left:
                 return script
 
     def _tried(self, script: Script) -> Script | None:
-        """The script under a seed with which it violates the invariant; None where it is under none of some."""
+        """Return the script under a seed with which it violates the invariant, or None."""
         for seed in range(script.seed, script.seed + _DRAWS):
             if not self.left:
                 return None
@@ -81,7 +83,7 @@ class Shrinker:
         return smallest
 
     def _simplified(self, script: Script) -> Script:
-        """Fewer replicas, flags and lines of configuration, a shorter storm, smaller numbers."""
+        """Reduce replicas, flags and lines of configuration, the length of the storm, and numbers."""
         again = True
         while again:
             again = False
@@ -93,8 +95,8 @@ class Shrinker:
 
 
 def simpler(script: Script) -> Iterator[Script]:
-    """Scripts that differ in one thing, which is simpler. The calm stays as it is: in a shorter one nothing would come
-    to rest."""
+    """Yield scripts that differ in one thing, which is simpler. The calm keeps its length: a shorter one ends before
+    rest."""
     for count in range(1, script.replicas):
         yield replace(script, replicas=count)
     if script.flags:
@@ -113,7 +115,7 @@ def simpler(script: Script) -> Iterator[Script]:
 
 
 def _simpler_givens(given: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """What an act is given, with a number that is smaller or an object that is empty."""
+    """Yield an act's arguments with one smaller number or one empty object."""
     for place, value in enumerate(given):
         less: list[Any] = []
         if isinstance(value, int) and not isinstance(value, bool) and value > 1:

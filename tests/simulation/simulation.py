@@ -1,4 +1,4 @@
-"""One run: a cluster, replicas and users, the acts of a script, and the check of the invariants."""
+"""One run: a cluster, replicas and users, the acts of a script, and whether the invariants hold."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from vcd.scheduling.framework.policy import DEFAULT_POLICY
 Obj = dict[str, Any]
 NAMESPACE = "volcano-system"
 CONFIGURES = frozenset({"configure", "misconfigure"})
-"""Acts that write the configuration file, which is read where it was there from the start."""
+"""Acts that write the configuration file; replicas read the file only if it exists at the start."""
 STEPS, STEPS_A_SECOND = 500_000, 500
-"""Steps of the loop that a run may take: for all that happens, and for looking around at rest, as each replica does."""
+"""Steps of the loop that a run may take: in total, and per second for the observations at rest."""
 
 
 @dataclass
 class Violation(Exception):
-    """An invariant that did not hold: which, when (simulated seconds), and of what."""
+    """An invariant that did not hold, the time (simulated seconds), and the details."""
 
     invariant: str
     at: float
@@ -53,7 +53,7 @@ class Violation(Exception):
 
 
 class Simulation:
-    """What a script's acts and the invariants work on."""
+    """The objects that a script's acts and the invariants work on."""
 
     def __init__(self, script: Script, folder: Path, loop: SimulatedLoop) -> None:
         self.script = script
@@ -67,7 +67,7 @@ class Simulation:
         self.trace = hashlib.sha256()
         self.store.create("namespaces", {"metadata": {"name": NAMESPACE}})
         self.conf_path = folder / "scheduler.conf"
-        """What the replicas read their configuration from, where the script has one, or acts that change it."""
+        """The replicas' configuration file, if the script has one or acts that change it."""
         flags = dict(script.flags)
         if script.conf or any(act.what in CONFIGURES for act in script.acts):
             self.conf_path.write_text(script.conf or DEFAULT_POLICY)
@@ -79,11 +79,11 @@ class Simulation:
         ]
         self.server.credentials = self._is_known
         self.heard: Callable[[str, Asked], None] = lambda what, asked: None
-        """Told of each request that a program makes, as Link.heard is."""
+        """Called for each request of a program, as Link.heard is."""
         self.calm = False
-        """Whether nothing goes wrong any more."""
+        """Whether all faults have ended."""
         self.ends: dict[Hashable, float] = {}
-        """When what goes wrong for a while ends at the latest, by what it is."""
+        """The latest end of each temporary fault."""
         self.server.noted = self._carried_out
 
     def _linked(self, identity: str) -> Link:
@@ -97,22 +97,22 @@ class Simulation:
         self.note("ended", machine.name, code)
 
     def violated(self, invariant: str, what: str) -> None:
-        """Tell of an invariant that does not hold. Raises ValueError for a name that ``NAMES`` has not."""
+        """Record a violated invariant. Raises ValueError for a name that is not in ``NAMES``."""
         if invariant not in NAMES:
-            raise ValueError(f"{invariant!r} is no invariant that tests.simulation.names.py tells of")
+            raise ValueError(f"{invariant!r} is not an invariant of tests/simulation/names.py")
         self.violations.append(Violation(invariant, round(self.loop.time(), 6), what))
 
     def note(self, *what: object) -> None:
-        """Add to what two runs of one seed must have in common."""
+        """Add to the digest that two runs of one seed must share."""
         self.trace.update(repr((round(self.loop.time(), 9), *what)).encode())
 
     def _carried_out(self, request: Request, status: int) -> None:
-        # an Event on a configuration that cannot be read names its file, in a folder with another name in each run
+        # an Event on an unreadable configuration names its file, whose folder differs in each run
         body = hashlib.sha256(request.payload.replace(bytes(self.folder), b"")).hexdigest()
         self.note("carried out", request.identity, request.method, str(request.url), body, status)
 
     def _note_logs(self) -> None:
-        """Note what each replica's log ends with."""
+        """Add the last event of each replica's log to the digest."""
         for replica in self.replicas:
             if replica.machine is not None and replica.machine.disk.log.exists():
                 try:
@@ -122,18 +122,18 @@ class Simulation:
                     self.note("no log", replica.name, type(error).__name__)
 
     def _do(self, act: Act, what: Callable[..., None]) -> None:
-        """Let an act happen; one that changes something on the server has an effect."""
+        """Perform an act. An act that changes something on the server has an effect."""
         before = self.store.version
         what(self, *act.given)
         self.affected[act.what] += self.store.version != before
 
     @property
     def affected(self) -> Counter[str]:
-        """How often acts had an effect that are of no replica by itself."""
+        """Number of times that acts had an effect, without those of a single replica."""
         return self.server.affected
 
     def effects(self) -> dict[str, int]:
-        """For each act of the script how often it had an effect."""
+        """Return how often each act of the script had an effect."""
         found: Counter[str] = Counter()
         for affected in (self.affected, self.peers.affected, *(each.road.affected for each in self.replicas)):
             for name, count in affected.items():
@@ -142,11 +142,11 @@ class Simulation:
 
     @property
     def machines(self) -> list[Machine]:
-        """All that ever were."""
+        """All incarnations of all replicas."""
         return [machine for replica in self.replicas for machine in replica.kept]
 
     async def run(self, watched: Callable[[Simulation], Any], acts: dict[str, Callable[..., None]]) -> None:
-        """Let the script happen, then let all come to rest; ``watched`` looks at the invariants."""
+        """Perform the script, then let everything come to rest. ``watched`` checks the invariants."""
         invariants = watched(self)
         async with self.cluster:
             for act in self.script.acts:
@@ -166,8 +166,7 @@ class Simulation:
 
 @dataclass
 class Outcome:
-    """What a run came to: its violations, what it cost, a digest that two runs of it share, and how often each act of
-    its script had an effect."""
+    """The result of a run: its violations, its cost, its digest, and how often each act of its script had an effect."""
 
     seed: int
     violations: list[Violation] = field(default_factory=list)
@@ -177,7 +176,7 @@ class Outcome:
 
 
 def _install() -> None:
-    """Connect the daemons of this process to what is simulated. Not at import: tests of other parts import this."""
+    """Connect the daemons of this process to the simulation. Not at import: other tests import this."""
     client.HttpTransport = SimulatedTransport  # type: ignore[misc, assignment]
     peers.install()
     outside.install()
@@ -187,8 +186,11 @@ def _install() -> None:
 def simulate(
     script: Script, watched: Callable[[Simulation], Any], acts: dict[str, Callable[..., None]], keep: Path | None = None
 ) -> Outcome:
-    """Run a script; ``keep`` is where its logs are left. The process ends after it, or grows by what it leaves behind:
-    a collection of garbage would run finalizers at moments of its own."""
+    """Run a script; ``keep`` is the folder for its logs.
+
+    A process runs one script and ends: what a run leaves in memory would be collected during the next one, at moments
+    that differ.
+    """
     gc.disable()
     _install()
     folder = Path(tempfile.mkdtemp(prefix="vcd-simulation-"))

@@ -1,4 +1,4 @@
-"""One end of a WebSocket between two replicas, with the interface of aiohttp's client and server."""
+"""One end of a WebSocket between two replicas, with the behaviour of aiohttp's client and server."""
 
 from __future__ import annotations
 
@@ -19,81 +19,83 @@ if TYPE_CHECKING:
     from tests.simulation.replica import Machine
 
 WINDOW = 1 << 18
-"""Bytes that are sent and not read after which who sends has to wait."""
+"""Unread bytes from which on the sender has to wait."""
 _PATIENCE = {True: 1.0, False: 10.0}
-"""Seconds that who made a connection, and who listens, waits for the other side's word when it closes it."""
+"""Seconds that the client, and the server, wait for the other side's close frame after their own."""
 _CLOSED = WSMessage(WSMsgType.CLOSED, None, None)
 
 
 class Frame(Enum):
-    """What goes over a connection."""
+    """The kinds of frames on a connection."""
 
     OPEN = auto()
     OPENED = auto()
     REFUSED = auto()
-    """With the status."""
+    """Carries the status."""
     DATA = auto()
     PING = auto()
     PONG = auto()
     CLOSE = auto()
-    """With code and reason."""
+    """Carries code and reason."""
     LOST = auto()
     """The connection itself has ended."""
 
 
 _TO_READ = (Frame.DATA, Frame.PING, Frame.CLOSE, Frame.LOST)
-"""What waits until the program reads."""
+"""Frames that wait until the program reads them."""
 
 
 class End:
-    """An end of a connection, at a machine; ``dialled`` for who made it. What arrives does so in that machine's
-    program: not while it is stopped."""
+    """An end of a connection, at a machine; ``dialled`` for the end that connected.
+
+    Frames arrive in that machine's program, and do not arrive while it is stopped.
+    """
 
     other: End
     come: Callable[[End], None]
-    """Told when somebody has come, at the end that listens."""
+    """Called at the listening end when a client has connected."""
 
     def __init__(self, peers: Peers, machine: Machine, *, dialled: bool) -> None:
         self.peers, self.machine, self.dialled = peers, machine, dialled
         self._loop, self._context = peers.loop, machine.context()
         self.url = ""
-        """What was dialled."""
+        """The address that the client connected to."""
         self.began_at = peers.loop.time()
         self.ended_at: float | None = None
-        """Since when it is gone; ``left``: by this end's own doing, though all was well."""
+        """The time of its end. ``left``: this end closed it without a fault."""
         self.left = False
         self.opened: asyncio.Future[None] = peers.loop.create_future()
         self._queue: deque[tuple[Frame, Any]] = deque()
         self._came = asyncio.Event()
         self._room = asyncio.Event()
         self._on_the_way = 0
-        """Bytes that were sent from here and not read there."""
+        """Bytes that were sent from here and not read at the other end."""
         self._free = 0.0
         self._kept: list[tuple[Frame, Any]] = []
         self._heard = peers.loop.time()
         self._gone = False
-        """Whether nothing can be sent from here, or arrive."""
+        """Whether this end can neither send nor receive."""
         self._closed = False
         self._closing = False
-        """Whether the other side said that it closes the connection."""
+        """Whether the other side sent a close frame."""
         self._waiting = False
 
     @property
     def lives(self) -> bool:
-        """Whether the connection is there, as far as this end knows, which has not closed it either."""
+        """Return whether the connection is open: this end knows of no end and has not closed it."""
         return not (self._gone or self._closed)
 
-    # --- on the way ---------------------------------------------------------------------------------------------------
+    # --- in transit ---------------------------------------------------------------------------------------------------
 
     def send(self, frame: Frame, said: Any = None) -> None:
-        """Send something on its way. Raises ClientConnectionResetError where the connection has ended."""
+        """Send a frame. Raises ClientConnectionResetError if the connection has ended."""
         if self._gone:
             raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
         if frame is Frame.DATA:
             for told in [*self.peers.sent, *self.peers.plans[True]]:
                 told(self, said)
             if self._gone or not self.machine.alive:
-                return  # that was the plan
+                return  # the planned fault ended it
             said = said_to(self, said)
             self._on_the_way += len(said)
         self._pass(frame, said)
@@ -108,7 +110,7 @@ class End:
         self._loop.call_at(self._free, self.other._arrive, frame, said, context=self.other._context)
 
     def resume(self) -> None:
-        """Let go what was kept back, unless something still holds it."""
+        """Send the delayed frames, unless another fault still delays them."""
         if self.peers.directions[self.machine.replica, self.other.machine.replica].open:
             kept, self._kept = self._kept, []
             for frame, said in kept:
@@ -135,18 +137,18 @@ class End:
     # --- ends ---------------------------------------------------------------------------------------------------------
 
     def drop(self) -> None:
-        """End the connection from here; the other side learns of it when it can."""
+        """End the connection from here; the other side notices when it can."""
         if not self._gone:
             self._pass(Frame.LOST, None)
             self._end()
 
     def vanish(self) -> None:
-        """Let nothing come from here any more, nor anybody be told."""
+        """Send nothing from here any more, and notify nobody of the end."""
         self._kept.clear()
         self._end()
 
     def cut(self) -> None:
-        """Something on the way ends the connection; both sides learn of it when they can."""
+        """A device in the network ends the connection; both sides notice when they can."""
         for end in (self, self.other):
             if not end._gone:
                 self._loop.call_later(
@@ -162,7 +164,7 @@ class End:
             self.peers.ends.remove(self)
 
     def begin(self) -> None:
-        """Look from now on whether the other side is there."""
+        """Check from now on whether the other side is there."""
         self._loop.call_later(SILENCE, self._beat, context=self._context)
 
     def _beat(self) -> None:
@@ -187,10 +189,10 @@ class End:
             self._queue.append((Frame.LOST, None))
         self._came.set()
 
-    # --- what the program does ----------------------------------------------------------------------------------------
+    # --- operations of the program ------------------------------------------------------------------------------------
 
     async def send_bytes(self, data: bytes) -> None:
-        """Send a message; waits while too much is not read yet. Raises ClientConnectionResetError."""
+        """Send a message; wait while too many bytes are unread. Raises ClientConnectionResetError."""
         if self._closed or self._closing:
             raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
         self.send(Frame.DATA, data)
@@ -199,7 +201,7 @@ class End:
             await self._room.wait()
 
     async def receive(self, timeout: float | None = None) -> WSMessage:
-        """What comes next. Raises TimeoutError."""
+        """Return the next message. Raises TimeoutError."""
         while not self._closed:
             async with asyncio.timeout(timeout):
                 frame, said = await self._next()
@@ -207,7 +209,7 @@ class End:
                 for told in [*self.peers.read, *self.peers.plans[False]]:
                     told(self, said)
                 if not self.machine.alive:
-                    await self._loop.create_future()  # which is never done: it ended here
+                    await self._loop.create_future()  # never done: the connection ended here
                 return WSMessage(WSMsgType.BINARY, said, None)
             if frame is Frame.PING:
                 self.send(Frame.PONG)
@@ -237,7 +239,7 @@ class End:
         return frame, said
 
     async def close(self, *, code: int = aiohttp.WSCloseCode.OK, message: bytes = b"") -> bool:
-        """End the connection, and say why; waits for the other side's word."""
+        """End the connection with a reason, and wait for the other side's close frame."""
         if self._closed:
             self.drop()
             return False
@@ -252,7 +254,7 @@ class End:
         return True
 
     async def _answered(self) -> None:
-        """Return when the other side has closed the connection, too, or had the time to."""
+        """Return when the other side has closed the connection, too, or its time is over."""
         try:
             async with asyncio.timeout(_PATIENCE[self.dialled]):
                 while not self._closing:
@@ -268,7 +270,7 @@ class End:
         return self
 
     async def __anext__(self) -> WSMessage:
-        """The next message; ends with the connection."""
+        """Return the next message; iteration ends with the connection."""
         message = await self.receive()
         if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED):
             raise StopAsyncIteration

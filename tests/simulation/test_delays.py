@@ -1,4 +1,4 @@
-"""The invariant "done soon" allows the time until vcd detects a restore of the server's storage."""
+"""The invariant "done soon" grants additional time after a restore of the server's storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas whose programs are killed or stopped. Requests that a killed program did not send are no violation."""
+"""Replicas whose programs are killed or stopped: the unretrieved exceptions of a killed program are no fault."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.simulation.replica import Machine, Replica
 
 
 def replica(folder: Path, looked_through: list[object], failure: Exception | None = None) -> Replica:
-    """A replica whose program runs; ``failure`` is that of its log."""
+    """A replica with a running program; ``failure`` is that of its log."""
     loop = Mock(look_through=looked_through.append, time=lambda: 0.0)
     found = Replica("a", loop, folder, {}, Mock(), Mock(), Mock())
     found.machine = Machine("a-1", disk=Mock(), link=Mock(), peers=Mock())

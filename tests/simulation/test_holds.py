@@ -1,4 +1,4 @@
-"""The invariant on reported holds fails if the named owner holds nothing, holds less, or began to hold later."""
+"""The invariant on remarks about holds fails if the named owner holds nothing, less, or not until the stated time."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_only_a_true_remark_passes(made: Callable[[], World], changes: list[Call
     plan, session = world.decide(), world.session
     assert session is not None
     before = msgspec.structs.replace(plan, waiting=())
-    if not any(one.gate == "held" for one in plan.waiting):  # it is as it was
+    if not any(one.gate == "held" for one in plan.waiting):  # the unchanged plan violates nothing
         plan = msgspec.structs.replace(plan, waiting=sum(world.state.waiting.values(), ()))
     assert list(untrue(plan, session)) == list(untrue(before, session)) == []
     for change in changes:

@@ -1,4 +1,4 @@
-"""Scripts in which vcd once violated an invariant. They pass now, and fail with the bug planted again."""
+"""Scripts in which vcd once violated an invariant: it does not now, but does so with the bug planted again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEPT = {
     "nominated-by-arrival": "nominated-by-arrival",
     "back-by-doubling": "back-by-doubling",
 }
-"""Each script of ``kept/``, and the mutant that is the bug which it found."""
+"""Each script of ``kept/``, with the mutant that is the bug it found."""
 
 
 def script(name: str) -> str:

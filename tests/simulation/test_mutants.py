@@ -1,4 +1,4 @@
-"""Each planted bug replaces a function of vcd, names the test that finds it, and is in docs/reliability.md's table."""
+"""Each planted bug replaces a function of vcd, names what finds it, and is in docs/reliability.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.simulation.test_seeds import ran
 
 _MUTANTS = mutants()
 _MOST = 80
-"""More would not be read: each is here for a law, or for a way of going wrong, that no other one stands for."""
+"""A limit for readers: each bug must represent a law or a kind of fault that no other one represents."""
 
 
 def test_there_are_not_too_many_and_each_layer_has_some() -> None:
@@ -92,7 +92,7 @@ def test_a_test_shows_a_bug_only_if_it_fails_with_it_and_passes_without_it() -> 
 
 
 @pytest.mark.wide
-@pytest.mark.timeout(900)  # six seconds by itself, and minutes on a busy machine
+@pytest.mark.timeout(900)  # six seconds alone, and minutes on a busy machine
 def test_a_hunt_prints_what_finds_a_bug() -> None:
     done = ran("mutants", "put-returns-at-once", "release-counts-anew", "--seeds", "1")
     assert done.returncode == 0, done.stdout + done.stderr

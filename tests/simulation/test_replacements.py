@@ -1,4 +1,4 @@
-"""The invariant "nobody evicted twice" finds a loop of evictions, and lets a new job evict replacements once."""
+"""The invariant "nobody evicted twice" finds a loop of evictions, and permits a new job to evict replacements once."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ printed("planted", *REFUSED)
 """
 
 
-@pytest.mark.timeout(300)  # fifteen seconds by itself, and minutes on a busy machine
+@pytest.mark.timeout(300)  # fifteen seconds alone, and minutes on a busy machine
 def test_a_loop_of_evictions_is_found_and_one_round_for_a_new_job_is_none() -> None:
-    """A job whose bind is always refused evicts one pod; where no pod is immune it evicts the replacements, too."""
+    """A job whose bind is always refused evicts one pod; without immunity it evicts the replacements, too."""
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-c", _PROGRAM]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

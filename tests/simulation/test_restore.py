@@ -25,7 +25,7 @@ def sim() -> Simulated:
 
 
 def restored(sim: Simulated) -> Callable[[], None]:
-    """Make a backup of the cluster's storage; what is returned restores it."""
+    """Back up the cluster's storage, and return a function that restores it."""
     planned: list[Callable[[], Any]] = []
     simulation = SimpleNamespace(
         store=sim.store,

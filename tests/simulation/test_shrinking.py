@@ -1,4 +1,4 @@
-"""Scripts are made smaller, and still violate what they violated."""
+"""Shrunk scripts violate the same invariant."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Replicas of two versions of vcd at the same time: the first message names the version.
+"""Replicas of two versions of vcd: the first message names the version, and the other replica does not know it.
 
-Both are the code as it is. What differs is what ``vcd.daemon.replicas.wire`` says of itself on its way from one to the
-other, so that what is tried is how a replica of another version is refused, and what becomes of its log.
+Both versions run the current code. Only the wire format of ``vcd.daemon.replicas.wire`` is altered in transit. Scripts
+test how a replica of another version is refused, and what becomes of its log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIRST, SECOND = 1, 2
 
 
 def said_to(end: End, said: bytes) -> bytes:
-    """What arrives at the other end of what is said at this one."""
+    """Return what arrives at the other end for a sent message."""
     if end.machine.version == end.other.machine.version:
         return said
     message = wire.from_follower(said) if end.dialled else wire.from_leader(said)

@@ -1,4 +1,4 @@
-"""Acts of users and administrators: nodes, queues, groups and their pods are created, changed and deleted."""
+"""Acts of users and administrators: nodes, queues, groups and pods are created, changed and deleted."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 Obj = dict[str, Any]
 HYPER_NODES = "hypernodes.topology.volcano.sh"
 GATE = "simulation/gate"
-"""A scheduling gate that somebody lifts later."""
+"""A scheduling gate that a user removes later."""
 RESOURCES = {
     "pod": "pods", "group": GROUPS, "job": JOBS, "queue": QUEUES, "node": "nodes", "deployment": DEPLOYMENTS,
     "budget": PDBS, "quota": "resourcequotas", "class": PRIORITY_CLASSES, "namespace": "namespaces",
     "claim": "persistentvolumeclaims", "hypernode": HYPER_NODES,
 }  # fmt: skip
-"""What acts call the resources."""
+"""Short names of resources in acts."""
 
 
 @contextlib.contextmanager
 def refusable() -> Iterator[None]:
-    """What a user asks for may be refused, as when the name is taken or what is to be deleted is gone."""
+    """Suppress the refusal of a user's request, as when the name exists or the object to delete does not."""
     with contextlib.suppress(StatusError):
         yield
 
@@ -39,7 +39,7 @@ def refusable() -> Iterator[None]:
 
 
 def add_node(sim: Simulation, name: str, cpu: int, more: Obj | None = None) -> None:
-    """A node joins; ``more`` has its ``labels``, what it has beside cpu and memory (``room``), and its ``taints``."""
+    """A node joins. ``more`` has its ``labels``, resources other than cpu and memory (``room``), and ``taints``."""
     more = more or {}
     made = node(name, cpu)
     made["metadata"]["labels"].update(more.get("labels") or {})
@@ -52,25 +52,25 @@ def add_node(sim: Simulation, name: str, cpu: int, more: Obj | None = None) -> N
 
 
 def add_class(sim: Simulation, name: str, value: int, more: Obj | None = None) -> None:
-    """An administrator makes a PriorityClass."""
+    """An administrator creates a PriorityClass."""
     with refusable():
         sim.store.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value, **(more or {})})
 
 
 def add_namespace(sim: Simulation, name: str) -> None:
-    """A namespace is made."""
+    """An administrator creates a namespace."""
     with refusable():
         sim.store.create("namespaces", {"metadata": {"name": name}})
 
 
 def add_hyper_node(sim: Simulation, name: str, spec: Obj) -> None:
-    """An administrator makes a HyperNode."""
+    """An administrator creates a HyperNode."""
     with refusable():
         sim.store.create(HYPER_NODES, {"metadata": {"name": name}, "spec": spec})
 
 
 def add_storage(sim: Simulation, name: str, mode: str) -> None:
-    """An administrator makes a StorageClass whose volumes are made on demand."""
+    """An administrator creates a StorageClass with dynamic provisioning."""
     made = {"metadata": {"name": name}, "provisioner": "disk.example", "volumeBindingMode": mode}
     with refusable():
         sim.store.create("storageclasses.storage.k8s.io", made)
@@ -80,13 +80,13 @@ def add_storage(sim: Simulation, name: str, mode: str) -> None:
 
 
 def add_queue(sim: Simulation, name: str, spec: Obj, annotations: dict[str, str] | None = None) -> None:
-    """An administrator makes a queue."""
+    """An administrator creates a queue."""
     with refusable():
         sim.store.create(QUEUES, {"metadata": {"name": name, "annotations": annotations or {}}, "spec": spec})
 
 
 def command(sim: Simulation, action: str, kind: str, name: str) -> None:
-    """Somebody commands a Queue (OpenQueue, CloseQueue) or a Job (AbortJob, ResumeJob, ...), as vcctl does."""
+    """A user sends a command to a Queue (OpenQueue, CloseQueue) or a Job (AbortJob, ResumeJob, ...), as vcctl does."""
     where = sim.store.find(RESOURCES[kind.lower()], "default", name)
     if where is None:
         return
@@ -103,7 +103,7 @@ def add_budget(sim: Simulation, name: str, spec: Obj) -> None:
 
 
 def set_quota(sim: Simulation, name: str, namespace: str, hard: dict[str, str]) -> None:
-    """An administrator makes a ResourceQuota, or changes it, and its controller counts what is there."""
+    """An administrator creates or changes a ResourceQuota, and its controller counts the existing objects."""
     with refusable():
         if sim.store.find("resourcequotas", namespace, name) is None:
             sim.store.create("resourcequotas", {"metadata": {"name": name, "namespace": namespace}})
@@ -112,7 +112,7 @@ def set_quota(sim: Simulation, name: str, namespace: str, hard: dict[str, str]) 
 
 
 def count_quota(sim: Simulation, name: str, namespace: str) -> None:
-    """The ResourceQuota's controller counts once more, as late as it may."""
+    """The ResourceQuota's controller counts again, with its maximum delay."""
     quota = sim.store.find("resourcequotas", namespace, name)
     if quota is None:
         return
@@ -128,8 +128,11 @@ def count_quota(sim: Simulation, name: str, namespace: str) -> None:
 
 
 def _pod(name: str, gang: str, cpu: int, more: Obj) -> Obj:
-    """A pod of a gang, or of none. ``cpu`` 0 asks for nothing. ``more``: ``namespace``, ``annotations``, ``labels``,
-    ``requests`` (beside cpu and memory), ``spec``."""
+    """Return a pod of a gang, or of none.
+
+    ``cpu`` 0 requests nothing. ``more``: ``namespace``, ``annotations``, ``labels``, ``requests`` (other than cpu and
+    memory), ``spec``.
+    """
     made = pod(name, gang, cpu, **(more.get("spec") or {}))
     metadata, container = made["metadata"], made["spec"]["containers"][0]
     metadata["namespace"] = more.get("namespace", "default")
@@ -145,8 +148,11 @@ def _pod(name: str, gang: str, cpu: int, more: Obj) -> Obj:
 
 
 def submit(sim: Simulation, name: str, minimum: int, pods: int, cpu: int, spec: Obj, more: Obj | None = None) -> None:
-    """A user submits a group and its pods; ``spec`` is more of the group's, ``more`` what `_pod` takes, and ``group``,
-    annotations of the group, and ``claim``, the class of a disk of its own for each pod."""
+    """A user submits a group and its pods.
+
+    ``spec`` has further fields of the group, ``more`` the arguments of `_pod`, ``group`` (annotations of the group),
+    and ``claim`` (the class of a disk for each pod).
+    """
     more = more or {}
     made = group(name, minimum, **spec)
     made["metadata"]["namespace"] = more.get("namespace", "default")
@@ -157,7 +163,7 @@ def submit(sim: Simulation, name: str, minimum: int, pods: int, cpu: int, spec: 
 
 
 def add_pods(sim: Simulation, gang: str, first: int, count: int, cpu: int, more: Obj) -> None:
-    """Pods of a gang are made, the first with that number; those that are there stay."""
+    """Create pods of a gang, the first with this number; existing pods remain."""
     for number in range(first, first + count):
         made = _pod(f"{gang}-{number}", gang, cpu, more)
         if more.get("claim"):
@@ -178,7 +184,7 @@ def _claim(sim: Simulation, made: Obj, storage: str) -> None:
 def submit_roles(
     sim: Simulation, name: str, roles: list[tuple[str, int, int, int]], spec: Obj, more: Obj | None = None
 ) -> None:
-    """A user submits a group with a minimum for each role: (role, least, pods, cpu) of each."""
+    """A user submits a group with a minimum for each role: (role, minimum, pods, cpu) of each."""
     more = more or {}
     minimum = sum(least for _, least, _, _ in roles)
     least_of = {role: least for role, least, _, _ in roles}
@@ -191,7 +197,7 @@ def submit_roles(
 
 
 def submit_bare(sim: Simulation, name: str, pods: int, cpu: int, more: Obj | None = None) -> None:
-    """A user submits pods without a group; a controller makes one of each."""
+    """A user submits pods without a group; a controller creates one for each."""
     for number in range(pods):
         with refusable():
             sim.store.create("pods", _pod(f"{name}-{number}", "", cpu, more or {}))
@@ -200,7 +206,7 @@ def submit_bare(sim: Simulation, name: str, pods: int, cpu: int, more: Obj | Non
 def submit_job(
     sim: Simulation, name: str, minimum: int, roles: list[tuple[str, int, int, int]], spec: Obj, more: Obj | None = None
 ) -> None:
-    """A user submits a Volcano Job: (role, least, pods, cpu) of each of its tasks, ``spec`` more of the Job's."""
+    """A user submits a Volcano Job: (role, minimum, pods, cpu) of each task; ``spec`` has further fields of the Job."""
     tasks = []
     for role, least, pods, cpu in roles:
         made = _pod(role, name, cpu, more or {})
@@ -224,7 +230,7 @@ def submit_deployment(sim: Simulation, name: str, replicas: int, cpu: int, more:
 
 
 def scale_job(sim: Simulation, name: str, replicas: int, minimum: int) -> None:
-    """A user changes how many pods the first task of a Job has, and the Job's minimum."""
+    """A user changes the number of pods of a Job's first task, and the Job's minimum."""
     job = sim.store.find(JOBS, "default", name)
     if job is not None:
         first, *others = job["spec"]["tasks"]
@@ -237,26 +243,26 @@ def scale_job(sim: Simulation, name: str, replicas: int, minimum: int) -> None:
 
 
 def edit(sim: Simulation, what: str, namespace: str, name: str, patch: Obj) -> None:
-    """Somebody changes an object by a merge patch."""
+    """A user changes an object by a merge patch."""
     with refusable():
         sim.store.patch(RESOURCES[what], namespace, name, patch)
 
 
 def delete(sim: Simulation, what: str, namespace: str, name: str) -> None:
-    """Somebody deletes an object, by default with what it owns."""
+    """A user deletes an object, by default with its dependents."""
     with refusable():
         sim.store.delete(RESOURCES[what], namespace, name, propagation="Background")
 
 
 def delete_pods(sim: Simulation, gang: str, every: int) -> None:
-    """Somebody deletes a gang's pods, or each second one, third one ..."""
+    """A user deletes a gang's pods, or every second one, third one ..."""
     for each in pods_of(sim, gang)[::every]:
         with refusable():
             sim.store.delete("pods", each["metadata"]["namespace"], each["metadata"]["name"])
 
 
 def lift_gates(sim: Simulation, gang: str, every: int) -> None:
-    """Whoever set the gate of a gang's pods lifts it, of all or of each second one, third one ..."""
+    """A user removes the gate of a gang's pods, of all or of every second one, third one ..."""
     for each in pods_of(sim, gang)[::every]:
         gates = [gate for gate in each["spec"].get("schedulingGates") or () if gate["name"] != GATE]
         with refusable():
@@ -265,15 +271,14 @@ def lift_gates(sim: Simulation, gang: str, every: int) -> None:
 
 
 def edit_pods(sim: Simulation, gang: str, every: int, patch: Obj) -> None:
-    """Somebody changes a gang's pods by a merge patch, or each second one, third one ..."""
+    """A user changes a gang's pods, or every second one, third one ..., by a merge patch."""
     for each in pods_of(sim, gang)[::every]:
         with refusable():
             sim.store.patch("pods", each["metadata"]["namespace"], each["metadata"]["name"], patch)
 
 
 def annotate_often(sim: Simulation, gang: str, size: int, count: int, every: float) -> None:
-    """Somebody writes an annotation of so many random bytes to a gang's pods, so many times, each after so many
-    seconds."""
+    """A user repeatedly writes an annotation of random bytes to a gang's pods, at intervals of some seconds."""
     text = sim.loop.rng.randbytes(size).hex()
     edit_pods(sim, gang, 1, {"metadata": {"annotations": {"simulation.example/large": text}}})
     if count > 1:
@@ -281,7 +286,7 @@ def annotate_often(sim: Simulation, gang: str, size: int, count: int, every: flo
 
 
 def pods_of(sim: Simulation, gang: str) -> list[Obj]:
-    """The pods of a gang."""
+    """Return the pods of a gang."""
     return [each for each in sim.store.list("pods") if (each["metadata"].get("labels") or {}).get("gang") == gang]
 
 

@@ -1,4 +1,4 @@
-"""Acts of other programs: other schedulers that bind and evict pods, late controllers, webhooks."""
+"""Acts of the cluster: others bind and evict pods, controllers are late, webhooks deny."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
 Obj = dict[str, Any]
 HOLD = "simulation.example/hold"
-"""A finalizer that keeps what is deleted."""
+"""A finalizer that delays deletion."""
 
 
 @dataclass
 class World:
-    """What is going on in a simulation's cluster that ends with ``calm``."""
+    """The temporary conditions of a simulation's cluster, which end with ``calm``."""
 
     sim: Simulation
     late: dict[str, float] = field(default_factory=dict)
-    """Until when (simulated seconds) a controller does nothing, by its name; a kubelet's by its node."""
+    """For each controller, and each node's kubelet, the time (simulated seconds) until which it does nothing."""
     denied: dict[tuple[str, str], tuple[int, float]] = field(default_factory=dict)
-    """By verb and resource what a webhook answers, and until when."""
+    """By verb and resource: a webhook's answer, and its end."""
     unbindable: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By namespace and name of a pod until when a webhook denies that it is bound."""
+    """By namespace and name of a pod: the time until which a webhook denies its binding."""
     away: dict[str, Obj] = field(default_factory=dict)
     """Nodes that will return."""
     undone: dict[tuple[Controller, Key], None] = field(default_factory=dict)
-    """What controllers have not done that are late."""
+    """The delayed work of late controllers."""
 
     def __post_init__(self) -> None:
         for controller in self.sim.cluster.manager.controllers:
@@ -45,7 +45,7 @@ class World:
         self._guard_binds()
 
     def _delay(self, controller: Controller) -> None:
-        """Let a controller's work wait as long as it is late; what waits is still in its queue."""
+        """Delay a controller's work while it is late; the work remains in its queue."""
         reconcile, clock, sim = controller.reconcile, self.sim.clock, self.sim
 
         def later(key: Key) -> None:
@@ -69,7 +69,7 @@ class World:
             controller.enqueue(key)
 
     def calm(self) -> None:
-        """Let everybody do at once what is to be done, and all return that were away."""
+        """Do all delayed work at once, and let all removed nodes return."""
         self.denied.clear()
         self.unbindable.clear()
         self.late.clear()
@@ -79,7 +79,7 @@ class World:
             self.give_back(name)
 
     def give_back(self, name: str) -> None:
-        """Let a node join that was away."""
+        """Let a removed node join."""
         made = self.away.pop(name, None)
         if made is not None:
             with refusable():
@@ -92,7 +92,7 @@ class World:
         return (found or {}).get("spec", {}).get("nodeName") or ""
 
     def _guard(self, verb: str, method: str) -> None:
-        """Let webhooks be asked before the store does something."""
+        """Call webhooks before the store does something."""
         inner = getattr(self.sim.store, method)
 
         def asked(rtype: Any, obj: Obj, *args: Any, **options: Any) -> Any:
@@ -117,7 +117,7 @@ class World:
 
 
 def _refusal(code: int) -> StatusError:
-    """What an API server says where a webhook denies, or where it cannot be reached and has failurePolicy Fail."""
+    """Return the API server's error if a webhook denies, or is unreachable with failurePolicy Fail."""
     if code == 500:
         return StatusError(500, "InternalError", "failed calling webhook: context deadline exceeded")
     return StatusError(code, "Forbidden", "admission webhook denied the request")
@@ -127,7 +127,7 @@ _WORLDS: WeakKeyDictionary[Simulation, World] = WeakKeyDictionary()
 
 
 def world_of(sim: Simulation) -> World:
-    """A simulation's."""
+    """Return the conditions of a simulation."""
     found = _WORLDS.get(sim)
     if found is None:
         found = _WORLDS[sim] = World(sim)
@@ -138,13 +138,13 @@ def world_of(sim: Simulation) -> World:
 
 
 def late(sim: Simulation, name: str, seconds: float) -> None:
-    """A controller does nothing for so long: a kubelet (``kubelet/NODE``), the disruption controller ..."""
+    """Stop a controller for some seconds: a kubelet (``kubelet/NODE``), the disruption controller ..."""
     world = world_of(sim)
     world.late[name] = max(world.late.get(name, 0.0), sim.loop.time() + seconds)
 
 
 def retire(sim: Simulation, name: str) -> None:
-    """A controller does not run on this cluster."""
+    """Remove a controller from this cluster."""
     for each in sim.cluster.manager.controllers:
         if each.name == name:
             sim.affected["retire"] += 1
@@ -152,17 +152,17 @@ def retire(sim: Simulation, name: str) -> None:
 
 
 def webhook(sim: Simulation, verb: str, resource: str, code: int, seconds: float) -> None:
-    """A webhook denies (403) or fails (500) whatever is to be created, or updated, of a resource (``*``: of any)."""
+    """A webhook denies (403), or fails (500), every creation or update of a resource (``*``: of any)."""
     world_of(sim).denied[verb, RESOURCES.get(resource, resource)] = (code, sim.loop.time() + seconds)
 
 
 def refuse_binds(sim: Simulation, namespace: str, name: str, seconds: float) -> None:
-    """A webhook denies that a pod is bound, for so long."""
+    """A webhook denies the binding of a pod for some seconds."""
     world_of(sim).unbindable[namespace, name] = sim.loop.time() + seconds
 
 
 def hold(sim: Simulation, namespace: str, name: str, seconds: float) -> None:
-    """Somebody's finalizer keeps a pod that is deleted, for so long."""
+    """A finalizer delays the deletion of a pod for some seconds."""
     with refusable():
         sim.store.patch("pods", namespace, name, {"metadata": {"finalizers": [HOLD]}})
     sim.loop.call_later(seconds, _let_go, sim, namespace, name)
@@ -191,7 +191,7 @@ def write_condition(sim: Simulation, what: str, gang: str, condition: Obj) -> No
 
 
 def bind_ours(sim: Simulation, count: int, node: int) -> None:
-    """Another scheduler binds so many of our pods that wait to a node, which has room or not."""
+    """Another scheduler binds some of vcd's pending pods to a node, whether they fit or not."""
     nodes = [each["metadata"]["name"] for each in sim.store.list("nodes")]
     waiting = [each for each in sim.store.list("pods") if _waits(each)]
     for each in waiting[:count] if nodes else ():
@@ -204,7 +204,7 @@ def _waits(each: Obj) -> bool:
 
 
 def bind_theirs(sim: Simulation, name: str, node: int, pods: int, cpu: int, seconds: int) -> None:
-    """Others' pods are bound to a node by who schedules them, where they run for so long."""
+    """Another scheduler binds its own pods to a node, where they run for some seconds."""
     nodes = [each["metadata"]["name"] for each in sim.store.list("nodes")]
     for number in range(pods) if nodes else ():
         made = pod(f"{name}-{number}", "", cpu, schedulerName="default-scheduler")
@@ -215,7 +215,7 @@ def bind_theirs(sim: Simulation, name: str, node: int, pods: int, cpu: int, seco
 
 
 def fail(sim: Simulation, count: int) -> None:
-    """So many pods that run fail, as where a kubelet is short of memory."""
+    """Some running pods fail, as if a kubelet lacked memory."""
     running = [each for each in sim.store.list("pods") if each["status"].get("phase") == "Running"]
     for each in running[:count]:
         status = {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory."}
@@ -224,8 +224,8 @@ def fail(sim: Simulation, count: int) -> None:
 
 
 def go_back(sim: Simulation, count: int, how: str, seconds: float) -> None:
-    """Kubelets say of so many pods that run what was so before: that they are pending, or, for so long, not ready; or
-    after so long they write the status that there is now once more ("older")."""
+    """Kubelets report an older status of some running pods: pending, or not ready for some seconds; or they write the
+    current status again after some seconds ("older")."""
     running = [each for each in sim.store.list("pods") if each["spec"].get("nodeName") and not _is_over(each)]
     for each in running[:count]:
         conditions = each["status"].get("conditions") or ()
@@ -239,7 +239,7 @@ def go_back(sim: Simulation, count: int, how: str, seconds: float) -> None:
 
 
 def _write(sim: Simulation, pod: Obj, status: Obj) -> None:
-    """Write a pod's status, unless it is over, or another one."""
+    """Write a pod's status, unless the pod has ended or is another one."""
     found = sim.store.find("pods", *key_of(pod))
     if found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"] and not _is_over(found):
         with refusable():
@@ -248,7 +248,7 @@ def _write(sim: Simulation, pod: Obj, status: Obj) -> None:
 
 
 def evict(sim: Simulation, count: int) -> None:
-    """Somebody else evicts so many pods that run."""
+    """A third party evicts some running pods."""
     running = [each for each in sim.store.list("pods") if each["spec"].get("nodeName") and not _is_over(each)]
     for each in running[:count]:
         with refusable():
@@ -263,7 +263,7 @@ def _is_over(each: Obj) -> bool:
 
 
 def calm(sim: Simulation) -> None:
-    """All that was kept back comes, and nobody denies anything."""
+    """Deliver all delayed work, and end all denials."""
     world_of(sim).calm()
     for each in sim.store.list("pods"):
         _let_go(sim, *key_of(each))

@@ -74,8 +74,7 @@ _KINDS: dict[str, Any] = {
 
 
 def _in_namespace(names: list[str], namespace: str | None) -> list[str]:
-    """Return the names as a command takes them: relative to ``namespace`` if given, else also relative to the default
-    one."""
+    """Return the names as a command takes them: relative to ``namespace`` if given, else also to the default one."""
     if namespace:
         return [name.removeprefix(f"{namespace}/") for name in names if name.startswith(f"{namespace}/")]
     return [name.removeprefix(_DEFAULT) for name in names if name.startswith(_DEFAULT)] + names

@@ -148,7 +148,6 @@ class ClusterLog:
 
 @contextmanager
 def _report_cluster_errors() -> Iterator[None]:
-    """Report an unreachable cluster as a message."""
     try:
         yield
     except importlib.import_module("vcd.daemon.reader.kubeconfig").ClusterError as error:

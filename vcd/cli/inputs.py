@@ -1,4 +1,8 @@
-"""Inputs of commands: numbers, texts in files, event logs, and manifests from files, folders and standard input."""
+"""Inputs of commands: numbers, texts in files, event logs, and manifests from files, folders and standard input.
+
+Every command gets its inputs through these functions, so that equal mistakes have equal messages. They read and check
+form only; the meaning of a manifest is checked by the commands.
+"""
 
 from __future__ import annotations
 
@@ -305,8 +309,7 @@ def end_by(refused: Sequence[Any], unknown: Sequence[str], *, strict: bool) -> N
 
 
 def _objects(where: str, document: Any) -> Iterator[Manifest]:
-    """Yield the objects of a document: itself, or the items of a list. Raises Unusable for what JSON cannot
-    represent."""
+    """Yield the objects of a document: itself, or the items of a list. Raises Unusable for values outside JSON."""
     if document is None:
         return
     if not isinstance(document, Mapping):

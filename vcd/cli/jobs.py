@@ -66,7 +66,6 @@ def _cells(row: JobRow) -> list[str]:
 
 
 def _nothing(name: str, wanted: JobFilter, found: Jobs) -> str:
-    """Return why no job is listed."""
     if not found.session:
         return f"{name}: no session yet"
     return f"{name}: {wanted.missing(found) if found.jobs else 'no jobs'}"

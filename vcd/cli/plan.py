@@ -62,7 +62,6 @@ class Plan(msgspec.Struct):
 
 
 def _moment(context: click.Context, option: click.Parameter, value: str | None) -> datetime.datetime | None:
-    """Parse an RFC 3339 time."""
     if value is None:
         return None
     try:
@@ -197,7 +196,7 @@ def plan(
 
 
 def _print_findings(result: PlanResult, *, strict: bool, is_cluster: bool) -> None:
-    """Print problems, faults, notes and what is not understood."""
+    """Print problems, faults, notes and unknown fields."""
     if is_cluster:
         print_lines((f"{name} is set aside: {message}" for name, message in result.set_aside.items()), err=True)
     for name, messages in result.problems.items():

@@ -27,7 +27,7 @@ API_VERSION = "vcd/v1"
 _UNBOUNDED = 100_000
 """Columns if the output is not a terminal: nothing is cut or wrapped."""
 _TABLE = 1_000
-"""Rows of a table at most, since all of them are in memory and are printed at once."""
+"""The maximum number of rows of a table: all of them are in memory and are printed at once."""
 _COLUMNS = 80
 """Columns of a terminal of unknown width."""
 _LEAST = 20

@@ -126,7 +126,7 @@ def _print_difference(one: Replayed) -> None:
 
 
 def _by_earlier_rules(different: Iterable[Replayed]) -> Iterator[str]:
-    """Yield which of the differing sessions were decided by which earlier rules."""
+    """Yield the earlier rules that decided some of the differing sessions, with these sessions."""
     by_rules: dict[tuple[str, str], list[int]] = {}
     for one in different:
         if one.other_rules is not None:

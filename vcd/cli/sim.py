@@ -1,4 +1,8 @@
-"""``vcd sim``: an embedded cluster with a scheduler and a workload."""
+"""``vcd sim``: an embedded cluster with a scheduler and a workload.
+
+This module has the options and the output's order; `simulation.py` runs the cluster, and `simview.py` formats what it
+reports.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from vcd.embedded.workload import Arrival, Feeder, install, scheduled_manifests
 Obj = dict[str, Any]
 
 GATHER_LIMIT = 0.25
-"""Real seconds that a decision waits, at most, for other events of the same time of a jumping clock."""
+"""With a jumping clock: the longest wait of a decision, in real seconds, for other events of the same cluster time."""
 
 
 _MICROSECOND = 1e-6
@@ -61,8 +61,8 @@ class Scenario:
     """What to simulate. With ``speed`` None the clock jumps to the next event.
 
     ``manifests`` are created at the times in their annotations, ``arrivals`` at theirs, both counted from the start in
-    cluster seconds. ``refused`` and ``unknown`` list what is left out of the user's manifests. ``remove_after``:
-    cluster seconds from the end of a pod without an owner to its deletion, None for never.
+    cluster seconds. ``refused`` and ``unknown`` list the objects and fields of the user's manifests that are omitted.
+    ``remove_after``: cluster seconds from the end of a pod without an owner to its deletion, None for never.
     """
 
     event_log: Path

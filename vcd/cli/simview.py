@@ -33,9 +33,9 @@ class SimulationSummary(msgspec.Struct, frozen=True):
     size.
 
     ``cpu_seconds`` are the process's: API server, controllers, kubelets and daemon together. ``refused`` are objects
-    that the API server rejected, ``unknown`` lists what is not understood in the manifests. ``waiting`` are PodGroups
-    that wait at the end, ``never_bound`` pods that have no node then. ``pods`` and ``pod_groups`` are counted by
-    phase, including those that ended and were removed.
+    that the API server rejected, ``unknown`` lists fields of the manifests that vcd does not know. ``waiting`` are
+    PodGroups that wait at the end, ``never_bound`` pods that have no node then. ``pods`` and ``pod_groups`` are counted
+    by phase, including those that ended and were removed.
     """
 
     wall_seconds: float

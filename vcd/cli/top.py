@@ -179,7 +179,6 @@ def _queue_row(view: Overview, queue: QueueStatistics, resource: str, wait: str)
 
 
 def _bar(amount: int, limit: int, mark: int | None = None, *, over: bool = False) -> Text:
-    """Return a bar of a quantity in a limit, with a mark at another quantity."""
     filled = _cells(amount, limit)
     bar = Text("█" * filled + "░" * (_BAR - filled), style="yellow" if over else "cyan")
     if mark is not None and limit:

@@ -66,7 +66,7 @@ class PolicyFile:
     def _of_log(self, logged: PolicyLoaded | None) -> Policy | None:
         """Return the policy that a log states, or None if it states none or an invalid one.
 
-        The log has no passwords. They are present only if this process read the version from its file.
+        The log has no passwords, so the policy has them only if this process read the same version from its file.
         """
         if logged is None:
             return None

@@ -478,7 +478,6 @@ class SchedulerService:
         return parts
 
     async def _update_replica_metrics(self, replica: Replica) -> None:
-        """Update the metrics of this replica's lag and of its followers."""
         series, followers, late, sent = self.metrics.series, replica.followers, 0, 0
         while True:
             series.show("vcd_event_log_lag_events", replica.follower.lag)
@@ -534,6 +533,6 @@ class SchedulerService:
         await self.archiver.finish(led)
 
     async def _keep(self) -> None:
-        """Write a checkpoint, unless the log was just replaced by another one and the state is not its fold."""
+        """Write a checkpoint, unless the log was just replaced, so that the state is not the fold of the new log."""
         if self.state_writer.log.failure is None and 0 < self.state_writer.state.sequence == self.state_writer.log.head:
             await self.state_writer.checkpoint()

@@ -76,7 +76,7 @@ class Shadow:
     def __init__(self, metrics: Metrics, clock: Clock) -> None:
         self._metrics = metrics
         self._content: frozenset[tuple[str, ...]] = frozenset()
-        """The content of the last session, all of which is in the log."""
+        """The content of the last session; it is in the log."""
         self._faults = FaultDedup(clock.monotonic)
 
     def is_news(self, plan: ev.Plan) -> bool:

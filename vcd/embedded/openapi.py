@@ -76,7 +76,6 @@ def _definition_name(rtype: ResourceType) -> str:
 
 
 def _custom(rtype: ResourceType) -> Object:
-    """Return the definition of a custom resource."""
     source = ((rtype.definition or {}).get("schema") or {}).get("openAPIV3Schema") or {}
     made = _without_v3_only(source)
     head = {key: {"type": "string"} for key in ("apiVersion", "kind")}

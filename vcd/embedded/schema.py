@@ -167,7 +167,6 @@ def structural(source: Mapping[str, Any]) -> Schema:
 
 
 def _node(source: Mapping[str, Any], part_of: Callable[[Mapping[str, Any]], Schema]) -> Schema:
-    """Return a node; ``part_of`` parses its members."""
     kind, strategy = source.get("type") or "", source.get("x-kubernetes-patch-strategy") or ""
     node = Schema(
         INT_OR_STRING if source.get("x-kubernetes-int-or-string") else kind or ANY,

@@ -1,4 +1,8 @@
-"""The embedded Kubernetes API server: serves a Store over HTTP with the responses of a kube-apiserver."""
+"""The embedded Kubernetes API server: serves a Store over HTTP with the responses of a kube-apiserver.
+
+This module handles verbs, options and content types. Admission, validation and storage are in modules of their own
+(`admission`, `validation`, `store`). A request changes the store in one step of the event loop.
+"""
 
 from __future__ import annotations
 
@@ -293,7 +297,6 @@ class ApiServer:
         return True
 
     def _act(self, asked: ApiCall, body: Object, kind: ResourceType) -> web.Response:
-        """Bind or evict a pod."""
         obj, _ = self.store.codec.read(kind, body)
         namespace, name = asked.target.namespace or "default", asked.target.name or name_of(obj)
         if name_of(obj) not in ("", name):
@@ -305,7 +308,6 @@ class ApiServer:
         return web.Response(body=_CREATED, status=201, content_type=JSON)
 
     def _change(self, asked: ApiCall) -> web.Response:
-        """Handle PUT and PATCH."""
         target, rtype = asked.target, asked.rtype
         if target.part == "scale":
             return self._scale(asked)
@@ -327,7 +329,6 @@ class ApiServer:
         return self._one(asked, entry, 200, warnings)
 
     def _patched(self, asked: ApiCall, rtype: ResourceType, current: Object) -> Object:
-        """Return the current object with the request's patch applied."""
         accepted = tuple(kind for kind in PATCHES if kind != STRATEGIC_PATCH) if rtype.custom else PATCHES
         if asked.media not in accepted:
             if rtype.custom:

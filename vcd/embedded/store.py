@@ -532,7 +532,6 @@ class Store:
                 raise conflict(kind, name, f"{text}. The object might have been {why}")
 
     def _as_terminating(self, obj: Object, grace: int, finalizers: Sequence[str] = ()) -> Object:
-        """Return the object as terminating, with a grace period in seconds."""
         metadata = dict(obj["metadata"])
         if "deletionTimestamp" not in metadata and metadata.get("generation"):
             metadata["generation"] += 1
@@ -584,7 +583,6 @@ class Store:
                 self.delete(each.resource, entry.key[0] or None, entry.key[1])
 
     def _end_namespaces(self) -> None:
-        """Remove empty terminating namespaces."""
         for name in sorted(self._ending):
             if any(shelf.count(name) for storage, shelf in self._shelves.items() if storage != "namespaces"):
                 continue

@@ -69,7 +69,8 @@ def _text(path: str, default: str = NONE) -> Cell:
     return lambda obj, now: str(at(obj, path, default) or default)
 
 
-# Below which number of seconds a time span is written in which unit, and in which additional smaller one.
+# (seconds, unit, smaller unit): a time span below these seconds is written in the unit, and the rest in the smaller
+# one.
 _SECOND, _MINUTE, _HOUR, _DAY, _YEAR = (1, "s"), (60, "m"), (3600, "h"), (86400, "d"), (365 * 86400, "y")
 _SPANS: Final = (
     (120, _SECOND, None), (600, _MINUTE, _SECOND), (3 * 3600, _MINUTE, None), (8 * 3600, _HOUR, _MINUTE),

@@ -28,7 +28,7 @@ memory. 100,000 groups pending for one reason reach 192, a state 8."""
 PART = 1 << 20
 """Bytes of state per part of a checkpoint, before compression."""
 MAX_STATE = 2 << 30
-"""Bytes of a state: as many as etcd stores by default, of which a state needs only part."""
+"""The maximum bytes of a state: etcd's default limit. A state has only part of the objects in etcd."""
 
 
 class PackError(ValueError):
@@ -84,7 +84,7 @@ def unpack_state(parts: Sequence[bytes], size: int) -> bytes:
         if not 0 <= size <= most or any(each not in range(PART + 1) for each in sizes) or sum(sizes) != size:
             raise PackError(f"its parts do not add up to {size:,} bytes, or this exceeds the limit")
         return b"".join(map(zstandard.decompress, parts))
-    except (TypeError, zstandard.ZstdError) as error:  # SQLite may return another type for a changed value
+    except (TypeError, zstandard.ZstdError) as error:  # TypeError: SQLite returns another type for a damaged value
         raise PackError(str(error)) from error
 
 

@@ -233,8 +233,7 @@ class LogReader:
         return [CheckpointInfo(*row[:3]) for row in self.rows("checkpoints")]
 
     def latest_checkpoint(self, at_or_before: int | None = None) -> Checkpoint | None:
-        """Return the latest checkpoint at or before a sequence number; None if there is none. Raises LogError if it is
-        damaged."""
+        """Return the latest checkpoint up to a sequence number, or None. Raises LogError if it is damaged."""
         limit = LAST if at_or_before is None else at_or_before
         rows = [row for row in self.rows("checkpoints") if row[0] <= limit]
         return self._checkpoint(rows[-1]) if rows else None

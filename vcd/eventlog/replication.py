@@ -219,7 +219,7 @@ class LogSource:
         return [sequence for sequence in checkpoints if sequence >= after and self._reader.link(sequence) is not None]
 
     def new_pieces(self) -> Iterator[Piece]:
-        """Yield what was logged since the last call."""
+        """Yield the events and checkpoints that were logged after the last call."""
         head = self._reader.head()
         yield from self._pieces(head, head)
 
@@ -280,7 +280,7 @@ class LogSource:
         reader = self._reader
         row = next((row for row in reader.rows("checkpoints") if row[0] == sequence), None)
         if row is None:
-            # retention that has reached it also removes events that the copy still needs
+            # retention that removed this checkpoint also removes events that the copy still needs
             is_expired = self._oldest <= sequence < reader.oldest()
             if after is None or is_expired or sequence not in (seals := reader.seals()):
                 raise LogError(f"event log {reader.path}: checkpoint {sequence} was removed")

@@ -1,4 +1,8 @@
-"""Convert events to rows and back. Only this module and ``sql/`` know which column holds what."""
+"""Converts events to rows and back. Only this module and ``sql/`` know which column has which content.
+
+A log of an earlier version must remain readable: a change of a column needs a migration in ``sql/``. Links are computed
+from the contents of rows, so the same event must always give the same content.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +118,7 @@ def group_rows(logged: Logged) -> list[Row]:
     """
     event, groups = logged.event, list[str]()
     if isinstance(event, ObjectPut) and event.kind == "Pod" and event.payload is not None:
-        with suppress(BadObject):  # an unreadable pod belongs to no group
+        with suppress(BadObject):  # an unreadable pod has no group in its row
             groups = [named_group(event.payload)]
     elif isinstance(event, SessionDecided):
         plan = decode_plan(event.plan)

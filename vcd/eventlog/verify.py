@@ -1,4 +1,8 @@
-"""Verify a log file: all of it is readable, unchanged since it was logged, and consistent."""
+"""Verifies a log file: all of it is readable, unchanged since it was logged, and consistent.
+
+It reads one consistent version of the file and changes nothing, so a writer can continue. It does not fold the events;
+its caller passes a function for that, because this package does not know the state.
+"""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def write_status(log: Path, new_status: WriterStatus) -> None:
 
 def remove_status(log: Path) -> None:
     """Remove the status of a log."""
-    with suppress(OSError):  # readers notice that it is outdated
+    with suppress(OSError):  # a status that remains is outdated, which readers notice
         _path(log).unlink(missing_ok=True)
 
 

@@ -45,8 +45,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 Body = bytes | Callable[[], bytes | None]
-"""A request body, or a function that returns it. The function is called after queueing; None means that no write is
-needed."""
+"""A request body, or a function that returns it after queueing; None means that no write is needed."""
 
 _UNREACHABLE_AFTER = 3
 """Consecutive requests without a response after which the API server counts as unreachable."""
@@ -110,8 +109,7 @@ class KubeClient:
         self.on_completed: Callable[[CompletedRequest], None] = lambda _: None
         """Called for each HTTP request, including repeated ones; for a watch, when the server has responded."""
         self._consecutive_failures, self._first_failure_at = 0, 0
-        """Requests without a response since the last response, and when the first of them ended (ns
-        since the epoch)."""
+        """Requests without a response since the last response, and when the first one ended (ns since the epoch)."""
         self._connection = connection
         self._read_only = read_only
         self._limiter = WriteLimiter(qps, burst, in_flight, clock)

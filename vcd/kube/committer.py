@@ -159,7 +159,7 @@ class Committer:
     async def _outcome_after_defect(self, call: _Call, fence: Callable[[], bool], detail: str) -> Outcome:
         try:
             return await self._resolve_doubt(call, fence) or Outcome("failed", detail)
-        except Exception:  # likely the same defect; the next leader looks "unknown" outcomes up
+        except Exception:  # likely the same defect: the outcome remains "unknown", and the next leader looks it up
             log.exception("outcome_not_found", pod=call.operation.key)
             return Outcome("unknown", detail)
 
@@ -202,7 +202,7 @@ class Committer:
                 in_doubt = error.status >= 500
             except NoResponse as error:
                 problem, in_doubt = error, error.sent
-            except BadResponse as error:  # something between us and the API server may have replied
+            except BadResponse as error:  # a proxy may have replied, so the outcome is unknown
                 problem, in_doubt = error, True
             was_in_doubt = was_in_doubt or in_doubt
             if in_doubt or attempt + 1 < _ATTEMPTS:
@@ -255,7 +255,7 @@ class Committer:
         log.warning(
             "operation_not_done", verb=operation.verb, pod=key, node=operation.node, **dataclasses.asdict(outcome)
         )
-        if operation.verb == "bind" and fence():  # otherwise the next leader reports why the pod is pending
+        if operation.verb == "bind" and fence():  # after a lost term, the next leader reports why the pod is pending
             message = f"failed to bind to node {operation.node}: {outcome.detail}"
             condition = Condition("PodScheduled", "False", UNSCHEDULABLE_REASON, message)
             self.conditions.submit_pod_condition(key, uid, condition)

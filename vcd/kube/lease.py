@@ -179,7 +179,8 @@ class LeaderElector:
         Call it after ``run`` was cancelled and all requests under the Lease have ended, or with ``cut_off`` to wait
         until cancelled requests cannot take effect. Failures are only logged: the Lease expires then.
         """
-        led = self._leading  # even past the deadline; `_release_lease` checks that the Lease is still this replica's
+        # not `is_leader`: past the deadline the Lease is released, too, if it is still this replica's
+        led = self._leading
         self._end_term("released")
         if led and not cut_off:
             await self._release_lease()
@@ -232,7 +233,7 @@ class LeaderElector:
             self._observe(lease)
         own = self._last_spec is not None and self._last_spec.holder_identity == self.identity
         if self.clock.monotonic() < (self._abstains_until if own else self._acquires_at()):
-            return False  # even if the Lease was deleted: its holder may not have noticed
+            return False  # also if the Lease was deleted, because its holder may not have noticed and may still write
         if lease is None:
             fresh = self._last_spec is None
             self._begin_term(await self._create(), sent, wait=not fresh)

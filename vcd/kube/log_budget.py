@@ -34,7 +34,7 @@ class LogBudget:
         self._held: dict[str, ObjectPut] = {}
 
     def should_hold(self, event: ObjectPut, obj: Object) -> bool:
-        """Return whether a changed object must wait. If so, it replaces an older held version."""
+        """Return whether a changed object must wait. If so, the object replaces its older held version."""
         if self._clock.monotonic() >= self._window_end:
             self._written.clear()
             self._window_end = self._clock.monotonic() + WINDOW

@@ -182,7 +182,7 @@ class EventRecorder(BackgroundWriter[_EventKey, _Series]):
             except ApiError as error:
                 if error.status != 404:
                     raise
-            series.name = self._name(identity.subject, self._clock.wall())  # the Event has expired
+            series.name = self._name(identity.subject, self._clock.wall())  # the Event has expired: begin a new one
         try:
             await self._call("POST", path, self._body(identity, series, namespace), fence)
         except ApiError as error:

@@ -142,8 +142,7 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
             "Pod": self._conditions,
         }
         self._uncertain_groups: LruCache[str, bool] = LruCache(_CAPACITY)
-        """Groups whose last write failed. The watch may not have delivered the cause yet, so they are read before the
-        next write."""
+        """Groups whose last write failed. They are read before the next write, because the watch may be late."""
         self._unwritten_conditions: dict[str, _PodUpdate] = {}
         self._retry_backoff = Backoff(_RETRY_PAUSE, _MAX_RETRY_PAUSE, rand)
         self._retry_at = 0.0
@@ -187,7 +186,7 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
                     self._work.put(("Pod", key), update, rank=1)
 
     def forget(self, kind: str, key: str) -> None:
-        """Drop what is cached about a deleted object."""
+        """Drop the cached values of a deleted object."""
         if kind in self._caches:
             self._caches[kind].drop(key)
         if kind == "Pod":
@@ -207,7 +206,7 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
         return "" if known is None else known.metadata.resource_version
 
     def forget_all(self, kind: str) -> None:
-        """Drop what is cached about a kind after a list, because a restore of etcd can undo writes."""
+        """Drop the cached values of a kind after a list, because a restore of etcd can undo writes."""
         if kind in self._caches:
             self._caches[kind].clear()
 
@@ -227,11 +226,11 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
                 self._uncertain_groups.drop(key)
             else:
                 self._uncertain_groups.set(key, True)
-        is_contended = status == 409 and _OTHER_UID not in str(error)  # too many concurrent writers
+        is_contended = status == 409 and _OTHER_UID not in str(error)  # other writers won each attempt
         if not is_final(error) or (is_contended and kind != "Queue"):
             return True
         is_fault = isinstance(error, ApiError) and is_installation_fault(error)
-        if is_fault or status not in (404, 409, 422):  # deleted, or recreated under its name
+        if is_fault or status not in (404, 409, 422):  # these mean: deleted, or recreated under its name
             log.warning("status_refused", kind=kind, key=key, error=str(error))
             if is_fault:
                 self._on_refused(kind, key, str(error))
@@ -300,7 +299,8 @@ class StatusWriter(BackgroundWriter[tuple[str, str], _Update]):
             return patch
         since = last.last_transition_time if last is not None and last.status == status else None
         new = Condition(type_, status, reason, message, since or rfc3339(self._clock.wall()), update.transition)
-        if last is None:  # a condition of this type that is not the last one was replaced by its opposite
+        # no condition of this type is valid: drop those that its opposite replaced, and append the new one
+        if last is None:
             others = [condition for condition in old.conditions if condition.type != type_]
             return {**patch, "conditions": [*others, new]}
         return {**patch, "conditions": [new if condition is last else condition for condition in old.conditions]}

@@ -24,7 +24,7 @@ async def run_until_first(*coroutines: Coroutine[Any, Any, Any]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    for task in tasks:  # a task can also fail while it handles its cancellation
+    for task in tasks:  # all tasks: one can also fail while it handles its cancellation
         if not task.cancelled():
             task.result()
 

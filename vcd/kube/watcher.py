@@ -56,8 +56,7 @@ COMPARE_TIMEOUT = 30.0
 
 MISSING_GRACE = 30.0
 MISSING_RETRY = 5.0
-"""Seconds: how long a 404 must last before known objects count as deleted; the interval at which a missing kind is
-tried."""
+"""Seconds that a 404 must last until known objects count as deleted; seconds between tries of a missing kind."""
 
 
 class KnownObjects(Protocol):
@@ -169,14 +168,15 @@ class Watcher:
                 seen.clear()
             version = page.resource_version
             changed += await self._emit_page(page.items, seen, known)
-            if not at and len(seen) > self._most_listed:  # failing at the same page each time is no progress
+            # a list that fails at the same page each time makes no progress
+            if not at and len(seen) > self._most_listed:
                 self._most_listed, self.status.progress_at = len(seen), self.clock.monotonic()
         gone = sorted(key for key in self.known.keys(self.kind.name) if key not in seen)
         for key in gone:
             self._budget.forget(key)
         events: list[Event] = [ObjectGone(self.kind.name, key, version) for key in gone]
         await self._emit([*events, KindListed(self.kind.name, version)])
-        self._budget.release(at_once=True)  # outdated by the list
+        self._budget.release(at_once=True)  # the list has replaced the held versions
         self._version = self.status.resource_version = version
         self._most_listed, self.status.progress_at = 0, self.clock.monotonic()
         self._schedule_comparison(self.relist_period)

@@ -53,8 +53,8 @@ class WriteLimiter:
 
     The most urgent write goes first, within `_MAX_YIELD`. A ``qps`` of 0 or less means no rate limit, as in client-go.
 
-    Statuses and Events are background writes. They are held back while a session runs, which needs the processor, and
-    reduced while binds and evictions are in flight, which share the event loop and the API server with them.
+    Statuses and Events are background writes. They pause while a session runs, because the session needs the processor.
+    They are reduced while binds and evictions are in flight, because these share the event loop and the API server.
     """
 
     def __init__(self, qps: float, burst: int, in_flight: int, clock: Clock = SYSTEM_CLOCK) -> None:

@@ -294,9 +294,9 @@ class SessionDecided(_Event, frozen=True, tag="session"):
     """One cycle: what it was decided from, and the whole decision. Replaying it must give the same ``plan`` bytes.
 
     ``session`` counts from 1 in this log. ``head`` is the last event folded into its snapshot. ``now`` is the time it
-    was decided for. ``versions`` are those of code, plugins and projection. ``plan`` is the encoded Plan. ``stale`` are
-    statements (pairs of index in the plan and reason) that no longer held against the head state: none of their
-    operations is executed.
+    was decided for. ``versions`` has the versions of code, plugins and projection. ``plan`` is the encoded Plan.
+    ``stale`` are statements (pairs of index in the plan and reason) that no longer held against the head state: none of
+    their operations is executed.
     """
 
     session: int
@@ -313,7 +313,7 @@ class SessionDecided(_Event, frozen=True, tag="session"):
     interrupted: tuple[str, ...] = ()
     """Plugins and actions that took too long, in it or shortly before, as ``name: what happened``.
 
-    The session was decided without them from its beginning, and so is a replay. They are among the plan's faults, too.
+    The session was decided without them from its beginning, and so is a replay. The plan's faults include these.
     """
 
     def accepted(self) -> Plan:

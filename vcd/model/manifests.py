@@ -61,11 +61,12 @@ def plain(manifest: Manifest) -> Manifest:
     if raw.count(b"{") + raw.count(b"[") > DEPTH:
         raw = shallow(raw)
     obj: Manifest = msgspec.json.decode(raw)
-    return manifest if obj == manifest else obj  # copies of a whole cluster would take much memory
+    # the original, because copies of a whole cluster would take much memory
+    return manifest if obj == manifest else obj
 
 
 def _identity(manifest: Manifest) -> tuple[str, str]:
-    """Return kind and key of an object, as far as they are valid."""
+    """Return kind and key of an object; invalid parts are empty."""
     kind, meta = manifest["kind"], manifest.get("metadata")
     name, space = (meta.get(field) if isinstance(meta, Mapping) else "" for field in ("name", "namespace"))
     if not _is_text(kind):
@@ -185,7 +186,7 @@ def with_scheduling_defaults(pod: Pod, limits: LimitRanges | None = None) -> Pod
     return msgspec.structs.replace(pod, spec=_spec_with_defaults(encoded, limits))
 
 
-@lru_cache(maxsize=4096)  # pods of one template have equal specs
+@lru_cache(maxsize=4096)  # cached, because pods of one template have equal specs
 def _spec_with_defaults(encoded: bytes, limits: LimitRanges | None) -> PodSpec:
     spec: Manifest = msgspec.msgpack.decode(encoded)
     fill_in_scheduling(spec)
@@ -199,7 +200,7 @@ def refusal_of(pod: Pod, limits: LimitRanges | None = None) -> str:
     try:
         return _refusal_of(_encode(pod.spec), limits)
     except OverflowError:
-        return ""  # as for with_scheduling_defaults
+        return ""  # a number beyond 64 bits: encoding the pod for the log reports it
 
 
 @lru_cache(maxsize=4096)

@@ -22,7 +22,7 @@ Amount = tuple[str, str, int]
 JOB_ROLES: Final = frozenset({"owner", "owners", "holder", "ahead"})
 """Roles whose names are jobs, perhaps of other namespaces."""
 MEND_NAMED: Final = "correct what is named"
-"""The remedy of reasons whose text states itself what is wrong."""
+"""The remedy of reasons whose text already names the mistake."""
 REMEDY: Final = "mend"
 """The role of a name that states the remedy."""
 

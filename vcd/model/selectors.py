@@ -361,7 +361,6 @@ def check_node_terms(terms: Sequence[NodeSelectorTerm]) -> None:
 
 @lru_cache(maxsize=1 << 14)
 def _compile_node_term(term: NodeSelectorTerm) -> _NodeTerm | SelectorError | None:
-    """Return the compiled term, its error, or None for an empty one."""
     if not term.match_expressions and not term.match_fields:
         return None
     needs: list[Requirement] = []

@@ -216,7 +216,7 @@ def _new_condition(wanted: Condition, observed: Sequence[ObservedCondition]) -> 
 def _queues(session: Session) -> Iterable[ev.QueueUsage]:
     """Yield allocated resources of queues where they differ from the observed status.
 
-    Includes those of child queues, and of pods without a group.
+    The sum includes child queues and pods without a group.
     """
     jobs = session.jobs
     sums = jobs.sums("allocated")

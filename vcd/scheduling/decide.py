@@ -132,7 +132,7 @@ def _execute(names: Sequence[str], framework: Framework, mark: Callable[[str], N
 def instances(
     policy: Policy, excluded: Collection[str] = (), plugin_guard: guard.Guard | None = None
 ) -> list[list[tuple[PluginOption, Plugin]]]:
-    """Return new instances of a policy's plugins for one session, tier by tier, without those ``excluded``."""
+    """Return new instances of a policy's plugins for one session, tier by tier, without the ``excluded`` plugins."""
     plugin_guard = plugin_guard or guard.Guard()
 
     def make(option: PluginOption) -> Plugin:
@@ -143,7 +143,7 @@ def instances(
 
 
 def _takes_part_when_late(name: str) -> bool:
-    """Whether a plugin that took too long still takes part. It then finds itself in ``Session.left_out``."""
+    """Whether a plugin that took too long is still in the session. If so, ``Session.left_out`` has its name."""
     kind = registry.plugins().get(name)
     return kind is not None and guard.is_ours(kind) and CALLS in kind.outside
 

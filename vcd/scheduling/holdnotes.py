@@ -193,7 +193,7 @@ class _Nominations:
     def blocking_owners(self, task: Task, mask: Mask) -> list[str]:
         """Return the other jobs, by key, with nominated capacity that a pod could use; ``mask``: its feasible nodes."""
         capacity = self._without
-        if task.job.key in self._owners:  # its own job's nominations stay
+        if task.job.key in self._owners:  # a job is not held up by its own nominations
             capacity = capacity.copy()
             for row in np.flatnonzero(self._owner == self._owners.index(task.job.key)).tolist():
                 capacity[:, self._pods[row].node] -= self._pods[row].request

@@ -183,7 +183,6 @@ def _with_children(snapshot: Snapshot, held: dict[str, Counter[str]]) -> dict[st
 
 
 def _binds_of(plan: Plan, base: Snapshot) -> dict[str, Counter[str]]:
-    """Return what a plan binds, by queue."""
     row_of = {key: row for row, key in enumerate(base.tasks.keys) if key is not None}
     found = {name: Counter[str]() for name in base.queues}
     requests = base.shape_columns.requests
@@ -399,7 +398,7 @@ class _Head:
                 if row is None or node is None:
                     doubtful[number] = True
                 elif operation.verb == "bind":
-                    doubtful[number] |= row >= there or pod is not known[row]  # it may be a different pod by now
+                    doubtful[number] |= row >= there or pod is not known[row]  # the row may have a different pod by now
                     of.append(number)
                     rows.append(row)
                     nodes.append(node)

@@ -22,8 +22,7 @@ class CertificateError(ValueError):
 
 
 class Certificate:
-    """A certificate chain and its key from two PEM files. ``context`` serves the newest valid pair, with TLS 1.2 or
-    later."""
+    """A certificate chain and its key from two PEM files. ``context`` serves the newest valid pair, from TLS 1.2 on."""
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Read the files. Raises CertificateError."""

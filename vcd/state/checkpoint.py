@@ -150,7 +150,7 @@ class StateCopy(msgspec.Struct, eq=False):
 
 
 def events_between(objects: int, most: int) -> int:
-    """Return how many events may follow a checkpoint of so many objects before the next, at most ``most``.
+    """Return how many events may follow a checkpoint of ``objects`` objects before the next one, at most ``most``.
 
     A query reads a checkpoint and folds the events after it; an object costs about half as much as an event.
     """

@@ -213,11 +213,11 @@ class ClusterState:
                 self.policy = event
                 self.settings = Settings.from_text(event.settings)
                 self._list_admissions()
-                self.facts_version += 1  # settings select the nodes
+                self.facts_version += 1  # settings include the node selector
             case ev.LeadershipChanged():
                 self.epoch, self.leading = event.epoch, event.leading
             case ev.ClockJumped():
-                pass  # informs readers of the log only; times come with decisions
+                pass  # for readers of the log only: the state uses the times of decisions
             case ev.Answered():
                 self.answers[event.question] = event.answer
             case ev.PluginLate():
@@ -397,12 +397,12 @@ class ClusterState:
             cut = countable(pod)
             if not pod.spec.node_name or cut == pod:
                 raise bad from error
-            self._put_pod(key, cut)  # its capacity is in use, whatever it requests
+            self._put_pod(key, cut)  # the pod runs, so its capacity is in use although its request is invalid
             self.bad["Pod", key] = str(bad)
             return
         meta = pod.metadata
         job_key = pod.group_key
-        # before releasing the row's own: what is known of a deleted group lasts while a pod names it
+        # acquire before the row's own number is released: a deleted group's number lasts while a pod names the group
         job = self.job_keys.acquire(job_key, lambda: job_key) if job_key else NO_ROW
         if job_key and job_key not in self.groups:
             self.former.setdefault(job_key, None)
@@ -811,7 +811,6 @@ class ClusterState:
             )
 
     def _strand(self, row: int) -> None:
-        """Call ``_strand_group`` for the group of a row."""
         job = self.tasks.at(row, "job")
         if job >= 0:
             self._strand_group(self.job_keys[job])

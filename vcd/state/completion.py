@@ -58,7 +58,7 @@ class Completion:
 
     def _roles_reach(self, number: int, spec: PodGroupSpec) -> bool:
         minima = spec.min_task_member
-        if not minima or sum(minima.values()) > spec.min_member:  # then they do not apply: docs/semantics/status.md
+        if not minima or sum(minima.values()) > spec.min_member:  # such minima do not apply (docs/semantics/status.md)
             return True
         roles = Counter(map(task_role, self._sure_pods(number)))
         return all(roles[role] >= minimum for role, minimum in minima.items())

@@ -1,4 +1,8 @@
-"""The contents of a snapshot: copies of mutable columns, and shared immutable records."""
+"""The contents of a snapshot: copies of mutable columns, and shared immutable records.
+
+A session reads these in another thread while events change the state. So a mutable column is copied, and a record is
+replaced, never changed. `snapshot.py` has the results that are computed from the contents.
+"""
 
 from __future__ import annotations
 

@@ -149,7 +149,6 @@ class NodeFacts:
 
     @cached_property
     def _label_keys(self) -> frozenset[str]:
-        """The label keys that some node has."""
         return frozenset[str]().union(*[node.metadata.labels for node in self.nodes])
 
     @cached_property

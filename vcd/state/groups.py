@@ -336,7 +336,6 @@ class GroupColumns:
             self._rows[group] = tuple(pods)
 
     def _find_groups(self, snapshot: Content, rows: Rows) -> None:
-        """Find the groups of the pods in some rows."""
         tasks, names = snapshot.tasks, snapshot.settings.scheduler_names
         ours = np.array([not names or name in names for name in snapshot.schedulers] + [False], np.bool_)
         jobs = tasks.job[rows]
@@ -460,7 +459,7 @@ def _basis(snapshot: Content) -> Hashable:
         tuple(sorted(snapshot.queues)),
         frozenset(snapshot.held_namespaces),
         snapshot.others_version.get("PriorityClass", 0),
-        snapshot.facts.sizes.tobytes(),  # includes whether there are nodes, and the largest amounts of any
+        snapshot.facts.sizes.tobytes(),  # shows whether there are nodes, and their largest amounts
     )
 
 

@@ -191,9 +191,9 @@ class Immunity:
     def settle(self, standing: GroupProgress) -> None:
         """Forget the losses that cannot be part of an eviction cycle any more.
 
-        A loss after which something happened is over when its owner has its resources and no group is waiting in the
-        chain of losses that begins with this one: a waiting group may evict the owner, which would evict again. A group
-        without losses is forgotten when its pods are back.
+        A disturbed loss is over when its owner has its resources and no group waits in the chain of losses that begins
+        with this loss: a waiting group could evict the owner, and the owner would evict again. A group without losses
+        is forgotten when its pods are back.
         """
         waiting = self._waiting(standing)
         over = [
@@ -220,7 +220,6 @@ class Immunity:
         return found
 
     def _end_owned(self, owner: str) -> None:
-        """End what other groups lost to ``owner``."""
         for victim in list(self._owned.get(owner, {})):
             self._without(victim, owner)
 

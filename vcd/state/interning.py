@@ -1,4 +1,8 @@
-"""Interned values with small numbers, growing tables of rows, and logs of their latest changes."""
+"""Values with small numbers, tables of rows that grow, and logs of their latest changes.
+
+These containers know nothing of Kubernetes. Nothing in them depends on hashes or addresses: the same events give the
+same rows, so that a replay decides the same.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Pods of a checkpoint as a table: shared values are stored once, and a state loads all pods at once."""
+"""The pods of a checkpoint as a table: shared values are stored once, and a state loads all pods at once.
+
+The table is part of the format of checkpoints: an older version's table must remain readable. `checkpoint.py` encodes
+the rest of a state.
+"""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ class Shape(msgspec.Struct, frozen=True, eq=False):
     def of(cls, spec: PodSpec, counted: PodSpec | None = None) -> Shape:
         """Return the shape of a spec without node name. Raises QuantityError.
 
-        ``counted`` is the spec that quantities are taken from, if it is another one (``requests.counted_spec``).
+        ``counted`` is the spec that quantities are taken from, if it differs from ``spec`` (``requests.counted_spec``).
         """
         share_equal_parts(spec)
         counted = spec if counted is None else counted

@@ -1,4 +1,8 @@
-"""What one session decides from: the contents of the state, and results computed from them."""
+"""The input of one session: the contents of the state, and results computed from them.
+
+A snapshot never changes. `SnapshotMaker` derives it from the last one at a cost that grows with the changes; a result
+that cannot be derived this way (`Updatable`) is computed again.
+"""
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ def bounded(sums: Ints) -> Ints:
 
 def _column(keys: npt.NDArray[_Number], amounts: Ints, count: int) -> Ints:
     sums = np.bincount(keys, weights=amounts, minlength=count)
-    if sums.max(initial=0) < LARGEST:  # floats are exact up to here, and LARGEST + 1 is rounded down to it
+    # below LARGEST the sums of floats are exact; a larger sum is never rounded below it
+    if sums.max(initial=0) < LARGEST:
         return sums.astype(np.int64)
     halves = (np.bincount(keys, weights=half, minlength=count) for half in (amounts >> _HALF, amounts & _LOW))
     high, low = (half.astype(np.int64) for half in halves)

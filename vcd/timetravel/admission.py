@@ -257,7 +257,6 @@ def _key(manifest: Manifest) -> str:
 
 
 def _pod_specs(manifest: Manifest) -> list[Manifest]:
-    """Return the pod specs in a Pod or a workload."""
     return [template["spec"] for _, template in templates_in(manifest)]
 
 

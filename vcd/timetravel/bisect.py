@@ -1,4 +1,8 @@
-"""Find the change of the configuration, a queue, a quota or a priority class that made a job, or waits, worse."""
+"""Finds the change of the configuration, a queue, a quota or a priority class that made a job, or waits, worse.
+
+A change counts as the cause if reverting it helps: sessions, or the whole workload, are decided again without it.
+`alterations.py` finds the changes and reverts them.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +41,9 @@ ONE_BY_ONE = 8
 
 
 class Started(msgspec.Struct, frozen=True):
-    """The outcome of reverting one change in the sessions in which a job waits: the first session (at RFC 3339
-    ``time``) in which the job then starts (None: in none that was tried), and how many of its ``pods`` get nodes
-    there. ``tried``: the change was reverted in some session, alone or with others."""
+    """The outcome of reverting one change in the sessions in which a job waits. ``session`` is the first session in
+    which the job then starts (None: no tried session), at RFC 3339 ``time``, with nodes for this number of its
+    ``pods``. ``tried``: the change was reverted in some session, alone or with others."""
 
     change: Alteration
     session: int | None
@@ -56,9 +60,9 @@ class Started(msgspec.Struct, frozen=True):
 class JobBisection(msgspec.Struct, frozen=True):
     """Which change prevented a job's start in its last wait.
 
-    ``changes`` are all changes, those that let it start first; ``found`` is the one without which it starts earliest.
-    ``sessions`` is the number of sessions in which changes were tried, of ``waits`` in which it waits, with
-    ``decisions`` sessions decided again. ``started`` is the session in which the job did start (None: it never did).
+    ``changes`` are all changes; changes without which the job starts come first. ``found`` is the change without which
+    it starts earliest. The job waits in ``waits`` sessions; changes were tried in ``sessions`` of them, by
+    ``decisions`` repeated decisions. ``started`` is the session in which the job did start (None: it never did).
     """
 
     job: str
@@ -155,7 +159,6 @@ class _JobSearch:
         )  # fmt: skip
 
     def _changes_at(self, place: int) -> list[RevertibleChange]:
-        """Return the changes that a session was decided with."""
         return [one for one in self._changes if one.told.event <= self._waits[place][1]]
 
     def _find_starting(self, place: int, changes: Sequence[RevertibleChange]) -> Iterator[RevertibleChange]:

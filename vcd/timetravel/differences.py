@@ -18,8 +18,7 @@ _Pair = tuple[str, Any, Any]
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """The first difference between two plans: its place, the recorded part, the replayed part, and its known
-    reasons."""
+    """The first difference between two plans: its place, the recorded and replayed parts, and its known reasons."""
 
     where: str
     recorded: str

@@ -1,4 +1,8 @@
-"""The states of a log: fold it up to any event, and decide its sessions again."""
+"""The states of a log: folds it up to any event, and decides its sessions again.
+
+A history moves forward from the nearest checkpoint; to go back, it begins at an earlier one. Sessions that are decided
+again get the recorded time, seed, configuration and answers, so their plans equal the recorded ones.
+"""
 
 from __future__ import annotations
 
@@ -135,8 +139,7 @@ class History:
         self._feed(listener, self.reader.read(after, until), after)
 
     def feed_concerning(self, listener: Listener, group: str, pod: str | None, until: int) -> None:
-        """Do the same with the events that concern a group and its pods (None), or one pod, from the log's
-        beginning."""
+        """Do the same with events that concern a group and its pods (None), or one pod, from the log's beginning."""
         self._feed(listener, concerning(self.reader, group, pod, until), self.reader.oldest())
 
     def _feed(self, listener: Listener, events: Iterable[Logged], after: int) -> None:

@@ -140,7 +140,6 @@ def _by_name(kinds: Iterable[Kind]) -> Mapping[str, list[Kind]]:
 
 
 def _readers(manifest: Manifest, kinds: Mapping[str, list[Kind]]) -> list[Kind]:
-    """Return the kinds that read an object, by its kind and API group."""
     name, group = kind_of(manifest)
     read = kinds_of(manifest, kinds.get(name, ()))
     return [kind for kind in read if not manifest.get("apiVersion") or kind.group == group]

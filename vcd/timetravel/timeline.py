@@ -19,8 +19,8 @@ _ADMITTED = ("Inqueue", "Running")
 
 class Ends(msgspec.Struct, frozen=True):
     """The log's last event with its time (ms since the epoch), and its first and last session; 0 if there is none.
-    ``remarks`` are displayed first; ``standing`` is which replica's log it is (None: unknown); ``as_of`` (ms) is the
-    time up to which waits are counted."""
+    ``remarks`` are displayed first. ``standing`` identifies the replica that wrote the log (None: unknown). Waits are
+    counted up to ``as_of`` (ms)."""
 
     head: int
     time: int

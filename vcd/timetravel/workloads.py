@@ -300,7 +300,6 @@ class _Part(NamedTuple):
 
 
 def _add_by_table(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
-    """Add the pods of a kind that the table describes."""
     shape = SHAPES[kind_of(manifest)]
     _check_spec(manifest)
     manifest = with_spark_templates(manifest)
@@ -474,7 +473,6 @@ def _is_volcanos(key: str) -> bool:
 
 
 def _cron_job(manifest: Manifest, found: Work, cluster: ExpansionContext) -> None:
-    """Add one run of a CronJob's template."""
     spec, meta = _spec(manifest, _CronSpec), manifest["metadata"]
     if spec.suspend:
         found.notes.append(f"{called(manifest)} is suspended, and makes no job")

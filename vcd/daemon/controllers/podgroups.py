@@ -96,7 +96,7 @@ class PodGroups:
         self._retries: dict[str, _Retry] = {}
         """Groups that could not be created."""
         self._annotated_at: LruCache[str, float] = LruCache(_CAPACITY)
-        """When pods were annotated, by UID, because a recreated pod is another one."""
+        """The time at which each pod was annotated, by UID, because a recreated pod has the same name."""
         self._created_at: LruCache[str, float] = LruCache(_CAPACITY)
         """When groups were created that the watch has not delivered yet."""
         self._unneeded: set[str] = set()
@@ -134,7 +134,6 @@ class PodGroups:
             await self.clock.sleep(_LOOK)
 
     def _pods_without_group(self) -> Iterator[str]:
-        """Yield the keys of vcd's pods that name no group."""
         tasks, names = self.state.tasks, self.state.settings.scheduler_names
         schedulers = [number for number, name in enumerate(self.state.schedulers.values) if name in names or not names]
         for row in np.flatnonzero((tasks.column("job") < 0) & np.isin(tasks.column("scheduler"), schedulers)).tolist():
@@ -177,7 +176,6 @@ class PodGroups:
         return (retry is not None and retry.rests) or (named is not None and self.clock.monotonic() < named + _SHOWS)
 
     def _is_without(self, pod: Pod) -> bool:
-        """Return whether a pod lacks its group."""
         names = self.state.settings.scheduler_names
         if (names and pod.spec.scheduler_name not in names) or pod.metadata.deletion_timestamp is not None:
             return False

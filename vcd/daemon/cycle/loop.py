@@ -173,7 +173,7 @@ class Cycle:
                 changed.set()
 
     async def _wait_for_change(self) -> None:
-        """Return after a change, or at a time that can change the decision by itself."""
+        """Return after a change, or at a time at which the decision can differ without a change."""
         ends: list[Coroutine[Any, Any, object]] = [self.state_writer.changed.wait()]
         if self._held_back or is_timed(self.policy()):
             ends.append(asyncio.sleep(self.period))
@@ -274,7 +274,6 @@ class Cycle:
         return self.is_done and (plan.more or bool(record.stale))
 
     def _record(self, decided: _Decided, head: Snapshot, doubts: Mapping[Reference, str]) -> ev.SessionDecided:
-        """Return the session as it is logged after the head."""
         stale: tuple[tuple[int, str], ...] = ()
         if head.sequence != decided.snapshot.sequence or doubts:
             stale = stale_statements(decided.plan, head, decided.snapshot, doubts)
@@ -346,7 +345,7 @@ class Cycle:
 
 
 class _Wakes:
-    """The times at which plugins want a session although no event came.
+    """The times at which plugins request a session, even without an event.
 
     They are ignored once `_SESSIONS` sessions and `_SPAN` nanoseconds passed without a decision or a change in the
     numbers of groups and pending pods. Otherwise a plugin with a daily window would keep a finished simulation running.

@@ -24,9 +24,10 @@ from vcd.scheduling.framework.guard import Interrupted, action_name
 T = TypeVar("T")
 
 ACTION_ALLOWANCE = 10
-"""Factor of an action's limit: the time of built-in work that an action calls counts as the action's."""
+"""Factor of an action's time limit, because the time of built-in code that an action calls counts as the action's."""
 PAUSES = 10
-"""Pause of a late plugin in limits. It doubles if the plugin is late again before another such time has passed."""
+"""Pause of a late plugin, as a multiple of its time limit. The pause doubles if the plugin is late again within that
+time after the pause."""
 LONGEST_PAUSE = 600.0
 GRACE = 5.0
 """Seconds that shutdown waits for a running session."""
@@ -88,7 +89,6 @@ class Watchdog:
         return None if late is None else f"{late.name} does not come back from {late.point}"
 
     async def _log_late(self) -> None:
-        """Log late plugins and how long they are left out."""
         with self._lock:
             unreported, self._unreported = self._unreported, []
         for name, _, fault in unreported:
@@ -127,7 +127,7 @@ class Watchdog:
             if late is None:
                 raise RuntimeError("a session was interrupted, and not by the watchdog")
             self._inside.clear()
-            self._spent.pop(late.name)  # if it is still included but not called, its time starts again
+            self._spent.pop(late.name)  # so that its time starts at 0 if it stays in the session
             return late.fault
 
     # --- in both, under the lock ------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ def pods_without_group(state: ClusterState) -> list[str]:
     jobs = tasks.column("job")
     lacks = jobs < 0
     if state.former:
-        # an invalid PodGroup exists, and has an Event of its own
+        # an invalid PodGroup exists, and has its own Event
         missing = [state.job_keys.number(key) for key in state.former if ("PodGroup", key) not in state.bad]
         lacks = lacks | np.isin(jobs, [number for number in missing if number is not None])
     waits = (tasks.column("status") == TaskStatus.PENDING) & np.isin(tasks.column("scheduler"), ours)
@@ -49,7 +49,8 @@ def pods_without_group(state: ClusterState) -> list[str]:
 class PodsWithoutGroup:
     """Finds pods that lack a PodGroup, and passes each to ``tell`` once, with the reason, while this replica ``leads``.
 
-    ``not_listed`` returns whether PodGroups cannot be listed. Then all pods lack theirs, which is a fault of its own.
+    ``not_listed`` returns whether PodGroups cannot be listed. Then every pod lacks its group, which is reported as
+    another fault.
     """
 
     state: ClusterState

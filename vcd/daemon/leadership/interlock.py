@@ -30,8 +30,7 @@ from vcd.state.cluster import ClusterState
 _log = structlog.get_logger(__name__)
 
 ENOUGH = 3
-"""Foreign binds in a namespace within the quiet period that indicate another scheduler. A user with `kubectl` may cause
-fewer."""
+"""Foreign binds in a namespace within the quiet period that indicate another scheduler, not a user with `kubectl`."""
 _EVENTS, _MINUTE = 10, 60 * SECOND
 """Events on pods per minute, over all namespaces; the metric counts all binds."""
 

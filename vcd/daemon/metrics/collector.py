@@ -69,8 +69,7 @@ _COMPLETED = Phase.COMPLETED.text
 
 
 class _Progress(NamedTuple):
-    """A job's history: its age in ms and the Unix time when its tasks were last placed, and how many sessions completed
-    it."""
+    """A job's age in ms, the Unix time when its tasks were last placed, and how many sessions completed it."""
 
     duration: float | None = None
     last: int = 0
@@ -356,9 +355,9 @@ class Metrics:
 
     def observe_outcome(self, done: OperationDone) -> None:
         """Count the outcome of an operation. Operations of another replica are counted there."""
-        verb = "unknown"  # of a session before this process
+        verb = "unknown"  # the operation is of a session before this process
         decided = self._decided.get(done.session)
-        if decided is None and not self.watches():  # a follower, which has no watches
+        if decided is None and not self.watches():  # a follower, which has no watches, does not count
             return
         if decided is not None:
             verb = decided.plan.statements[done.statement].operations[done.operation].verb
@@ -407,7 +406,6 @@ class Metrics:
         self._forget_gone_queues()  # the verdicts may be of an earlier session than the queues
 
     def _forget_gone_queues(self) -> None:
-        """Drop the series of deleted queues."""
         queues = self._queues
         self._verdicts = {labels: pods for labels, pods in self._verdicts.items() if labels[0] in queues}
         self._leader.forget(lambda label, queue: label.endswith("queue") and queue not in queues)
@@ -615,7 +613,7 @@ def _count_unschedulable(session: Session) -> tuple[Ints, int]:
     followers = dict(session.classes.followers())
     for job in session.views.jobs():
         if session.classes.follows[job.index]:
-            continue  # counted with its representative
+            continue  # the job is counted with its representative
         others = followers.get(job.index, _NO_JOBS)
         refused = sum([waiting.tasks for waiting in job.why if waiting.gate in _TRIED])
         failed += min(refused, job.counts[_PENDING]) * (1 + len(others))

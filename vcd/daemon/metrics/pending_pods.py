@@ -146,7 +146,8 @@ class WaitingCounts:
         elsewhere = _pending_elsewhere(session) if no_jobs else Counter[str]()
         for key in no_jobs:
             self._count(key, NO_QUEUE, changes.get(key, shown.get(key, ())), elsewhere[key])
-        for key in changes.keys() & here.keys():  # the next session shows whether the plan's reasons took effect
+        # compare again at the next session, which shows whether these reasons took effect
+        for key in changes.keys() & here.keys():
             compared[_REASONS, here[key]] = _OTHER if changes[key] else _NONE
         self._keys, self._queues, self._compared = jobs.keys, queues, compared
         self._no_jobs = [key for key in no_jobs if key in self._known]
@@ -155,14 +156,13 @@ class WaitingCounts:
     def _differ(self, compared: Ints, aligned: Alignment, queues: list[str]) -> npt.NDArray[np.bool_]:
         """Return a mask of the jobs to count: waiting now or before, with a change in a compared column."""
         before = aligned.carried(self._compared)
-        if queues != self._queues:  # queues have other indices
+        if queues != self._queues:  # the indices in the column refer to other queues: every job differs
             before[_QUEUE] = _OTHER
         waits = (compared[_REASONS] != _NONE) | (before[_REASONS] != _NONE)
         differ: npt.NDArray[np.bool_] = waits & (compared != before).any(axis=0)
         return differ
 
     def _count(self, key: str, queue: str, reasons: tuple[Waiting, ...], pending: int) -> None:
-        """Replace the counts of a group."""
         known = self._known.get(key)
         if known is not None:
             if known.reasons == reasons and known.pending == pending and known.verdict[0] == queue:

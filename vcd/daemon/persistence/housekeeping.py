@@ -65,7 +65,7 @@ async def maintain_log(
             await state_writer.checkpoint()
         if state_writer.checkpointed_at != retained_at:
             retained_at = state_writer.checkpointed_at
-            # while the wall clock is unsteady, the age of history is unknown
+            # while the wall clock is unsteady, the age of history is unknown: remove nothing by age
             unsteady = isinstance(clock, SteadyClock) and not clock.is_steady()
             elsewhere = None if archiver is None else archiver.elsewhere()
             done = await log.retain(None if unsteady else options.retention_age, options.retention_size, elsewhere)

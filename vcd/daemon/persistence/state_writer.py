@@ -161,7 +161,7 @@ class StateWriter:
             raise
 
     def is_checkpoint_due(self, most: int) -> bool:
-        """Return whether a checkpoint is due, which is after ``most`` events at the latest."""
+        """Return whether a checkpoint is due: after ``most`` events at the latest, earlier for a small state."""
         return self.state.sequence - self.checkpointed_at >= events_between(self.state.size, most)
 
     async def take(self, logged: Sequence[Logged]) -> None:
@@ -216,7 +216,6 @@ class StateWriter:
         await folded
 
     async def _fold(self) -> None:
-        """Fold durable events up to the first gap."""
         self.whole.clear()
         try:
             while self._next in self._durable:

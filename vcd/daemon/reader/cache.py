@@ -83,7 +83,7 @@ class Cache:
     def reading(self, beside: str = _READERS) -> Iterator[Path]:
         """Return the newest file, which only grows while the context lasts.
 
-        If it turns out to be damaged, it is marked, and the next writer verifies all of it.
+        If the file turns out to be damaged, this marks it, and the next writer verifies all of it.
         """
         while True:
             path = self.path
@@ -177,8 +177,7 @@ class Cache:
 
 @contextmanager
 def explained_errors(path: Path) -> Iterator[None]:
-    """Turn errors of a cached file into ClusterError, which states a remedy, or DamagedLog, after which the caller
-    begins another file."""
+    """Turn errors of a cached file into ClusterError with a remedy, or DamagedLog, if a new file is needed."""
     try:
         yield
     except (LogError, OSError, sqlite3.Error) as error:

@@ -16,7 +16,7 @@ from vcd.kube.tasks import run_until_first
 PATIENCE = 1.0
 """Seconds that a session waits for a follower. A follower that takes longer is ignored for a pause."""
 SHORTEST, LONGEST = 2.0, 64.0
-"""The first and the longest pause in seconds for which a late follower is ignored. It doubles each time."""
+"""The first and the longest pause in seconds for which a late follower is ignored. The pause doubles each time."""
 FORGOTTEN = 600.0
 """Seconds after which the pause of a follower starts from `SHORTEST` again."""
 

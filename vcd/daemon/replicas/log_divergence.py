@@ -1,6 +1,6 @@
 """Rewinds a log that diverged from the leader's, and preserves the removed sessions in a file next to it.
 
-It runs while no process writes the log. `log_follower` finds out where two logs diverge.
+Call it only while no process writes the log. `log_follower` finds out where two logs diverge.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vcd.eventlog.log_file import NOTE_SUFFIX
 from vcd.eventlog.rewind import rewind
 
 MOST, MOST_BYTES = 100, 1 << 30
-"""Preserved files at most, and bytes of all but the newest; the oldest files are removed."""
+"""The maximum number of preserved files, and the maximum bytes of all but the newest. The oldest files are removed."""
 _SUFFIXES = ("-wal", "-shm")
 
 

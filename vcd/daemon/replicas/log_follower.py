@@ -148,7 +148,8 @@ class LogFollower:
         elif isinstance(message, wire.Welcome):
             raise wire.BadMessage("the leader sent Welcome twice")
         else:
-            await run_to_completion(self._write(socket, message))  # so that what is durable is in the state, too
+            # completed even if cancelled, so that each durable event is in the state, too
+            await run_to_completion(self._write(socket, message))
 
     async def _write(self, socket: Socket, piece: Piece) -> None:
         logged = await write_piece(self._log, piece)
@@ -160,7 +161,7 @@ class LogFollower:
             try:
                 await socket.send_bytes(wire.packed(wire.Have(self._log.head)))  # the leader's calls wait for this
             finally:
-                await self._fold(logged)  # what is durable is in the state, whether the leader hears of it or not
+                await self._fold(logged)  # each durable event is in the state, even if the acknowledgement fails
 
 
 async def _last_in_common(socket: Socket, own: LogSource, shared: int) -> int:

@@ -127,7 +127,7 @@ class LogServer:
 
 
 def _next(pieces: Iterator[Piece]) -> list[Piece]:
-    """Return the next pieces. Raises DamagedHistory only if it precedes all of them: ``news`` raises it again."""
+    """Return the next pieces. Raises DamagedHistory only if damage precedes them; else the next call raises it."""
     found = list[Piece]()
     try:
         found.extend(islice(pieces, _PIECES))

@@ -116,7 +116,7 @@ class Replica:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         is_replica = await self._admit(request)
         if is_replica:
-            self._elector.check_now()  # the other replica is taking the lead, or this replica leads without knowing
+            self._elector.check_now()  # the caller is about to lead, or this replica leads and has not noticed yet
         readers = sum(not one.address for one in self.followers.connected)
         if not is_replica and readers >= READERS:
             raise web.HTTPServiceUnavailable(

@@ -41,7 +41,8 @@ _SHARES = ("", CAPABILITY, DESERVED)
 class PodReasons:
     """The condition's reason for each pod of a group, from the reasons and the queue of the group.
 
-    A pod without a reason of its own fits, or is equivalent to named pods. It gets the reason of the group.
+    A pod without its own reason fits a node, or is equivalent to pods that a reason names. Such a pod gets the reason
+    of the group.
     """
 
     def __init__(self, reasons: Sequence[Waiting], queue: str, queues: Mapping[str, QueueRecord]) -> None:

@@ -53,7 +53,7 @@ class Watches:
 
     @property
     def narrow(self) -> frozenset[str]:
-        """Return the kinds of which only some objects are watched."""
+        """Return the kinds whose watch selects only some objects."""
         return frozenset(name for name, watcher in self._watchers.items() if watcher.kind.is_narrow)
 
     def statuses(self) -> Mapping[str, WatchStatus]:
@@ -106,7 +106,8 @@ class Watches:
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _start(self, kind: str) -> None:
-        self._watchers[kind].status.progress_at = self.clock.monotonic()  # it is idle until now
+        # so that the time before its start does not count as silence
+        self._watchers[kind].status.progress_at = self.clock.monotonic()
         task = asyncio.get_running_loop().create_task(self._watchers[kind].run())
         self._tasks[kind] = task
         task.add_done_callback(self._ended)
@@ -122,7 +123,7 @@ class Watches:
         """Drop the watches of all or the given kinds, and list again."""
         for name in list(self._watchers) if kinds is None else kinds:
             async with self._replacing:
-                if known := self._watchers.get(name):  # the set of kinds may have changed since
+                if known := self._watchers.get(name):  # the kind may have been removed in the meantime
                     await self._replace(known.kind)
 
     async def read(self, kinds: Iterable[Kind]) -> None:

@@ -89,7 +89,7 @@ class SegmentIndex:
         before = self._predecessors[one]
         if before is None:
             return (one.time if one.after else 0) * SECOND <= moment
-        return (before.time - 1) * SECOND <= moment  # names round times up
+        return (before.time - 1) * SECOND <= moment  # names round times up to seconds
 
     def _describe_gap(self, one: ArchiveSegment) -> str | None:
         """Return what is missing before a segment without predecessor; None if the history begins there."""

@@ -1,4 +1,8 @@
-"""Stores for segments: a directory, or a bucket of an S3-compatible store."""
+"""Stores for segments: a directory, or a bucket of an S3-compatible store.
+
+A store knows names and bytes only; `segments.py` knows their content. Several replicas can use one store at once: a
+blob becomes visible under its name only when it is complete, and is never overwritten with other content.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +99,7 @@ class _Directory:
             try:
                 descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 with os.fdopen(descriptor, "wb") as file:
-                    with contextlib.suppress(OSError):  # without locks, `tidy` goes by age alone
+                    with contextlib.suppress(OSError):  # without locks, `tidy` uses the age only
                         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     file.write(data)
                     file.flush()

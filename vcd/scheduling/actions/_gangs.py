@@ -433,7 +433,8 @@ def bundles_of(job: Job, tasks: list[Task], wanted: Mask) -> Iterator[Bundle]:
     surplus = job.ready_count - job.min_available
     if surplus < 0:
         if not (job.waiting_count and job.is_pipelined()):
-            yield Bundle(False, job, tuple(tasks))  # the gang is incomplete already, and will stay so
+            # the gang is and stays below its minimum, so its tasks can be evicted one by one
+            yield Bundle(False, job, tuple(tasks))
         return
     roles = _role_surplus(job)
     sub_jobs = SpareSubJobs(job.partition) if job.partition is not None else None
@@ -476,7 +477,7 @@ def _needed_victims(session: Session, taken: list[Bundle]) -> set[int]:
             if bundle.job.index in ended or not _fits_back(session, rooms, unit):
                 going.update(task.row for task in unit)
                 if bundle.whole:
-                    ended.add(bundle.job.index)  # its surplus is evicted with it
+                    ended.add(bundle.job.index)  # the gang is evicted, so its surplus is evicted, too
     return going
 
 

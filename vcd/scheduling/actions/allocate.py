@@ -227,7 +227,7 @@ class AllocateAction(Action):
             queues.push(queue)
 
     def _lend(self, framework: Framework) -> None:
-        """Lend what is left to jobs that only their queue's limit keeps waiting, in the same order.
+        """Lend the remaining resources to jobs that wait only for their queue's limit, in the same order.
 
         During this round the plugins at ``lend`` allow queues to exceed their share. A job that gets nothing keeps its
         earlier reasons, plus those that lending adds.

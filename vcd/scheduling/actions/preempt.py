@@ -1,4 +1,8 @@
-"""preempt: starving jobs preempt jobs of their queue, and tasks of their own job (docs/semantics/actions.md)."""
+"""preempt: starving jobs preempt jobs of their queue, and tasks of their own job (docs/semantics/actions.md).
+
+This module chooses preemptors and their order. `vcd.scheduling.eviction` searches victims, and the plugins decide which
+tasks may be victims.
+"""
 
 from __future__ import annotations
 

@@ -117,7 +117,6 @@ class ReclaimAction(Action):
 
 
 def _evict_candidates(search: VictimFinder, statement: Statement, task: Task, node: int) -> bool:
-    """Evict candidates of a node for a task; return whether that succeeded."""
     offered = search.victim_candidates(task, node)
     return bool(offered) and search.evict_for(statement, task, node, offered) is not None
 

@@ -1,7 +1,7 @@
 """Place tasks again that wait on nodes with idle resources.
 
 Actions that evict also pipeline tasks where no eviction is needed: on an idle node, or on what other evictions left
-over. Only allocate and backfill bind. They begin by making such tasks pending again.
+over. Only allocate and backfill bind. Allocate and backfill begin by making such tasks pending again.
 """
 
 from __future__ import annotations

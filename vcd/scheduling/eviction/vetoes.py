@@ -1,7 +1,7 @@
 """The rules that protect possible victims of a job, noted on the job when nothing is evicted for it.
 
-The notes are remarks: they come after the reasons why the job waits and replace none. They name rules instead of pods,
-so that they do not change whenever pods do: each change of what a group waits for is logged.
+The notes are remarks: they come after the reasons why the job waits and replace none. They name rules, not pods: every
+change of a group's reasons and remarks is logged, and pods change often.
 """
 
 from __future__ import annotations

@@ -57,8 +57,7 @@ class FreeableByEviction:
         self._surplus: dict[tuple[int, int], Ints] = {}
 
     def held(self, job: Job) -> Ints:
-        """Return what groups of lower priority in the queue of ``job`` can lose; zero for a group that never
-        preempts."""
+        """Return what groups of lower priority in the job's queue can lose; zero for a group that never preempts."""
         return self._below(job, _spare if self._preempt_retains_minima else _preemptable)
 
     def minimum_held(self, job: Job) -> Ints:
@@ -142,6 +141,5 @@ def _may_lose_minimum(jobs: GroupColumns, rows: Rows) -> Mask:
 
 
 def _is_single(jobs: GroupColumns, rows: Rows) -> Mask:
-    """Return which groups have at most one placed pod."""
     single: Mask = jobs.counts[rows][:, [TaskStatus.BOUND, TaskStatus.RUNNING]].sum(axis=1) <= 1
     return single

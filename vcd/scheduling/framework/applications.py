@@ -143,7 +143,7 @@ class Applications:
         return sums_by(jobs.of_row[rows], self._session.requests[tasks.shape[rows]], len(jobs))
 
     def _can_grow(self) -> Mask:
-        """Return the groups of which more pods can be placed."""
+        """Return the groups with pods that can still be placed."""
         session, jobs, demand = self._session, self._session.jobs, demand_of(self._session)
         is_open = np.array([queue.is_open for queue in session.queue_list], np.bool_)
         excluded = np.bincount(demand.jobs[~demand.can_be_placed], minlength=len(jobs))

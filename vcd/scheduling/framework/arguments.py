@@ -147,8 +147,7 @@ class ArgumentError(ValueError):
 
 
 class Notice(msgspec.Struct, frozen=True):
-    """A remark for the author of a file: the path that it is about, and a message that continues the path in a
-    sentence."""
+    """A remark for the author of a file: its path in the file, and a message that continues the path in a sentence."""
 
     path: Path
     message: str
@@ -329,8 +328,7 @@ def _keys(declared: Iterable[Argument]) -> str:
 
 
 def _read(argument: Argument, path: Path, value: object, errors: list[ArgumentError], notices: list[Notice]) -> Any:
-    """Return ``value`` as the argument's kind, within its limits; None, after appending an error, if it is not
-    allowed."""
+    """Return ``value`` as the argument's kind; append an error and return None if the value is not allowed."""
 
     def refuse(hint: str = "") -> Any:
         printable = without_user_info(value) if argument.kind == "url" and isinstance(value, str) else value

@@ -202,7 +202,7 @@ def keys(gate: Gate) -> Check | None:
 
 
 def _read_key(answer: Any) -> tuple[Any, Any]:
-    """Return a key in plain types, and its form: the types as far as they matter to a comparison."""
+    """Return a key in plain types, and its form: two keys can be compared if their forms are equal."""
     if isinstance(answer, np.generic):
         answer = answer.item()
     if isinstance(answer, bool | int | float):
@@ -233,13 +233,12 @@ def refusal(answer: Any, *arguments: Any) -> Reason | None:
 
 @_plain
 def consent(answer: Any, *arguments: Any) -> Reason | None:
-    """Accept anything: what is not a Reason is no refusal, as at points that only notify."""
+    """Accept any answer. Only a Reason is a refusal, as at points that only notify."""
     return check_reason(answer) if isinstance(answer, Reason) else None
 
 
 def check_reason(reason: Any) -> Reason:
-    """Return a reason after checking it for the log: its values must have the declared types, and its code must be
-    declared."""
+    """Return a reason that the log can hold: its code is declared, and its values have the declared types."""
     if not isinstance(reason, Reason):
         expected("a Reason", reason)
     try:
@@ -342,8 +341,7 @@ volumes = _plain(lambda answer, *arguments: _every(answer, VolumeChoice))
 
 
 def problems(kinds: Collection[str]) -> MakeCheck:
-    """Make a check of Problems, which become Events: their words must be texts, and their kinds must be in
-    ``kinds``."""
+    """Make a check of Problems, which become Events: their words must be texts, their kinds must be in ``kinds``."""
 
     def check(answer: Any) -> tuple[Problem, ...]:
         found = _every(answer)

@@ -41,10 +41,10 @@ def demand_of(session: Session) -> Demand:
 
 
 class _Kinds(NamedTuple):
-    """Pending pods grouped by kind; one pod is evaluated for all of its kind.
+    """Pending pods grouped by equivalence; one pod is evaluated for all pods of its kind.
 
     ``of`` is each pod's kind, ``first`` the position of one pod of each kind, and ``order`` the positions sorted by
-    kind; those of a kind begin at ``starts``.
+    kind; the positions of kind k begin at ``starts[k]``.
     """
 
     of: Ints
@@ -62,7 +62,7 @@ class Demand:
     ``rows`` are rows of the snapshot's tasks, ``jobs`` the jobs' indices (ascending). ``can_be_placed`` is False for a
     pod of a queue that is not Open, with a scheduling gate, with unsupported fields, with claims that are refused, or
     that no empty node could take. If a plugin waits for complete gangs, ``can_be_placed`` is also False for all pods of
-    a job of which too few can be placed for its minimum.
+    a job if the pods that can be placed are fewer than its minimum.
     """
 
     def __init__(self, framework: Framework) -> None:
@@ -165,8 +165,7 @@ class Demand:
         return result
 
     def _lacks_role(self, chosen: Mask) -> Mask:
-        """Return which jobs have too few pods of a role (minTaskMember) if pending pods that are not chosen do not
-        count."""
+        """Return which jobs have too few pods of a role (minTaskMember) if only chosen pending pods count."""
         jobs = self._session.jobs
         result = jobs.lacks_role.copy()
         lost = np.zeros(len(self._session.job_of_row), np.bool_)
@@ -258,7 +257,7 @@ class Demand:
         return _Kinds(of, first, np.argsort(of, kind="stable"), np.concatenate([[0], np.cumsum(counts)]))
 
     def _await_company(self, kinds: _Kinds, found: Ints, waiting: list[int]) -> None:
-        """Update ``found`` for pods with required affinity to pending pods, which must be placeable or of the same
+        """Update ``found`` for pods with required affinity to pending pods: these must be placeable, or of the same
         kind."""
         self._coming[self.rows[self._is_free() & (found[kinds.of] > 0)]] = True
         while waiting:
@@ -310,7 +309,7 @@ class Demand:
         return result
 
     def _usable_by(self, places: Ints, most: Ints) -> Ints:
-        """Return how much of the future idle resources some pods can use, at most ``most``. The resource ``pods`` is
+        """Return how much of the future idle resources some pods can use, limited to ``most``. The resource ``pods`` is
         left out."""
         session, found = self._session, np.zeros_like(most)
         future_idle = np.maximum(session.nodes.usage.future_idle, 0)

@@ -81,8 +81,7 @@ def take_problems(framework: Framework, kinds: Collection[str], watch: Watch | N
 
 
 def _unsupported_problems(session: Session) -> Iterator[Problem]:
-    """Yield requests of groups and queues that vcd does not support and ignores, so that the group does not wait for
-    them."""
+    """Yield requests of groups and queues that vcd ignores as unsupported, so that no group waits for them."""
     snapshot = session.snapshot
     found = [("PodGroup", key, path) for key, group in snapshot.groups.items() for path in group.passed_over]
     found += [("Queue", key, path) for key, queue in snapshot.queues.items() for path in queue.passed_over]
@@ -101,8 +100,7 @@ class _SessionBefore:
         self._statements = len(session.trial.statements)
 
     def compare(self, answer: object) -> None:
-        """Check that no node is overcommitted, that tasks are on nodes, and that everything can be written to the
-        log."""
+        """Check that no node is overcommitted, that tasks are on nodes, and that the log can hold everything."""
         session = self._session
         nodes = session.nodes
         idle = nodes.usage.idle

@@ -216,8 +216,7 @@ class _PointRegistry(Mapping[str, Participants]):
         kinds = tuple([tuple([type(plugin) for _, plugin in tier]) for tier in plugins])
         all_built_in = all(map(is_ours, chain.from_iterable(kinds)))
         self._places: dict[str, list[tuple[int, int]]] = policy.cached(kinds, dict) if all_built_in else {}
-        """For each point, the tier and place of its plugins. Shared by all sessions of a policy if all plugins are
-        built-in."""
+        """The tier and place of each point's plugins. Sessions of a policy share it if all plugins are built-in."""
 
     def __getitem__(self, name: str) -> Participants:
         if name not in self._participants:

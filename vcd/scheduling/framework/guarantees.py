@@ -120,8 +120,7 @@ class Guarantees:
         self._pass_on(branch, before)
 
     def exceeded(self, queue: Queue, amounts: Amounts, skip: int) -> list[int]:
-        """Return the columns, except ``skip``, in which a queue with these additional amounts would take other queues'
-        guarantees."""
+        """Return the columns, except ``skip``, in which a queue with these amounts would take others' guarantees."""
         return [
             column
             for column, amount in enumerate(amounts)
@@ -129,8 +128,7 @@ class Guarantees:
         ]
 
     def unused(self) -> Iterator[tuple[Queue, list[int]]]:
-        """Yield queues with the part of their guarantee that they do not hold; queues that hold all of it are
-        omitted."""
+        """Yield queues with the unused part of their guarantee; queues that use all of it are omitted."""
         for account, branch in zip(self._accounts, self._branches, strict=True):
             left = [max(least - kept, 0) for least, kept in zip(branch.least, branch.kept, strict=True)]
             if any(left):

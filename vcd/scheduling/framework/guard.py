@@ -56,8 +56,7 @@ class Interrupted(BaseException):
 
 
 class InvalidAnswer(ValueError):
-    """An answer that its point does not allow: which plugin gave it, at which point, what was expected, and what
-    came."""
+    """An invalid answer of a plugin: the plugin, the point, the expected answer, and the given one."""
 
     def __init__(self, name: str, point: str, expected: str, given: str) -> None:
         super().__init__(f"{name}, asked at {point}: expected {expected}, got {given}")
@@ -117,8 +116,8 @@ def expected(what: str, answer: object) -> NoReturn:
 def at_fault(error: BaseException) -> str | None:
     """Return the plugin or action to blame for an exception; None if it passed no gate.
 
-    This is the innermost third-party one whose gate it passed, because built-in plugins raise if they get nonsense. If
-    there is none, it is the innermost.
+    A third-party plugin comes before a built-in one, because built-in plugins raise an error if they get invalid
+    values. Of several, the innermost gate that the exception passed decides.
     """
     gate: Gate | None = vars(error).get(_AT_FAULT)
     return None if gate is None else gate.name
@@ -134,9 +133,10 @@ class Failure(Enum):
     """How a plugin failed in a session."""
 
     UNANSWERED = auto()
-    """It raised where it had to answer. It is still called."""
+    """The plugin raised an error in a call that needs an answer. It is still called."""
     BROKEN = auto()
-    """It raised where it follows the session, or for the second time. It is not called any more."""
+    """The plugin raised an error in a call that only notifies it, so its own state may be wrong, or it raised a second
+    error. It is not called any more."""
 
     @classmethod
     def of(cls, error: Exception, before: Failure | None) -> Failure:
@@ -200,7 +200,7 @@ class Gate:
                 watch.leave(depth)
 
     def _blame(self, error: Exception, point: str) -> Exception:
-        """Note on an exception that it came from here, unless a plugin further inside is to blame; see `at_fault`."""
+        """Attribute an exception to this gate, unless an inner gate already has it (`at_fault` states the rule)."""
         inner: Gate | None = vars(error).get(_AT_FAULT)
         if inner is None or (inner.trusted and not self.trusted):
             vars(error).update({_AT_FAULT: self, _AT_POINT: point})
@@ -208,7 +208,7 @@ class Gate:
 
 
 class GuardedMethod:
-    """A plugin's method behind its gate. It replaces the bound method."""
+    """A plugin's method behind its gate. This object replaces the bound method."""
 
     __slots__ = ("__self__", "_check", "_closed", "_gate", "_method", "_name")
 

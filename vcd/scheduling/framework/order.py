@@ -68,8 +68,7 @@ SHARE = Label("share", "smaller share", "larger share")
 
 
 def labelled(*labels: Label) -> Callable[[M], M]:
-    """Declare the meaning of a key that a plugin returns: a label for each value of the tuple, or one for the whole
-    key."""
+    """Declare the meaning of a plugin's key: a label for each value of the tuple, or one for the whole key."""
 
     def declare(method: M) -> M:
         method.__dict__["labels"] = labels
@@ -203,8 +202,7 @@ class JobQueue:
         return len(self._heap)
 
     def _settle(self) -> None:
-        """Push the entry after the popped one for the next equivalent job, and skip jobs that would fail as others
-        did."""
+        """Push an entry for the next job equivalent to the popped one; skip jobs that would fail as others did."""
         if self._last_popped is not None:
             (turn, decisions), self._last_popped = self._last_popped, None
             if turn.equivalents is not None and decisions == self._session.trial.decisions:
@@ -218,8 +216,7 @@ class JobQueue:
             self._push_after(turn, self._first_beyond(turn, self._heap[0].key))
 
     def _would_fail(self, turn: _Turn) -> bool:
-        """Return whether an equivalent job failed in the same situation. A job that was a representative before is
-        always tried."""
+        """Return whether an equivalent job failed in the same situation. Former representatives are always tried."""
         equivalents = turn.equivalents
         return (
             equivalents is not None
@@ -250,8 +247,7 @@ class JobQueue:
 
 
 def ordered_tasks(plugin_key: Callable[[Task], tuple[Any, ...]] | None, tasks: list[Task]) -> list[Task]:
-    """Return tasks of one job, the first to be placed first: by the plugins' key, if any, then by index, age and
-    name."""
+    """Return tasks of one job in order of placement: by the plugins' key, if any, then by index, age and name."""
     if len(tasks) < 2:
         return tasks
     keys, ages = [task.key for task in tasks], [task.created for task in tasks]
@@ -289,9 +285,9 @@ class VictimOrder:
         self._last_sorted: list[Task] = []
         """The result of the last sort."""
         self._unnumbered: set[int] = set()
-        """Rows of those tasks in it that have no index in their names."""
+        """Rows of the tasks in that result whose names have no index."""
         self._moved_jobs: set[int] = set()
-        """Indices of the jobs with tasks that moved since."""
+        """Indices of the jobs whose tasks moved after that sort."""
 
     def _keys_of(self, job: Job) -> _KeysOfJob:
         """Return a job's key, and the cached keys of its tasks."""
@@ -313,8 +309,8 @@ class VictimOrder:
         return self._keys_of(job)[0]
 
     def sorted(self, tasks: list[Task]) -> list[Task]:
-        """Return tasks in eviction order: the job that is served last first, and of each job the task that is placed
-        last."""
+        """Return tasks in eviction order. The job that is served last comes first; within a job, the task that is
+        placed last comes first."""
         self._catch_up()
         result = self._reuse_last_order(tasks)
         if result is None:
@@ -331,7 +327,8 @@ class VictimOrder:
 
     def _reuse_last_order(self, tasks: list[Task]) -> list[Task] | None:
         """Return tasks in the order of the last sort, if that sort contained them and none of their jobs' tasks moved
-        since; else None. This is common: a node's victims are evicted one by one, and the rest is sorted again."""
+        since; else None. This shortcut applies often: a node's victims are evicted one by one, and the remaining ones
+        are sorted again."""
         rows = {task.row for task in tasks}
         found = [task for task in self._last_sorted if task.row in rows]
         if len(found) < len(tasks) or not self._moved_jobs.isdisjoint([task.job.index for task in found]):

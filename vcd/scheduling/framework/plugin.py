@@ -72,8 +72,8 @@ class Plugin:
     """Pairs of an enable flag and a plugin: while the flag of this plugin's entry is on, the other plugin may not be in
     the same tier."""
     protects: ClassVar[bool] = False
-    """Whether pods that ``unprotected`` does not return can never be victims, whatever other tiers answer
-    (docs/laws.md, law 7)."""
+    """Whether pods that ``unprotected`` omits can never be victims, whatever other tiers answer (docs/laws.md, law 7).
+    """
 
     without_it: ClassVar[str] = ""
     """What goes wrong in a configuration without this plugin, for ``vcd conf check``. Empty if nothing does."""

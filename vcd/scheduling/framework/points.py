@@ -50,8 +50,7 @@ class Point(Generic[P, R]):
         self.name = name
 
     def __get__(self, framework: Points, owner: type) -> Callable[P, R]:
-        """Return the method that actions call, and store it as an attribute of the framework, so that it is built
-        once."""
+        """Return the method that actions call; store it as an attribute of the framework, so that it is built once."""
         method: Callable[P, R] = framework.build_method(self)
         vars(framework)[self.name] = method
         return method
@@ -145,8 +144,7 @@ POINTS: Mapping[str, Point[..., Any]] = {name: each for name, each in vars(Point
 
 
 def reads_jobs(plugin: type[Plugin]) -> bool:
-    """Return whether a plugin receives jobs, tasks or queues, other than through the keys of its predicates and
-    scores."""
+    """Return whether a plugin receives jobs, tasks or queues other than through keys of its predicates and scores."""
     return any(hasattr(plugin, name) for name, point in POINTS.items() if point.rule is not rules.parts)
 
 
@@ -167,5 +165,4 @@ FLAGS: Mapping[str, bool] = {
     "enabledClusterOrder": False,
     "enableHierarchy": False,
 }
-"""Every enable flag of a plugin's entry, and its value if the file does not set it (Volcano
-``plugins/defaults.go``)."""
+"""Every enable flag of a plugin's entry, with its default (Volcano ``plugins/defaults.go``)."""

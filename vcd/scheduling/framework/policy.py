@@ -112,8 +112,7 @@ class PolicyError(ValueError):
 
 
 class PluginOption(msgspec.Struct, frozen=True):
-    """One plugin of a tier: ``enabled`` has every enable flag, ``arguments`` the file's values, validated but not
-    converted."""
+    """One plugin of a tier: ``enabled`` has every enable flag, ``arguments`` the file's validated values."""
 
     name: str
     enabled: Mapping[str, bool]
@@ -413,8 +412,7 @@ class _Reader:
     def _arguments(
         self, node: yaml.Node | None, path: str, declared: tuple[Argument, ...] | None, owner: yaml.Node
     ) -> tuple[Mapping[str, Any], ArgumentValues | None]:
-        """Return the arguments as in the file, and their typed values; None if they are wrong, or no plugin declares
-        them."""
+        """Return the file's arguments and their typed values; None if they are wrong, or no plugin declares them."""
         raw = {key: self._value(value) for key, (_, value) in self._pairs(node, path).items()}
         if declared is None:
             return MappingProxyType(raw), None
@@ -510,8 +508,7 @@ class _Reader:
         return fields
 
     def _pairs(self, node: yaml.Node | None, path: str) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """Return the keys of a mapping with the nodes of key and value; if a key is repeated, the last, as in
-        Volcano."""
+        """Return a mapping's keys with the nodes of key and value; the last of repeated keys counts, as in Volcano."""
         what = "must be a mapping" if path else "the file must be a mapping"
         begins = node.start_mark.index if node else 0
         pairs: dict[str, tuple[yaml.Node, yaml.Node]] = {}
@@ -527,8 +524,7 @@ class _Reader:
         return pairs
 
     def _content(self, node: yaml.Node | None, path: str, of: type[yaml.CollectionNode], what: str) -> list[Any]:
-        """Return the items of a list or mapping; empty if there is no value, or one of another type, which is an
-        error."""
+        """Return the items of a list or mapping; empty without a value, or after an error for another type."""
         if node is None or _is_null(node):
             return []
         if not isinstance(node, of):

@@ -19,8 +19,7 @@ _DEFAULTED = {"weight": (1,), "parent": (ROOT_QUEUE,)}
 
 
 def unread_queue_fields(policy: Policy) -> dict[str, list[str]]:
-    """Return the fields of a Queue's spec that no plugin of a configuration reads, each with the plugins that would
-    read it."""
+    """Return the fields of a Queue's spec that no configured plugin reads, each with the plugins that would read it."""
     kinds, readers = registry.plugins(), dict[str, list[str]]()
     for name, kind in sorted(kinds.items()):
         for field in kind.queue_fields:

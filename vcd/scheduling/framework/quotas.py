@@ -53,7 +53,8 @@ class QueueLimit(NamedTuple):
     """A limit that makes a job wait: the allowed amount, and what counts against it.
 
     ``bound`` is the kind of limit. ``queue`` and ``bound`` are empty if the reason does not name them. ``asks`` is the
-    request; if the reason does not state it, it is None, and limits that are not exceeded are included.
+    request. If the reason does not state the request, ``asks`` is None, and limits that are not exceeded are included,
+    too.
     """
 
     queue: str
@@ -80,7 +81,7 @@ def limits_in(reason: Waiting, quotas: tuple[Quota, ...]) -> Iterator[QueueLimit
     requested, after, reserved, attempted = (
         content.amounts_of(role) for role in ("asks", "would hold", "reserved", "attempted")
     )
-    for name in requested or {**limits, **held}:  # zeros are omitted in reasons
+    for name in requested or {**limits, **held}:  # a reason omits zeros
         taken = held.get(name, 0) + reserved.get(name, 0) + attempted.get(name, 0)
         taken = max(after[name] - requested.get(name, 0), 0) if name in after else taken
         yield QueueLimit(

@@ -278,8 +278,7 @@ def _is_timed(plugin: type[Plugin], given: Mapping[str, Any]) -> bool:
 
 
 def bind_timeout(policy: Policy) -> float | None:
-    """Return the seconds that a bind may wait for volumes, from the plugin that chooses them; None without such a
-    plugin."""
+    """Return the seconds that a bind may wait for volumes; None without a plugin that chooses volumes."""
     for option in [option for tier in policy.tiers for option in tier]:
         plugin = plugins()[option.name]
         if plugin.bind_timeout:
@@ -293,8 +292,7 @@ def series() -> Mapping[str, str]:
 
 
 def limits_of(reason: Waiting) -> list[QueueLimit]:
-    """Return the limits that a reason is about, as its plugin reads them; empty, with a log line, if the plugin
-    fails."""
+    """Return the limits that a reason is about, as its plugin reads them; empty, and logged, if the plugin fails."""
     try:
         return list(plugins().get(reason.plugin, Plugin).limits_of_reason(reason))
     except Exception as error:  # noqa: BLE001 - a third-party defect: the reason itself is still displayed

@@ -314,6 +314,5 @@ def _unless_protected(participants: Participants, tasks: list[Task]) -> Victims:
 
 
 def _named(tier: Iterable[Method], tasks: list[Task]) -> list[Task]:
-    """Return the tasks that any plugin of a tier names."""
     rows = frozenset([task.row for method in tier for task in method(tasks)])
     return [task for task in tasks if task.row in rows] if rows else []

@@ -63,8 +63,7 @@ class OrderStanding(NamedTuple):
     created: int
     name: str
     refusals: tuple[int, ...] = ()
-    """For a job: 0 if the API server admitted it only in part, otherwise 1; and the end of its last back-off, 0 for
-    none."""
+    """For a job: 0 if the API server admitted only a part of it, else 1; and the end of its last back-off, or 0."""
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -95,8 +94,7 @@ class VictimStanding(NamedTuple):
     created: int
 
     def before(self, other: VictimStanding, *, indexed: bool) -> Precedence:
-        """Return why this task is evicted before another. ``indexed``: the names of all compared tasks end with a
-        number."""
+        """Return why this task is evicted before another. ``indexed``: all compared names end with a number."""
         if self.queue.name != other.queue.name:
             nearer, served = _first_difference(self.gives, other.gives), _last_first(self.queue.said, other.queue.said)
             return nearer or served or _by_age(self.queue.created, other.queue.created, last_first=True)

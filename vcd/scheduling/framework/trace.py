@@ -265,8 +265,7 @@ class Trace:
         return [each for each in self.questions if each.point in points]
 
     def moves(self) -> list[tuple[Task, int | None, int]]:
-        """Return all placements and removals in order: the task, the row (None if removed), and the number of calls
-        before."""
+        """Return placements and removals in order: the task, its row (None if removed), the number of calls before."""
         found: list[tuple[Task, int | None, int]] = []
         for number, (point, asked, _, _) in enumerate(self.questions):
             if point == "on_allocate":

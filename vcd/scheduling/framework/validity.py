@@ -53,8 +53,7 @@ NO_NODE = ReasonCode(
 
 
 def unplaceable(framework: Framework, job: Job) -> list[Task]:
-    """Return pending best-effort tasks that no node can take because of its facts. Tasks with a scheduling gate are
-    skipped."""
+    """Return pending best-effort tasks without a scheduling gate that no node can take because of its facts."""
     if not job.best_effort_pending or not len(framework.session.nodes):
         return []
     static = framework.evaluator.static
@@ -63,8 +62,7 @@ def unplaceable(framework: Framework, job: Job) -> list[Task]:
 
 
 def why_invalid(framework: Framework, job: Job) -> tuple[str, Reason] | None:
-    """Return the plugin that rejects a job as invalid, and the reason; best-effort tasks that no node can take do not
-    count."""
+    """Return the plugin that rejects a job as invalid, and the reason; impossible best-effort tasks do not count."""
     refused = framework.job_valid(job)
     missing = [] if refused is not None else unplaceable(framework, job)
     if not missing:

@@ -57,8 +57,7 @@ def victim_rule(words: str) -> Callable[[M], M]:
 
 
 def rule_of(plugin: object, point: str) -> str:
-    """Return which pods a plugin allows to evict at a point, as declared by ``victim_rule``; empty if it declares
-    nothing."""
+    """Return the plugin's declared rule (``victim_rule``) for evictions at a point; empty if it declares none."""
     words: str = getattr(getattr(plugin, point, None), "victim_rule", "")
     return f"lets go: {words}" if words else ""
 

@@ -72,7 +72,7 @@ class Worksheet:
         return sub_job, self._tasks[sub_job.index]
 
     def push(self, sub_job: SubJob) -> None:
-        """Return a sub-job with remaining tasks to the queue. If it is ready now, it is not required any more."""
+        """Return a sub-job with remaining tasks to the queue. A sub-job that is ready is not required any more."""
         if self._framework.sub_job_ready(sub_job):
             self._required.pop(sub_job.index, None)
         self._heap.push(sub_job)

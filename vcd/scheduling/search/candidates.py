@@ -95,8 +95,8 @@ class Evaluator:
     def _tables(self) -> Memory:
         """Return the memory that holds this evaluator's tables.
 
-        Once a later session has opened the shared memory, this is a private one, for example to explain an old
-        decision.
+        After a later session has opened the shared memory, an older session, for example one that explains an old
+        decision, gets a private memory.
         """
         if self.memory.turn != self._turn:
             self.memory = Memory()
@@ -305,7 +305,7 @@ class Candidates:
         if not len(now) or np.abs((ranks - (1 << _NOW)) >> evaluator.bits).max() > most:
             return []
         rated = np.bincount(groups, minlength=turn.count)
-        heads = np.zeros(len(rated), np.int64)  # 0 is less than each key with idle resources
+        heads = np.zeros(len(rated), np.int64)  # 0 means "none": each key with idle resources is larger
         np.maximum.at(heads, groups, ranks)
         heaps: dict[int, _Heap] = {}
         found: list[int] = []
@@ -458,7 +458,7 @@ class Candidates:
             return
         self._log_position = end
         if not self.is_simple:
-            return  # its keys are combined when they are read
+            return  # keys of such a table are combined when they are read
         if start < 0:
             self._renew(None)
             return
@@ -490,7 +490,7 @@ class Candidates:
             keys = self._keys_by_group(None)
             if (keys != NOWHERE).any():
                 self._keys = keys
-            else:  # no node passes: share one column
+            else:  # no node passes: tables share one column, to save memory
                 self._keys = evaluator.memory.nowhere
                 self._groups_position, self._by_group = _NEVER, ()
         elif self._by_group and len(touched) <= _FEW:
@@ -522,7 +522,7 @@ class Candidates:
         for group, row in places:
             if passed.item(group) and mask.item(row):
                 worth = points.item(group) if facts is None else points.item(group) + facts.item(row)
-                worth = int(max(-limit, min(limit, worth)))  # as ``key_of``
+                worth = int(max(-limit, min(limit, worth)))  # the same limits as in ``key_of``
                 keys.append((worth << bits) + (now.item(group) << _NOW) + ties.item(row))
             else:
                 keys.append(NOWHERE)

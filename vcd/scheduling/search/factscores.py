@@ -59,7 +59,7 @@ class RelativeScore:
 
     def points(self, rated: Mask) -> Scores:
         """Return the points in fixed point. Read-only."""
-        highest = highest_of(self._raw, rated) if self._by_highest else np.nan  # NaN never equals the last value
+        highest = highest_of(self._raw, rated) if self._by_highest else np.nan  # NaN: computed at each call
         if self._last is None or highest != self._last[0]:
             self._last = highest, fixed_point(self._score, self._score.normalise(self._raw, rated))
         return self._last[1]

@@ -66,7 +66,7 @@ class NodeGroups:
             return numbers
         if len(numbers) == 1 and self._sizes[numbers[0]] == 1:
             rows = self._rows[numbers]
-            if self.of[rows[0]] == numbers[0]:  # else the node that created the group has left it
+            if self.of[rows[0]] == numbers[0]:  # otherwise the node that created the group has left it
                 return rows
         rows = (self.of == numbers[0] if len(numbers) == 1 else groups.take(self.of)).nonzero()[0]
         return rows
@@ -97,11 +97,11 @@ class NodeGroups:
             del self._numbers[self._keys[left]]
             self._unused.append(left)
             if number is not None:
-                self._usage[:, left] = _NO_ROOM  # so that an empty group is never the best
+                self._usage[:, left] = _NO_ROOM  # no task fits an empty group, so it is never the best
         if number is None:
             number = self._numbers[key] = self._number(key)
             self._usage[:, number], self._floats[0][:, number], self._rows[number] = column, column, row
-            if number != left:  # else the allocatable values are the same
+            if number != left:  # a group that reuses its node's last number has these already
                 allocatable = self.nodes.usage.allocatable[:, row]
                 self._allocatable[:, number], self._floats[1][:, number] = allocatable, allocatable[:2]
                 self._whole = None

@@ -80,8 +80,8 @@ class VectorPredicate(_Part):
     def mask(self, task: Task, usage: Usage) -> Mask:
         """Return which nodes pass, one bool per row of ``usage``.
 
-        With FACTS alone, ``usage`` covers all nodes. With USAGE, it may hold any selection of rows. The result may
-        depend only on what is declared.
+        With FACTS alone, ``usage`` covers all nodes. With USAGE, ``usage`` may cover any selection of nodes. The result
+        may depend only on what is declared.
         """
         raise NotImplementedError
 
@@ -134,8 +134,9 @@ class Predicate(_Searched, VectorPredicate):
     waits: ClassVar[bool] = False
     """Whether a task may wait on a node that fails.
 
-    Called for all nodes, such a predicate fails nodes where the task would have to wait, so that it is not bound there
-    at once. Called for selected rows, for which evictions are tried, it passes nodes where the task can wait.
+    If such a predicate is called for all nodes, it fails nodes where the task would have to wait, so that the task is
+    not bound there at once. If it is called for selected rows, on which evictions are tried, it passes nodes where the
+    task can wait.
     """
 
     def stable_for(self, task: Task, count: int) -> bool:
@@ -152,8 +153,8 @@ class Predicate(_Searched, VectorPredicate):
         return None
 
     def divisions(self, task: Task, rows: Rows) -> Sequence[Rows]:
-        """With PODS: return divisions of the nodes of which each part takes at most one of the pods ``rows``, which
-        have the task's shape. A division is a number per node, -1 for none."""
+        """With PODS: return partitions of the nodes. Each part of a partition takes at most one of the pods in
+        ``rows``; these pods have the task's shape. A division is a number per node, -1 for none."""
         return ()
 
     def known_mask(self, task: Task, usage: Usage) -> Mask:

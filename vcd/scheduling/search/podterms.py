@@ -1,4 +1,8 @@
-"""Pod affinity and anti-affinity terms, of tasks and of placed pods."""
+"""Pod affinity and anti-affinity terms, of tasks and of placed pods.
+
+Filters and scores count pods by these terms (`predicates/affinity.py`, `scores/`). `TermFiles` finds the terms that can
+select a pod without testing all of them.
+"""
 
 from __future__ import annotations
 
@@ -163,7 +167,8 @@ class TermFiles:
         for by_label in (self._files.get(name, {}) for name in (namespace, *_ANY_NAMESPACE)):
             for key in (*labels, _NO_LABEL.key):
                 filed += by_label.get(key, {}).get(labels.get(key, ""), ())
-        distinct = dict.fromkeys(filed)  # a session decided again in another thread may add a term, too
+        # without duplicates: another thread that decides a session again may file a term, too
+        distinct = dict.fromkeys(filed)
         return sorted([term for term in distinct if term.selector.matches(labels)], key=_order)
 
 

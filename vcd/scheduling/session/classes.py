@@ -112,8 +112,7 @@ class _Kinds:
 
 
 def _common_columns(jobs: GroupColumns, members: list[list[int]]) -> list[tuple[int, ...] | None]:
-    """Return for each job the columns that distinguish its pods from others, the shape first; None if its pods
-    differ."""
+    """Return, by job, the columns that distinguish its pods from others, shape first; None if its pods differ."""
     if not members:
         return []
     tasks, counts = jobs.tasks, np.array([len(rows) for rows in members], np.int64)
@@ -226,8 +225,7 @@ class EquivalenceClasses:
                 self.classes.append(EquivalenceClass(equivalents))
 
     def distinguish_pods(self, index: int) -> None:
-        """Record that a plugin distinguishes the pods of a job from each other, even if their specs and keys are
-        equal."""
+        """Record that a plugin distinguishes the pods of a job, even if their specs and keys are equal."""
         self._of_different_pods.add(index)
 
     def has_equivalent_pods(self, index: int) -> bool:

@@ -17,8 +17,7 @@ _READY, _ALLOCATED, _NOT_ENDED = (
     np.array([status in statuses for status in TaskStatus], np.int32)
     for statuses in (READY_STATUSES, ALLOCATED_STATUSES, set(TaskStatus) - {TaskStatus.SUCCEEDED, TaskStatus.FAILED})
 )
-"""For each status, 1 if it belongs to the set, otherwise 0: the product with counts by status is the number of
-tasks."""
+"""1 for each status of the set, else 0: the product with counts by status is the number of tasks."""
 
 
 def is_ready(jobs: GroupColumns, rows: Rows) -> Flags:

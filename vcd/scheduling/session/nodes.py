@@ -1,4 +1,8 @@
-"""The nodes of a session: constant facts, and usage, which changes as tasks are placed in trial."""
+"""The nodes of a session: constant facts, and usage, which changes as tasks are placed in trial.
+
+Every change of usage appends the node's row to `Nodes.log`, so that candidate tables recompute changed nodes only. Code
+that changes the usage arrays directly makes these tables wrong.
+"""
 
 from __future__ import annotations
 

@@ -71,8 +71,7 @@ class NodeView:
 
     @property
     def tasks(self) -> list[Task]:
-        """The tasks of groups on it, in order of key, pipelined and terminating ones included; tasks that ended are
-        not."""
+        """The tasks of groups on the node, by key, including pipelined and terminating ones, without ended ones."""
         session = self._session
         return session.provided(_TasksByNode, lambda: _TasksByNode(session)).on(self.row)
 

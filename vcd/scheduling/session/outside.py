@@ -126,7 +126,7 @@ class Recorder:
         for question, reply in zip(questions, replies, strict=False):
             self._record(question, reply)
             if reply.error == OUT_OF_TIME:
-                break  # as are all after it
+                break  # all later replies are out of time, too
         return _end_at_out_of_time(replies, len(questions))
 
     def _record(self, question: Question, reply: Reply) -> None:

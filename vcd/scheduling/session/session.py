@@ -87,8 +87,7 @@ class Session:
         self.policy_digest = "/".join((policy_digest, *left_out))
         """The identity of the policy without failed plugins: cached tables of other plugins are not valid."""
         self.left_out = frozenset(left_out)
-        """Plugins and actions that failed or took too long. Of these, built-in plugins that call servers still take
-        part."""
+        """Plugins and actions that failed or took too long. Built-in plugins that call servers still take part."""
         self.now = now
         self.seed = seed
         self.full = False
@@ -122,7 +121,7 @@ class Session:
         self.jobs = snapshot.group_columns
         self.job_of_row: Ints = self.jobs.of_row
         self.backing_off = self._backing_off()
-        """Tasks that are neither tried nor evicted before a time in the future, by row."""
+        """Whether a task, by row, backs off: it is neither tried nor evicted before a later time."""
         self.views = Views(snapshot, self.queue_list, self.backing_off)
         self.trial = Trial(self.nodes, snapshot.tasks)
         self.pipelined_sub_jobs: list[Statement] = []
@@ -178,8 +177,7 @@ class Session:
         return [self.queues[name] for name in lineage_of(self.snapshot.queues, queue.name)]
 
     def cached_for(self, kind: str, key: Hashable, make: Callable[[], S]) -> S:
-        """Return the result of ``make``, which depends on the objects of a kind only; cached until one of them
-        changes."""
+        """Return the result of ``make``, which depends on objects of a kind only; cached until one of them changes."""
         held = self.snapshot.others.get(kind, NO_OBJECTS)
         result: S = held.cached(key, make) if isinstance(held, Objects) else make()
         return result
@@ -210,8 +208,8 @@ class Session:
     def settle(self, condition: Condition) -> Iterator[Job]:
         """Set ``condition`` on jobs that have their minimum and no view; yield the jobs that the caller decides on.
 
-        Not yielded are jobs without a view that ended, jobs that another one represents, and jobs whose turn is in
-        another session, which retain their conditions.
+        It omits ended jobs without a view, jobs that another job represents, and jobs that this session does not try;
+        the last ones retain their conditions.
         """
         columns = self.jobs
         ready, ended = columns.derived(is_ready), columns.derived(has_ended)
@@ -226,8 +224,8 @@ class Session:
     def jobs_with_pending(self, of: Callable[[Shape], bool] | None = None) -> Iterator[Job]:
         """Yield jobs that had pending tasks when the session began, in order of key.
 
-        ``of`` limits this to tasks of some shapes; it must be a function of a module. Jobs that another one represents
-        (``classes``), and jobs that are not tried (``turns``), are omitted.
+        ``of`` limits this to tasks of some shapes; it must be a function of a module. Jobs that another job represents
+        (``classes``), and jobs that this session does not try (``turns``), are omitted.
         """
         jobs = self.views.pending.distinct
         if of is not None:
@@ -236,18 +234,18 @@ class Session:
         return (self.job(index) for index in self.tried(jobs))
 
     def tried(self, indices: npt.NDArray[np.intp]) -> list[int]:
-        """Return the jobs, by index, that this session tries, without those that another one represents."""
+        """Return the jobs, by index, that this session tries, without jobs that another job represents."""
         return self.classes.leads(indices[~self.turns.aside[indices]])
 
     def later(self) -> npt.NDArray[np.bool_]:
-        """Return the jobs, by index, whose turn is in another session and that did not change. Their reasons and
-        conditions stay as they are."""
+        """Return the jobs, by index, that this session does not try and that did not change. Their reasons and
+        conditions remain."""
         later = self.turns.aside.copy()
         later[[job.index for job in self.views.jobs() if job.touched]] = False
         return later
 
     def take_turns(self) -> None:
-        """Choose the jobs that this session tries. Before this call, it tries all."""
+        """Choose the jobs that this session tries. Before this call, every job counts as tried."""
         self.turns.take(self.snapshot, self.views.pending, self.classes)
 
     def task(self, row: int) -> Task:
@@ -273,8 +271,7 @@ class Session:
     # --- nodes ------------------------------------------------------------------------------------------------------
 
     def nominated_node(self, task: Task) -> int | None:
-        """Return the node on which an earlier preemption freed resources for a task; None if there is none, or not any
-        more."""
+        """Return the node on which an earlier preemption freed resources for a task, or None."""
         name = self.snapshot.nominated.get(task.key)
         return None if name is None else self.nodes.facts.row_of.get(name)
 
@@ -365,7 +362,7 @@ def _typed(found: Mapping[str, Object], of: type[T]) -> Mapping[str, T]:
             try:
                 typed[key] = obj.read_as(of)
             except BadObject:
-                continue  # logged when a plugin declared other fields of the kind
+                continue  # omit it: it was logged when a plugin declared other fields of the kind
         elif isinstance(obj, of):
             typed[key] = obj
     return typed

@@ -31,8 +31,8 @@ _JOBS_A_KIND = 16
 
 
 class _Namespace(NamedTuple):
-    """A namespace of which not all jobs are tried: all its jobs by index, in order, their priorities, and the range
-    that is tried."""
+    """A namespace with more jobs than a session tries: all its jobs by index, in order, their priorities, and the range
+    that this session tries."""
 
     name: str
     ordered: Ints
@@ -126,8 +126,7 @@ class _Costs:
         return int(self._weights[first].sum())
 
     def count(self, indices: Ints, limit: int) -> int:
-        """Return how many jobs, from the first on and at least one, stay within ``limit`` kinds and the limit of
-        jobs."""
+        """Return how many leading jobs, at least one, stay within ``limit`` kinds and the limit of jobs."""
         most = limit * _JOBS_A_KIND
         seen: set[int] = set()
         left = limit

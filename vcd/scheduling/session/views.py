@@ -259,8 +259,7 @@ class Job:
     # --- reasons ----------------------------------------------------------------------------------------------------
 
     def note(self, gate: str, source: str, refusal: Reason, nodes: int = 0, task: Task | None = None) -> None:
-        """Record why the job, or one of its tasks, waits. Equal reasons are merged: a count, and the keys of the first
-        tasks."""
+        """Record why the job or a task waits. Equal reasons are merged: a count, and the keys of the first tasks."""
         key = (gate, source, refusal, nodes)
         for position, known in enumerate(self.why):
             if task is not None and (known.gate, known.plugin, known.reason, known.nodes) == key:
@@ -289,8 +288,7 @@ class Job:
         return self._roles
 
     def roles_reach(self, statuses: Sequence[int], best_effort: bool) -> bool:
-        """Return whether each role has its minimum in the given statuses (and in pending best-effort tasks, if they
-        count)."""
+        """Return whether each role has its minimum in these statuses (with pending best-effort tasks, if counted)."""
         if not self.minds_roles:
             return True
         counts = self.role_counts()

@@ -43,7 +43,7 @@ class DomainScope:
 
     def _set(self, job: Job | None, domain: Domain | None) -> None:
         self._job, self._domain = job, domain
-        self._trial.changes += 1  # results that depend on the job are computed again
+        self._trial.changes += 1  # invalidates results that depend on the job
 
 
 def scope_of(session: Session) -> DomainScope:

@@ -78,8 +78,7 @@ class Rewriter:
     # --- objects ------------------------------------------------------------------------------------------------------
 
     def payload(self, kind: str, payload: bytes, messages: Callable[[str], str] = lambda _: "") -> bytes | None:
-        """Return an object's payload with names replaced; None if it is unreadable. ``messages`` maps condition
-        messages."""
+        """Return an object's payload with new names, or None if unreadable. ``messages`` maps condition messages."""
         try:
             plain = as_plain(decode_payload(kind, payload))
             self._note_composed_names(plain)
@@ -142,7 +141,6 @@ class Rewriter:
                 self.words.made_of(f"{pod}-{volume['name']}", pod, volume["name"])
 
     def _field(self, name: str, value: Any, messages: Callable[[str], str]) -> Any:
-        """Return a field's value with names replaced."""
         if value is None or isinstance(value, bool | int | float | bytes):
             return value
         if name in _VOCABULARY and not isinstance(value, dict):

@@ -115,7 +115,6 @@ class _LogRewriter:
         return self._reader.base(sequence).state
 
     def _collect(self) -> None:
-        """Collect every word of the log once."""
         nodes: set[str] = set()
         seeds: set[int] = set()
         texts = {digest: text for digest, text, _ in self._reader.rows("policies")}

@@ -35,7 +35,7 @@ class NoShadow(ValueError):
 
 
 class ShadowDifference(msgspec.Struct, frozen=True):
-    """One pod; a later pod of the same name is another one, with another ``uid``.
+    """One pod. A later pod of the same name has another ``uid`` and its own entry.
 
     ``node`` and ``at`` are where and when vcd would have started it (empty: not at all), by ``session``; for a pod
     that vcd left pending, that is the last session before it was bound. ``bound_to`` and ``bound_at`` are from the log

@@ -1,5 +1,8 @@
-"""A simulated cluster: a workload arrives, the scheduler decides, bound pods run for their time, evicted ones
-return."""
+"""A simulated cluster: a workload arrives, the scheduler decides, bound pods run for their time, evicted ones return.
+
+Time is simulated, and `vcd.scheduling.decide` decides, as in `vcd run`. The module starts no program and has no API
+server. Events of one time happen in the order in which they were planned, so that a run is deterministic.
+"""
 
 from __future__ import annotations
 

@@ -175,7 +175,6 @@ def _with_field(lived: Lived, field: str, kind: str, assignment: Assignment) -> 
 
 
 def _names(unit: Unit) -> set[tuple[str, str]]:
-    """Return the unit and its group as named in the log."""
     return {("Pod", name_in_log(unit.key)), ("PodGroup", name_in_log(unit.group))}
 
 

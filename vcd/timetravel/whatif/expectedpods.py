@@ -24,8 +24,7 @@ from vcd.timetravel.whatif.workload import Unit, Workload
 
 
 class ExpectedPods:
-    """Derives the pods that a group will get: those of the last group with an equal spec, else equal pods by its
-    minimum."""
+    """Derives a group's future pods: as the last group with an equal spec had, else equal pods by its minimum."""
 
     def __init__(self, past: Workload, state: ClusterState) -> None:
         self._names = state.settings.scheduler_names

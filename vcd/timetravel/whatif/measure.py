@@ -1,4 +1,8 @@
-"""Measures of a run: waits, use, evictions, fairness, and their time series."""
+"""Measures a run: waits, use, evictions, fairness, and their time series.
+
+The simulated cluster calls `Measure` at each event; the module decides nothing. A `Course` has every change of a value,
+so averages are exact for any span.
+"""
 
 from __future__ import annotations
 
@@ -125,8 +129,7 @@ class Measure:
         """The jobs whose run time is assumed, and until when they are known to have run (ns)."""
         self.closed = begin
         self.busy_until = begin
-        """When the last pod arrived or got a node: after that, work only ends, which does not depend on the
-        scheduler."""
+        """When the last pod arrived or got a node. After that, the scheduler has no influence: work only ends."""
         self._job_of: dict[str, str] = {}
         self._queue_of: dict[str, str] = {}
         self._since: dict[str, int] = {}

@@ -376,7 +376,6 @@ class _ForecastRequest(msgspec.Struct):
         return job_name(group, next((unit.pod for unit in self.work.units if unit.group == group), None))
 
     def _caveats(self, arrivals: Arrivals, model: RunTimes, unlike: list[str]) -> Iterator[str]:
-        """Yield the assumptions of the forecast."""
         if arrivals.came:
             facts = {"count": f"{len(arrivals.came)}", "span": span_in_words(arrivals.span / SECOND)}
             yield FORECASTS.sentence("arrivals", facts)
@@ -396,7 +395,6 @@ class _ForecastRequest(msgspec.Struct):
             yield FORECASTS.sentence("horizon", {"span": span_in_words((horizon - self.work.begin) / SECOND)})
 
     def _notes(self) -> Iterator[str]:
-        """Yield further assumptions."""
         if self.without_pods:
             yield FORECASTS.sentence("without pods", {"groups": assumed(self.without_pods)})
 

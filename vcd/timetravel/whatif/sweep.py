@@ -24,8 +24,7 @@ from vcd.timetravel.whatif.workloadreader import workload_of
 
 
 class Stretch(NamedTuple):
-    """The part of a log that is run: from the state after one event (None: its oldest) to another event (None: its
-    end)."""
+    """The simulated part of a log: from the state after one event (None: its oldest) to another (None: its end)."""
 
     after: int | None = None
     until: int | None = None

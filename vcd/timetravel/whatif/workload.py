@@ -1,4 +1,8 @@
-"""The workload of a log: what users submitted and how long it ran, without the scheduler's decisions."""
+"""The workload of a log: what users submitted and how long it ran, without the scheduler's decisions.
+
+`workloadreader.py` reads it from a log, `edits.py` changes it, and `cluster.py` simulates it. A unit of work survives
+evictions: its replacement pods continue it and are no additional work.
+"""
 
 from __future__ import annotations
 

@@ -368,13 +368,11 @@ class Names:
 
 
 def _group_named(group: PodGroup, key: str) -> PodGroup:
-    """Return a group with its name in the workload."""
     meta = {"name": key.partition("/")[2], "resource_version": ""}
     return altered(group, metadata=meta)
 
 
 def _pod_named(pod: Pod, key: str, group: str) -> Pod:
-    """Return a pod with its name and group in the workload."""
     marks = pod.metadata.annotations
     if group and group != pod.group_key:
         marks = {**marks, GROUP_NAME: group.partition("/")[2]}

@@ -53,7 +53,8 @@ _VOLCANO_SHARES = replace(
 SERVICE = "volcano.sh/service.type"
 ONLINE, OFFLINE = "online", "offline"
 _PLACED_IN_TRIAL = (TaskStatus.PENDING, TaskStatus.ALLOCATED, TaskStatus.PIPELINED)
-"""The statuses after a trial placement or its rollback; after an eviction or its rollback a task has another one."""
+"""The possible statuses of a task after a trial placement or its rollback. An eviction, or its rollback, gives other
+statuses."""
 
 
 class CapacityCardPlugin(KeepsShares):

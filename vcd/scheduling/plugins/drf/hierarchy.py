@@ -346,7 +346,8 @@ class _ComesAfter(Allowance):
 def is_before(one: Standing, other: Standing) -> bool:
     """Return whether a queue is served before another.
 
-    At the first place from the top where they differ, it is the unsaturated one, or has the smaller share by weight.
+    The first level from the top at which the two differ decides: the unsaturated queue comes first, then the one with
+    the smaller share by weight.
     """
     depth = min(len(one), len(other))
     return one[:depth] < other[:depth]

@@ -85,7 +85,7 @@ class Extender:
     """One extender in one session, with ``timeout`` for a response and ``within`` for all calls (nanoseconds).
 
     Responses are cached for the session by the bytes of the request. Sending an event clears the cache, because
-    responses may depend on events. Once the extender is ``out`` of the session, it is not called again, and every call
+    responses may depend on events. If ``out`` is set, the extender is not called again in this session, and every call
     fails with that reason.
     """
 

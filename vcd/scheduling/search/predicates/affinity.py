@@ -93,8 +93,7 @@ class InterPodAffinity(TestedPredicate):
         return self._index.counts_of(OpposingTerms)
 
     def reachable(self, task: Task, coming: Mask) -> Mask | None:
-        """Return nodes whose domains satisfy the required affinity; all labelled ones if pods ``coming`` will satisfy
-        it."""
+        """Return nodes whose domains satisfy the required affinity; all labelled nodes if ``coming`` pods will."""
         if not (has_required_affinity(task.shape) or has_required_anti_affinity(task.shape)):
             return None
         own = self._terms(task) if self.refusal(task) is None else None
@@ -205,7 +204,6 @@ def _satisfies_affinity(selected: Tally, own: _Terms) -> Mask:
 
 
 def _affinity_query(terms: tuple[Term, ...]) -> PodQuery:
-    """Return the query for pods that all terms select."""
     needs = {need for term in terms for need in term.selector.requirements}
     selector = Selector(tuple(sorted(needs)), nothing=any(term.selector.nothing for term in terms))
     return PodQuery(selector, tuple(term.scope for term in terms))

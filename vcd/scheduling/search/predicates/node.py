@@ -196,7 +196,6 @@ class NodeAffinity(Predicate):
 
 
 def _requirements(term: NodeSelectorTerm) -> list[NodeSelectorTerm]:
-    """Split a term into terms of one requirement each."""
     fields = [NodeSelectorTerm(match_fields=(need,)) for need in term.match_fields]
     return [NodeSelectorTerm(match_expressions=(need,)) for need in term.match_expressions] + fields
 
@@ -207,7 +206,6 @@ def _label_of(part: NodeSelectorTerm) -> str:
 
 
 def _term_text(term: NodeSelectorTerm) -> str:
-    """Format a term like ``zone In a|b and gpu Exists``."""
     needs = (*term.match_expressions, *term.match_fields)
     return " and ".join(f"{need.key} {need.operator} {'|'.join(need.values)}".rstrip() for need in needs)
 

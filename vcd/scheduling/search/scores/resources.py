@@ -178,8 +178,7 @@ class BalancedResource(_UsageScore):
         return _improvement(_evenness(_deviation(used + task.request[columns, None], capacity)), before)
 
     def _evenness_of_two(self, task: Task, usage: Usage) -> Scores:
-        """Return how evenly cpu and memory are used without and with the task, if all nodes have both; shape (2,
-        nodes)."""
+        """Return how evenly cpu and memory are used without and with the task, if all nodes have both: (2, nodes)."""
         if self._in_parts and not self._nodes.awaits_room:
             used = usage.used_parts(task.deltas)
         else:
